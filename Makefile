@@ -30,9 +30,12 @@ SEED ?=
 
 CCACHE := $(shell command -v ccache)
 
+# The tests start more than a thousand processes. Without bytecode each would compile PyTorch from its source.
+export PYTHONDONTWRITEBYTECODE :=
+
 # The tests of a file stay on one worker, so that shared fixtures are made once.
 JOBS ?= 2
-WORKERS := -n $(JOBS) --dist loadfile
+WORKERS := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 SANITIZED := tests/engine tests/converter tests/runner/gpu \
 	$(addprefix tests/runner/backends/test_,flow.py gpu_backend.py link_changes.py packet.py packet_flows.py packet_trains.py)

@@ -1,4 +1,4 @@
-"""The names that most scripts and notebooks need, each loaded on first use."""
+"""The public names that most scripts and notebooks need; each name is loaded on first use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        # Late, and without the rest: this module is imported in the training processes, too.
+        # Only this name is imported, and only here, because training processes also import this module.
         from .support import exports_of  # noqa: PLC0415
 
         return exports_of(__name__, __file__)(name)

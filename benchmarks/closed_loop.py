@@ -61,25 +61,30 @@ WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
 # Rounds of one point that differ by more are measured again, and set apart if that does not settle them.
 STEADY, MORE_ROUNDS = 0.2, 2
 
-SIMULATORS = {TCP: "`ns3` on the calibrated network", EMULATED: "`emulation` in namespaces with this rate"}
+SIMULATORS = {
+    TCP: "predictions use `ns3` on the calibrated network",
+    EMULATED: "predictions use `emulation` in namespaces with links of the rate",
+}
 REMAINS = (
     "## Causes of the differences",
     "",
-    "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
+    "* **Alternating directions** affect `pipeline`, `experts` and `fsdp`. A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
-    "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
-    "behaviour (`handshake: in-order`, `sends-first`). Without this model, `experts` would be predicted 30 "
-    "to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
-    "* **Delayed requests** (`pipeline`). The thread that reads requests shares a core with computation. "
-    "This thread reads most requests within 0.4 ms. Simulations do not model this delay.",
-    "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
+    "receive, and one rank is late, the two directions of a link alternate. Simulations model the "
+    "alternating directions by the keys `handshake: in-order` and `sends-first`. Without these keys, "
+    "`experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
+    "* **Delayed requests** (`pipeline`). In gloo, the thread that reads requests shares a core with "
+    "computation, and reads most requests within 0.4 ms. Simulations do not model the delay of "
+    "requests.",
+    "* **Variation of collectives** affects `ddp`, `tensor` and `fsdp`. Other work on a core delays "
+    "gloo by a "
     "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
     "of the middle half of the repetitions.",
     "* **Concurrent collectives** (`ddp`). Calibration measures each collective alone.",
     "* **Computation** is the median of captured steps, less the cost of the profiler. Computation varies "
     "most: the backward passes of one rank took 44 and 34 ms in two runs a minute apart.",
-    "* **The traffic shaper** lets 0.05 ms of its rate pass at once. Two consecutive messages of 128 KiB "
-    "take 4.43 ms at 500 Mbit/s, and 4.38 ms by the rate alone.",
+    "* **Bursts.** The traffic shaper lets bursts of 0.05 ms pass at once. Two consecutive messages "
+    "of 128 KiB take 4.43 ms at 500 Mbit/s, and 4.38 ms without the burst.",
 )
 
 
@@ -415,22 +420,22 @@ def page(outcomes: Sequence[Outcome]) -> str:
     text: str = wrapped("\n".join([
         "# Predictions made before the run", "",
         "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
-        f"The jobs are those of `examples/closed_loop/train.py`: {RANKS} ranks on gloo, each with its own "
-        "network namespace and core. Each job was captured on a network without a rate limit. For each "
-        "rate, the step was predicted from this capture, and then the job was run at this rate. Errors "
-        "are the predicted step divided by the measured step, minus one. Times are medians of "
+        f"The jobs of `examples/closed_loop/train.py` have {RANKS} ranks on gloo, each with its own "
+        "network namespace and core. Each job was captured on a network without a rate limit, and its "
+        "step was predicted for networks with several rates. Each job was then run at each rate. An "
+        "error is the predicted step divided by the measured step, minus one. Times are medians of "
         f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
-        "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, "
-        "which was fitted to gloo's collectives and messages at this rate.",
-        "* *from the rate*: `analytical-unaware` on the nominal rate less headers (1448/1514), with "
-        "gloo's handshake, and all-reduces in place of reduce-scatters.",
+        "* *calibrated* predictions use `analytical-unaware` on the network of `calibrate gloo.json "
+        "--bandwidth RATE`, which was fitted to gloo's collectives and messages at the same rate.",
+        "* *from the rate*: predictions use `analytical-unaware` on the nominal rate less headers "
+        "(1448/1514), with gloo's handshake, and all-reduces in place of reduce-scatters.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
-        "* *communication*: the error of the calibrated prediction, relative to the additional time of "
-        "the step over the step without a rate limit.",
-        "* *rounds*: half the range of the calibrated errors of single rounds.", "",
-        f"If the errors of the rounds of one point differ by more than {STEADY:.0%}, the point is measured "
-        f"again, up to {MORE_ROUNDS} times. Of {len(outcomes)} points, "
-        f"{sum(not o.steady for o in outcomes)} still differed, and are excluded.", "",
+        "* *communication* is the error of the calibrated prediction, relative to the additional time "
+        "of the step over the step without a rate limit.",
+        "* *rounds* is half the range of the calibrated errors of single rounds.", "",
+        f"If the errors of the rounds of one job and rate differ by more than {STEADY:.0%}, the rounds are "
+        f"repeated up to {MORE_ROUNDS} times. Of {len(outcomes)} combinations of job and rate, "
+        f"{sum(not o.steady for o in outcomes)} are excluded because their errors still differ.", "",
         *_conditions(outcomes),
         "| job | rate, Mbit/s | measured, ms | without limit, ms | " + " | ".join(ways)
         + " | communication | rounds |",

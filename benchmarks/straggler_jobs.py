@@ -251,12 +251,12 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write the table of *rows* to *page*, with a line for each kind of straggler."""
     lines = [
         "# Planted stragglers", "",
-        "`python benchmarks/straggler_jobs.py` writes this page. The script records real gloo jobs of two to "
-        f"four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. A planted straggler counts "
-        "as found if it is the first cause of `diagnose`, with its kind and place. In a job without a "
-        "planted straggler, and in jobs with three or four ranks, `diagnose` may also report ranks that "
-        "wait for a processor. *Load* is the number of processes that wanted a core before the jobs. A "
-        "load above two slows ranks as well, and `diagnose` reports it.",
+        "`python benchmarks/straggler_jobs.py` writes this page. `straggler_jobs.py` records real "
+        f"gloo jobs of two to four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. "
+        "A planted straggler counts as found if `diagnose` reports it as the first cause, with its "
+        "kind and rank. In a job without a planted straggler, and in jobs with three or four ranks, "
+        "`diagnose` may also report ranks that wait for a CPU. The column *load* has the number of "
+        "runnable processes before the jobs; a load above two slows down ranks.",
         "",
         "| planted straggler | jobs | found | other causes per job | load |",
         "|---|---|---|---|---|",

@@ -33,7 +33,9 @@ th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
 </body></html>
 """
 _source = click.argument("source", metavar="PROGRAM")
-_collective = click.option("--collective", help="Collective for a built-in program, such as all-reduce.")
+_collective = click.option(
+    "--collective", help="Collective that a built-in program implements, such as all-reduce."
+)
 _ranks = click.option("--ranks", type=click.IntRange(2), help="Number of ranks of a built-in program.")
 _size = click.option(
     "--size",
@@ -48,10 +50,11 @@ _size = click.option(
 def algorithm_command() -> None:
     """Inspect and export collective programs, and prove that they are correct.
 
-    PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a name with --collective and --ranks:
-    a built-in algorithm (ring, direct, halvingDoubling, doubleBinaryTree), NCCL's (nccl, or nccl-ring,
-    nccl-tree and nccl-nvls with protocol and channels, as nccl-ring:LL:8), or all pairs with a number of
-    workgroups (all-pairs-put, all-pairs-get:32, all-pairs-packet).
+    PROGRAM is an MSCCL XML file or an MSCCL++ plan, plain or compressed with gzip, or the name of a built-in
+    program with --collective and --ranks. The engine's algorithms are ring, direct, halvingDoubling and
+    doubleBinaryTree. NCCL's algorithms are nccl, nccl-ring, nccl-tree and nccl-nvls, with an optional
+    protocol and number of channels (nccl-ring:LL:8). Direct exchanges are all-pairs-put, all-pairs-get
+    and all-pairs-packet, with an optional number of workgroups (all-pairs-get:32).
     """
 
 
@@ -65,14 +68,15 @@ def algorithm_command() -> None:
     type=click.Choice(["facts", "traffic"]),
     default="facts",
     show_default=True,
-    help="Print the figures of the program (facts), or the messages of each step (traffic).",
+    help="Print figures of the program (facts), or the messages of each step (traffic).",
 )
 @click.option(
     "-o",
     "--output",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a drawing of the messages of each step (.svg), or a page that also has the figures (.html).",
+    help="File for a drawing of the messages of each step (.svg), or for a page with drawing and "
+    "figures (.html).",
 )
 @format_option
 def inspect_command(
@@ -116,7 +120,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write the plot of a program to *output*; an HTML file also contains the program's figures."""
+    """Write a plot of a program to *output*; an HTML file also contains the program's figures."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -181,7 +185,7 @@ def prove_command(
 @click.option(
     "--workload",
     metavar="PREFIX",
-    help="Workload to write as a whole; messages replace each collective that PROGRAM fits.",
+    help="Workload to write, in which messages of PROGRAM replace matching collectives.",
 )
 @click.option(
     "-o",
@@ -189,7 +193,7 @@ def prove_command(
     "output",
     required=True,
     type=click.Path(path_type=Path),
-    help="Prefix of the graph files, or the XML file.",
+    help="Prefix of the graph files, or name of the XML file, to write.",
 )
 def export_command(
     *,
@@ -202,7 +206,7 @@ def export_command(
     workload: str | None,
     output: Path,
 ) -> None:
-    """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
+    """Write PROGRAM as Chakra graphs of messages, which ASTRA-sim runs, or as MSCCL XML.
 
     The graphs form a workload, and also serve as a custom algorithm in a system file
     (all-reduce-implementation-custom). Only proved programs are written.
@@ -231,7 +235,7 @@ def export_command(
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
-    """Write the workload at *prefix* with the collectives that *program* fits replaced by messages."""
+    """Write the workload at *prefix*, with messages of *program* in place of matching collectives."""
     from ..converter import Workload
     from ..runner.programs import demands_of, expand_workload, lower, misfit
 
@@ -254,7 +258,7 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 
 def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
-    """Return the collective program that the arguments name: a built-in program or a file."""
+    """Return the collective program that the arguments name, from a file or from the built-in programs."""
     from ..runner.programs import (
         PROGRAM_NAMES,
         check_program_size,

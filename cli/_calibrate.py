@@ -41,7 +41,7 @@ _PLAIN = {"error": "relative", "efficiency": "share"}
 
 
 def _share(text: str) -> float:
-    """Return the fraction in *text*, such as ``0.9415`` or ``1448/1538``."""
+    """Return the fraction that the text means, such as ``0.9415`` or ``1448/1538``."""
     try:
         value = float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError) as error:
@@ -57,51 +57,53 @@ def _share(text: str) -> float:
     "--hosts",
     "place",
     metavar="FILE",
-    help="Measure the network between hosts (a file as for `emulate`) or namespaces=2,link=100Mbit.",
+    help="Hosts between which messages are measured: a hosts file of `emulate`, or "
+    "namespaces=2,link=100Mbit.",
 )
 @click.option(
     "--largest",
     callback=quantity(parse_size),
     default="2MiB",
     show_default=True,
-    help="Largest message to measure.",
+    help="Size of the largest message to measure.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Network file to write; a plot of the fit is written next to it.",
+    help="Network file to write, next to which a plot of the fit is written.",
 )
 @click.option(
-    "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
+    "--workload",
+    help="Workload of STUDY whose collectives are fitted. [default: all steps of the newest capture]",
 )
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--bandwidth",
     callback=quantity(lambda text: float(parse_bandwidth(text))),
-    help="Nominal link bandwidth, such as 10Gb/s, to use instead of a fit; time that this bandwidth does not "
-    "explain becomes overhead of the collectives.",
+    help="Link bandwidth, such as 10Gb/s, instead of a fitted bandwidth; the remaining time of "
+    "collectives counts as library overhead.",
 )
 @click.option(
     "--latency",
     callback=quantity(lambda text: float(parse_duration(text))),
-    help="Nominal link latency, such as 5us, to use instead of a fit.",
+    help="Link latency, such as 5us, instead of a fitted latency.",
 )
 @click.option(
     "--wire",
     callback=quantity(_share),
     default="1",
     show_default=True,
-    help="Payload per byte on the wire, such as 1448/1538 for TCP over Ethernet.",
+    help="Payload bytes per byte on the wire, such as 1448/1538 for TCP over Ethernet.",
 )
 @click.option(
     "--chip",
-    help="Fit the costs of this chip to the operators of STUDY instead of a network; -o is a chip file.",
+    help="Fit the operator costs of this chip to STUDY, instead of a network; -o then names a chip file.",
 )
 @click.option(
     "--compute-from",
     metavar="STUDY",
-    help="Scale compute times to the chip on which this other study was captured.",
+    help="Other study, captured on the chip to which the compute times of STUDY are scaled.",
 )
 @format_option
 def calibrate_command(
@@ -119,7 +121,7 @@ def calibrate_command(
     compute_from: str | None,
     output_format: str,
 ) -> None:
-    """Fit a network to the collectives of a capture in STUDY or of production LOGS, or measure --hosts.
+    """Fit a network to collectives of a capture in STUDY or of LOGS, or to messages between --hosts.
 
     Waiting for the last rank is separated from the transfer; bandwidth and latency have 95 % intervals. The
     library's own cost is a separate figure by collective and size. Quantities that the measurements do not
@@ -179,7 +181,7 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
             "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."
         )
     if len(sources) == 1 and not are_logs(sources):
-        Study.open(sources[0])  # raises the errors of a missing or damaged study
+        Study.open(sources[0])  # raises an error if the study is missing or damaged
     return records_of_logs(sources)
 
 
@@ -273,7 +275,7 @@ def _rate(ns_per_byte: float) -> str:
 
 
 def fit_chip(study: Study, workload: str | None, name: str, output: Path | None, output_format: str) -> None:
-    """Fit the chip *name* to the operators of *study*, print the fit, and write the chip to *output*."""
+    """Fit the chip *name* to the operators of *study*, print the fit, and write a chip file to *output*."""
     import pandas as pd
 
     from ..runner.calibration import calibrated_chip, compute_fits, operator_table
@@ -311,7 +313,7 @@ def _plain(share: object) -> float:
 
 
 def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
-    """Add a workload to *study* whose compute times are scaled to the operators of another study."""
+    """Add a workload to *study*, with compute times scaled to the operators of another study."""
     from ..runner import Study
     from ..runner.calibration import rescaled
     from ..runner.study import safe_name

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..runner import Comparison, Study
 
 VIEWS = ("settings", "overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
-# Columns of each table that fit on a terminal, and shorter names for some columns.
+# Columns of each table that fit on a terminal; some columns have shorter names.
 _SHOWN = {
     "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"],
     "kinds": ["key", "duration_ns", "share"],
@@ -55,7 +55,7 @@ _NAMES = {
 }
 _MOST_SHOWN = 10
 _TEXTS = {"median": change_text, "worst": change_text, "on_both": share_text}
-# Tables that fit together on one screen; --view prints the other tables.
+# Tables that fit together on one screen; the option --view prints any other table.
 _FIRST = ("settings", "overview", "kinds")
 
 
@@ -67,14 +67,16 @@ _FIRST = ("settings", "overview", "kinds")
     multiple=True,
     help="Run to compare; the first run is the reference. [default: the newest runs that can be aligned]",
 )
-@click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
+@click.option("--measured", is_flag=True, help="Use the measured step as the reference run.")
 @click.option(
-    "--why", is_flag=True, help="Print the contribution of each differing setting to the step, by simulation."
+    "--why",
+    is_flag=True,
+    help="Print the contribution of each differing setting to the step time, by simulation.",
 )
 @click.option(
     "--view",
     type=click.Choice(VIEWS),
-    help="Print this table only. [default: settings, overview and kinds; JSON: all]",
+    help="Table of the comparison to print. [default: settings, overview and kinds; JSON: all]",
 )
 @click.option(
     "-o",
@@ -82,7 +84,7 @@ _FIRST = ("settings", "overview", "kinds")
     "folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Folder to which all tables are also written, as Parquet.",
+    help="Folder to which all tables of the comparison are written as Parquet.",
 )
 @format_option
 def compare_command(
@@ -95,7 +97,7 @@ def compare_command(
     folder: Path | None,
     output_format: str,
 ) -> None:
-    """Compare runs of STUDY: backends or networks with each other, or with the measurement.
+    """Compare runs of STUDY on several backends or networks, or simulated runs with the measured step.
 
     Both runs need the same number of ranks; `chakrascope sweep STUDY --over network=A,B` compares clusters
     of any size.
@@ -159,7 +161,7 @@ def compare_command(
 
 
 def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
-    """Print the first line of the output: the workload, and the runs with their backends and networks."""
+    """Print the first line of the output, with the workload, the runs, their backends and networks."""
     infos = [study.run_info(run_id) for run_id in run_ids]
     ranks = count_text(infos[0].num_ranks, "rank")
     runs = ", ".join(f"{info.id[:8]} ({info.backend} on {info.network})" for info in infos)
@@ -168,7 +170,7 @@ def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
 
 
 def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) -> None:
-    """Print the contribution of each differing setting to the difference in step time of two runs."""
+    """Print how much each differing setting contributes to the difference in step time of two runs."""
     from ..runner.analysis import analyse_run, difference_of_runs
     from ..runner.study import run_name
 
@@ -217,7 +219,7 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
 
 
 def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[str]:
-    """Return the runs that the user named, or the newest runs that can be aligned."""
+    """Return the runs that the user named, or the newest runs whose nodes can be aligned."""
     if run_ids and len(run_ids) < at_least:
         raise UsageError(
             "A second run is needed. Next: name another one with a second --run "
@@ -227,10 +229,10 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
 
 
 def _comparable(study: Study, at_least: int) -> list[str]:
-    """Return the newest runs that share a workload and a number of ranks, the oldest run first.
+    """Return the newest runs with the same workload and number of ranks; the oldest run comes first.
 
-    The nodes of runs with equal workloads and ranks can be aligned. Raises `UsageError` if the study has
-    fewer than *at_least* runs of this kind.
+    Only the nodes of such runs can be aligned. Raises `UsageError` if the study contains fewer than
+    *at_least* such runs.
     """
     alike: dict[tuple[str, int], list[str]] = {}
     for run in reversed(study.runs()):
@@ -253,7 +255,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
 
 
 def _print_settings(table: pd.DataFrame) -> None:
-    """Print the settings that differ between the runs, and the number of equal settings."""
+    """Print the settings that differ between the runs, and how many settings are equal."""
     unlike = table[table["differs"]].drop(columns="differs")
     alike = count_text(len(table) - len(unlike), "setting")
     if unlike.empty:
@@ -266,7 +268,7 @@ def _print_settings(table: pd.DataFrame) -> None:
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
     """Print the columns of *table* that fit on a terminal.
 
-    If *table* contains only the first rows, *count* is the total number of rows.
+    *count* is the total number of rows, of which *table* may contain only the first.
     """
     if name == "flows" and table.empty:
         console.print("[dim]Flows: none that two of these results recorded.[/]")

@@ -26,7 +26,7 @@ _SIDES = ("host", "device", "linked", "capture")
 
 
 def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) -> Step:
-    """Return the step that *text* names by its number, by ``median`` or ``all``, or by an annotation."""
+    """Return the step that *text* selects: a number, ``median``, ``all``, or the name of an annotation."""
     from ..converter.building import step_choice
 
     return step_choice(text)
@@ -43,12 +43,13 @@ step_option = click.option(
     default="median",
     show_default=True,
     callback=parse_step,
-    help="Captured step to convert: median, all, a number, or an annotation (NAME, NAME#3 from 0, a glob).",
+    help="Captured step to convert: median, all, a step number, or an annotation (NAME, its fourth "
+    "occurrence NAME#3, or a glob).",
 )
 
 
 def _study_type() -> type[Study]:
-    """Import `Study` late, as importing the simulator takes longer than converting a rank."""
+    """Return the class `Study`, imported late because importing the simulator takes long."""
     from ..runner import Study
 
     return Study
@@ -56,9 +57,9 @@ def _study_type() -> type[Study]:
 
 @dataclass(frozen=True)
 class Where:
-    """Executor of a conversion: a Dask *cluster*, or a number of *workers* (processes).
+    """Place where a conversion runs: a Dask *cluster*, or a number of processes (*workers*).
 
-    If *workers* is None, the number of processes depends on the size of the files.
+    If *workers* is None, the size of the files determines the number of processes.
     """
 
     cluster: str | None = None
@@ -71,7 +72,7 @@ _HERE = Where()
 def convert_latest(
     study: Study, step: Step, *, rescale_host: bool = False, where: Where = _HERE
 ) -> tuple[Workload, Path]:
-    """Convert the newest trace set of *study*; return the workload and the PREFIX of its files."""
+    """Convert the newest trace set of *study*, and return the workload and the PREFIX of its files."""
     from ..converter import Workload, convert
 
     trace_dir = study.latest_trace_set()
@@ -94,7 +95,7 @@ def convert_latest(
 
 @contextmanager
 def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
-    """Yield the cache of converted ranks for *target*; print the cache's path if the block is interrupted."""
+    """Yield the cache of converted ranks for *target*, and print its path if the block is interrupted."""
     from ..converter.building import finished_ranks
 
     with finished_ranks(target) as finished:
@@ -114,10 +115,10 @@ def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
 def convert_foreign(
     study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step, where: Where
 ) -> tuple[Workload, Path]:
-    """Convert the trace *files* of other tools to *prefix*, or into a study, which is created if missing.
+    """Convert *files* of other tools to *prefix* or into a study, which is created if missing.
 
-    *files* maps the sides host, device, linked and capture to patterns. Returns the workload and the PREFIX
-    of its files.
+    *files* maps the kinds of traces (host, device, linked, capture) to patterns of file names. Returns the
+    workload and the PREFIX of its files.
     """
     from ..converter import Workload, convert_files
 
@@ -144,7 +145,7 @@ def convert_foreign(
 def convert_production_logs(
     study_folder: Path | None, logs: Sequence[str], prefix: str | None, options: dict[str, bool]
 ) -> tuple[Workload, Path]:
-    """Convert production *logs* to *prefix* or into a study; return the same values as `convert_foreign`."""
+    """Convert production *logs* to *prefix* or into a study; the result is that of `convert_foreign`."""
     from ..converter import convert_logs
 
     with stage("converted the logs to Chakra graphs"):
@@ -153,7 +154,7 @@ def convert_production_logs(
 
 
 def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
-    """Save *workload* in the study if a study is given; return the PREFIX of the workload's files."""
+    """Save *workload* in the study, if a study is given, and return the PREFIX of its files."""
     if study_folder is None:
         return Path(str(prefix))
     study = _study_type().create(study_folder)
@@ -161,12 +162,12 @@ def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
 
 
 def print_accounting(workload: Workload) -> None:
-    """Print the parts of each rank's measured step that the graph explains, and the profiler's overhead."""
+    """Print which parts of each rank's measured step the graph explains, and the profiler's overhead."""
     from ..converter.building import profiler_overhead
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        # Some ranks lack a figure. Figures that are 0 on all ranks are left out.
+        # Some ranks have no value for a figure. The table leaves out figures that are 0 on all ranks.
         names = list(dict.fromkeys(name for figures in accounting.values() for name in figures))
         names = [name for name in names if any(figures.get(name) for figures in accounting.values())]
         rows = [
@@ -184,9 +185,9 @@ def _assumptions(workload: Workload) -> list[str]:
 
 
 def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | None, Sequence[str]]:
-    """Return the study and the logs among *targets*.
+    """Return the study and the logs that the arguments *targets* name.
 
-    With a PREFIX, all targets are logs. Without a PREFIX, the first target is the study.
+    If a PREFIX is given, all targets are logs; otherwise the first target is the study.
     """
     from ..converter.readers.logs import which_logs
 
@@ -206,7 +207,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
 
 def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
-    """Raise `UsageError` for an option that does not apply to production logs."""
+    """Raise `UsageError` if an option is given that has no meaning for production logs."""
     given = [f"{name}-trace" if name in _SIDES else name for name, value in options.items() if value]
     if step != "median":
         given.append("step")
@@ -219,11 +220,13 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--device-trace",
     metavar="PATTERN",
-    help="Kineto traces captured by other tools, such as rank{rank}.pt.trace.json.gz; or their folder or "
-    "archive.",
+    help="Kineto traces, such as rank{rank}.pt.trace.json.gz, or a folder or archive of Kineto traces.",
 )
 @click.option(
-    "--host-trace", metavar="PATTERN", help="Host traces of the same run, such as et_{rank}.json.gz."
+    "--host-trace",
+    metavar="PATTERN",
+    help="PyTorch execution traces (host traces) that belong to the Kineto traces, such as "
+    "et_{rank}.json.gz.",
 )
 @click.option(
     "--linked-trace",
@@ -232,29 +235,34 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 )
 @capture_option
 @click.option(
-    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graph files, if no STUDY is given."
+    "-o",
+    "--output",
+    "prefix",
+    metavar="PREFIX",
+    help="Prefix of the graph files to write, if no STUDY is given.",
 )
 @step_option
 @click.option(
     "--rescale-host",
     is_flag=True,
-    help="Scale host time by the ratio of unprofiled to captured step time.",
+    help="Scale host times by the ratio of step times without and with the profiler.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1),
-    help="Worker processes, or jobs of a YAML cluster. [default: one per CPU if files are large; 1 job]",
+    help="Number of worker processes, or of jobs on a batch system (--cluster). [default: one "
+    "process per CPU for large files; 1 job]",
 )
 @cluster_option
 @click.option(
     "--back-to-back",
     is_flag=True,
-    help="Convert the collectives of logs back to back, without the time between them.",
+    help="Convert logs to collectives without the time between collectives.",
 )
 @click.option(
     "--cut-unfinished",
     is_flag=True,
-    help="Leave out collectives of logs that did not complete, as in logs of a running job.",
+    help="Leave out incomplete collectives, which logs of a running job contain.",
 )
 def convert_command(
     *,
@@ -270,7 +278,7 @@ def convert_command(
     cluster: str | None,
     **of_logs: bool,
 ) -> None:
-    """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
+    """Convert the newest trace set of STUDY to one Chakra graph per rank (.et files for ASTRA-sim).
 
     Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
     enough; host traces add costs and data dependencies. The graphs are stored in STUDY, which is

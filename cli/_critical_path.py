@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
-    """Print the headline of *summary*, the critical path by kind, and the path's longest segments."""
+    """Print the headline of *summary*, the critical path by kind of work, and its longest segments."""
     columns = summary.path.columns
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")
@@ -36,7 +36,7 @@ def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
 @click.option(
     "--by",
     type=click.Choice(RUN_BREAKDOWNS),
-    help="Sum the path by this property of its segments, instead of listing the segments.",
+    help="Property by which to sum up the critical path, instead of listing segments.",
 )
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:

@@ -29,7 +29,7 @@ _NETWORK = "cpu-cluster-16"
     type=click.Path(path_type=Path),
     default=Path("demo-study"),
     show_default=True,
-    help="Study folder to create.",
+    help="Folder of the study to create.",
 )
 @click.option(
     "--port",

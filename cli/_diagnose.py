@@ -36,7 +36,7 @@ _NARROW = {
 _STEP_COLUMNS = ["step", "recorded_ns", "replayed_ns", "slowdown", "slowest_rank", "rank_slowdown"]
 _MOST_ROWS = 16
 _MOST_CELLS = 56
-_LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # largest slowdown -> sign in the heat map
+_LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # upper limit of a slowdown -> sign in the heat map
 _HIGHEST = "#"
 
 
@@ -46,7 +46,7 @@ _HIGHEST = "#"
 @click.option(
     "--view",
     type=click.Choice([*LOG_VIEWS, *TABLE_VIEWS]),
-    help=f"Print one view only: for logs {', '.join(LOG_VIEWS)}; for tables {', '.join(TABLE_VIEWS)}.",
+    help=f"View to print: of logs {', '.join(LOG_VIEWS)}; of tables of operations {', '.join(TABLE_VIEWS)}.",
 )
 @format_option
 def diagnose_command(
@@ -141,7 +141,7 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the name and the options of the command that shows the first anomaly in detail."""
+    """Return the name and the options of a command that shows the first anomaly in detail."""
     first = diagnosis.anomalies[0] if diagnosis.anomalies else None
     if first is None:
         return ("summary",)
@@ -155,7 +155,7 @@ def _say(text: str) -> None:
 
 
 def print_stragglers(table: OperationTable, show: str | None, output_format: str) -> None:
-    """Print the stragglers in the recorded steps of *table*: a summary, or only the view *show*."""
+    """Print the stragglers in the recorded steps of *table*, as a summary or as the view *show*."""
     from ..runner.analysis import STRAGGLER_TABLES, find_stragglers
 
     if output_format == "csv" and show is None:
@@ -190,9 +190,9 @@ def _print_table(name: str, rows: pd.DataFrame, show: str | None) -> None:
 
 
 def _print_heat_map(rows: pd.DataFrame) -> None:
-    """Print a heat map of the slowest workers with a sign for the slowdown in each step.
+    """Print a heat map of the slowest workers, with a sign per step for the worker's slowdown.
 
-    A cell that covers several steps shows their largest slowdown.
+    A sign that covers several steps shows the largest slowdown among the steps.
     """
     values = rows.drop(columns="rank").to_numpy()
     steps = [name.removeprefix("step ") for name in rows.columns[1:]]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..runner.analysis import Judgement, Side
 
 LIMIT_PASSED, UNDECIDED = 70, 71
-_STARTS = 4  # least starts per side for an estimate of the noise between starts
+_STARTS = 4  # smallest number of starts per side for which the noise between starts can be estimated
 VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
 # Columns of each table that fit on a terminal.
@@ -54,7 +54,7 @@ _TITLES = {
     "paths": "Where the critical paths differ most",
 }
 _ROWS = 12
-# Tables that fit together on one screen; --view prints the other tables.
+# Tables that fit together on one screen; the option --view prints any other table.
 _FIRST = ("waterfall", "figures")
 
 
@@ -73,28 +73,28 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option(
     "--view",
     type=click.Choice(VIEWS),
-    help="Print this table only. [default: waterfall and figures; JSON: all]",
+    help="Table of the difference to print. [default: waterfall and figures; JSON: all]",
 )
 @click.option(
     "--by",
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="Breakdown of the difference in the waterfall.",
+    help="Parts into which the table waterfall divides the difference of the step times.",
 )
 @click.option(
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
-    help="Noise between starts of the job, used if a side has fewer than four starts.",
+    help="Relative noise between starts of the job, for sides with fewer than four starts.",
 )
 @click.option(
     "--fail-if",
     "limits",
     metavar="LIMIT",
     multiple=True,
-    help=f"Exit with {LIMIT_PASSED} if this limit is exceeded, such as 'step > +3%', and with "
-    f"{UNDECIDED} if noise hides the answer. Repeatable.",
+    help=f"Limit, such as 'step > +3%': exit with {LIMIT_PASSED} if the limit is exceeded, and with "
+    f"{UNDECIDED} if noise leaves the limit undecided. Repeatable.",
 )
 @click.option(
     "--strict",
@@ -115,7 +115,7 @@ def diff_command(
     junit_file: Path | None,
     output_format: str,
 ) -> int:
-    """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after it.
+    """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after the change.
 
     Either side may be a trace, such as traces of one model on two chips: the measured steps are compared.
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
@@ -153,7 +153,7 @@ def diff_command(
 
 
 def _print_too_few_starts(sides: Sequence[Side]) -> None:
-    """Warn that limits may stay undecided if a captured side has too few starts to estimate the noise."""
+    """Warn that limits may stay undecided if a side has too few starts to estimate the noise."""
     few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
@@ -201,7 +201,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
 
 
 def _print_figures(table: pd.DataFrame) -> None:
-    """Print the compared figures, each figure in its own unit."""
+    """Print the compared figures with the unit of each figure."""
     texts = {"ns": duration_text, "bytes": bytes_text, "count": "{:,}".format}
     rows = []
     for row in table.to_dict("records"):

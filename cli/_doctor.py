@@ -26,7 +26,7 @@ FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 @junit_option
 @format_option
 def doctor_command(target: str, junit_file: Path | None, output_format: str) -> int:
-    """Check a study, traces or a workload before anything runs; exit with 1 if there is an error.
+    """Check a study, traces or a workload for errors; exit with 1 if there is an error.
 
     TRACES are a captured trace set, Kineto, host or linked traces from other tools, or production logs: a
     file, a folder, an archive, or a pattern with {rank}. `chakrascope doctor backends` lists the usable
@@ -60,7 +60,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
 
 
 def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
-    """Return a test case for each finding; errors fail, and warnings and notes pass with their text."""
+    """Return a test case for each finding: an error fails, a warning or note passes with its text."""
     made = [
         Case(
             f"{finding.place}: {finding.cause}",
@@ -73,7 +73,7 @@ def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
 
 
 def print_findings(findings: Iterable[Finding], target: str) -> None:
-    """Print *findings* as text with the place, the cause and the next step of each finding."""
+    """Print *findings* as text: the place, the cause and the next step for each finding."""
     colours = {"error": "bold red", "warning": "yellow", "note": "cyan"}
     place = ""
     for finding in findings:
@@ -92,8 +92,8 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
 def print_check(prefix: Path, experiments: list[Experiment], output_format: str) -> int:
     """Print the findings on *experiments* and their estimated durations.
 
-    *experiments* simulate the workload at *prefix*, one experiment per backend. Returns 1 if an experiment
-    cannot run, else 0.
+    *experiments* contains one experiment per backend with the workload at *prefix*. Returns 1 if at least one
+    experiment cannot run, and 0 otherwise.
     """
     import pandas as pd
 

@@ -22,7 +22,7 @@ def print_each_step(
     simulated: Callable[[Workload], Iterable[tuple[Experiment, Result]]],
     output_format: str,
 ) -> None:
-    """Convert each step of *study*'s newest capture, and print the *simulated* results without storing.
+    """Convert each step of *study*'s newest capture, and print the *simulated* results, unstored.
 
     Raises `UsageError` if no step was captured on every rank, and the errors of `convert` and `prepare`.
     """
@@ -59,7 +59,7 @@ def print_each_step(
 
 
 def _measured_ns(trace_set: TraceSet) -> dict[int, int]:
-    """Return the measured duration (ns) on the slowest rank of each step that all ranks captured."""
+    """Return the measured duration (ns) of each step on its slowest rank, if all ranks captured it."""
     lengths = [
         {step.index: step.end_ns - step.start_ns for step in entry.steps}
         for entry in trace_set.ranks

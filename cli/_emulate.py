@@ -28,38 +28,48 @@ if TYPE_CHECKING:
     "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."
 )
 @click.option(
-    "--hosts", "hosts", metavar="FILE", help="File of the hosts to run on; an agent joins from each host."
+    "--hosts",
+    "hosts",
+    metavar="FILE",
+    help="YAML file of the hosts, each of which runs `chakrascope emulate-agent`.",
 )
 @click.option(
     "--namespaces",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Run on N network namespaces of this machine; needs root.",
+    help="Emulate N hosts by network namespaces of this machine; needs root.",
 )
-@click.option("--link", metavar="RATE", help="Shape each namespace's link, such as 400Mbit.")
+@click.option("--link", metavar="RATE", help="Rate of the link of each namespace, such as 400Mbit.")
 @click.option(
     "--slow",
     multiple=True,
     metavar="HOST=RATE",
-    help="Shape the link of one namespace to another rate than --link. Repeatable.",
+    help="Rate of the link of a single namespace, different from --link. Repeatable.",
 )
-@click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
-@click.option("--transport", help="Transport of the messages: tcp, gloo or a plug-in's. [default: tcp]")
+@click.option("--nics", type=click.IntRange(min=1), help="Number of network interfaces of each namespace.")
 @click.option(
-    "--repeat", type=click.IntRange(min=1), help="Number of runs; the median run is the result. [default: 1]"
+    "--transport", help="Transport of the messages: tcp, gloo or the name of a plug-in. [default: tcp]"
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    help="Number of repetitions; the result is the repetition with the median makespan. [default: 1]",
 )
 @click.option("--label", default="", help="Label of the run in STUDY.")
-@click.option("--limit", metavar="TIME", help="Time limit of a run. [default: an hour]")
+@click.option("--limit", metavar="TIME", help="Time limit of the emulation. [default: an hour]")
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--network",
-    help="Network YAML file or preset; its dimensions order the ranks. [default: one switch]",
+    help="Network YAML file or preset, which defines the network dimensions. [default: one switch]",
 )
 @click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
 @algorithm_option
 @click.option("--num-queues-per-dim", default=1, help="Number of logical queues per network dimension.")
 @click.option(
-    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+    "--rendezvous-protocol",
+    is_flag=True,
+    flag_value=True,
+    help="Use the rendezvous protocol: exchange a handshake before every message.",
 )
 @format_option
 def emulate_command(
@@ -84,7 +94,7 @@ def emulate_command(
     rendezvous_protocol: bool,
     output_format: str,
 ) -> None:
-    """Run the newest workload of STUDY, or --workload, over a real network and without GPUs.
+    """Send the messages of STUDY's newest workload, or of --workload, over a real network without GPUs.
 
     Ranks sleep for compute times, and send the messages of collectives as a simulation does. They run on
     --hosts or in --namespaces of this machine; by default they use its loopback.
@@ -143,7 +153,7 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return the setup that the options describe, in the notation of the emulation backend's name.
+    """Return the place that the options describe, in the notation of the name of the backend.
 
     Raises `UsageError` for contradictory options.
     """
@@ -187,7 +197,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print the hosts with their clock errors, and the spread of the repetitions."""
+    """Print the hosts with the errors of their clocks, and the spread of the repetitions."""
     import pandas as pd
 
     facts = result.provenance["emulation"]
@@ -213,17 +223,29 @@ def _print_measured(result: Result) -> None:
 
 @click.command("emulate-agent")
 @click.option(
-    "--join", "address", metavar="HOST:PORT", required=True, help="Address on which `emulate` listens."
+    "--join",
+    "address",
+    metavar="HOST:PORT",
+    required=True,
+    help="Address on which `chakrascope emulate` listens.",
 )
-@click.option("--name", help="Name of this host in the hosts file. [default: its host name]")
+@click.option(
+    "--name", help="Name of this host in the hosts file of `chakrascope emulate`. [default: the host name]"
+)
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Shared token for `emulate`. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
+    help="File with the token of `chakrascope emulate`. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
 )
-@click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
-@click.option("--limit", default="3600s", show_default=True, help="Time limit of the ranks.")
-@click.option("--keep", is_flag=True, help="Join further emulations, until none starts within --wait.")
+@click.option(
+    "--wait", default="60s", show_default=True, help="Time to wait until `chakrascope emulate` listens."
+)
+@click.option("--limit", default="3600s", show_default=True, help="Time limit of the ranks on this host.")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Take part in further emulations, until no emulation starts within the time of --wait.",
+)
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool
 ) -> None:

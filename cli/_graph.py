@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-_MOST_COLUMNS = 2  # most columns for groups of ranks with equal figures
+_MOST_COLUMNS = 2  # largest number of groups of ranks that get a column each
 _MOST_ROWS = 1_000_000  # largest number of nodes that --count accepts
-# Columns that do not fit on a terminal.
+# Columns that a terminal has no room for.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
 
 def _kinds() -> dict[str, int]:
-    """Return the numbers of edge kinds by their names on the command line."""
+    """Return the numbers of edge kinds, by the names that the command line uses."""
     from ..runner.analysis import EDGE_LABELS
 
     return {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
@@ -42,7 +42,8 @@ def _formats() -> Iterable[str]:
     return EXPORT_FORMATS
 
 
-# Options that select a part of a run's graph; other options print the content of the workload.
+# Options that select a part of the graph of a run. Without these options, the command prints the workload's
+# content.
 _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 
 
@@ -55,27 +56,31 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     type=click.IntRange(1, _MOST_ROWS),
     default=20,
     show_default=True,
-    help="With TEXT: maximum number of nodes to list.",
+    help="Maximum number of nodes to list for TEXT.",
 )
 @click.option(
     "--rank",
     type=int,
-    help="Rank of the node. [default: the rank of the longest segment of the critical path]",
+    help="Rank of the node to show. [default: the rank of the longest segment of the critical path]",
 )
-@click.option("--node", type=int, help="Id of the node. [default: the node of the longest segment]")
+@click.option(
+    "--node",
+    type=int,
+    help="Id of the node to show. [default: the node of the longest segment of the critical path]",
+)
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),
     default=FEW_HOPS,
     show_default=True,
-    help="Number of hops around the node.",
+    help="Number of edges up to which neighbours of the node are shown.",
 )
 @click.option(
     "--fold",
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Aggregate one rank by module, phase or stream, or the whole job by rank, instead of showing nodes.",
+    help="Fold the nodes of one rank by module, phase or stream, or the whole job by rank.",
 )
 @click.option(
     "--edge",
@@ -85,20 +90,25 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     metavar="KIND",
     help="Follow only edges of this kind, such as data. Repeatable.",
 )
-@click.option("--view", type=click.Choice(["nodes", "edges"]), help="Print this table around the node only.")
+@click.option(
+    "--view", type=click.Choice(["nodes", "edges"]), help="Table to print about the node and its neighbours."
+)
 @click.option(
     "--content",
     is_flag=True,
-    help="Print what the graph contains: its counts, or every attribute of --node. [default: without --node]",
+    help="Print the content of the graph: counts, or every attribute of --node. [default: without --node]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write the graph to this file instead: JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
+    help="File to which the graph is written as JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
 )
 @click.option(
-    "--as", "file_format", type=LateChoice(_formats), help="Format of -o. [default: from the file's name]"
+    "--as",
+    "file_format",
+    type=LateChoice(_formats),
+    help="Format of the file of -o. [default: by the suffix of the file's name]",
 )
 @format_option
 @click.pass_context
@@ -161,7 +171,7 @@ def graph_command(
 
 
 def _has_runs(target: str) -> bool:
-    """Return whether *target* is a study, or traces, which have a cached study; graph files have no run."""
+    """Return whether *target* can have runs: a study or traces (which get a study), but not graph files."""
     from ..runner import Study
 
     path = Path(target)
@@ -182,7 +192,7 @@ def _print_of_a_run(
     view: str | None,
     output_format: str,
 ) -> None:
-    """Print the nodes of a run that match *text*, the graph around a node, or a folded graph."""
+    """Print nodes of a run that match *text*, the graph around a node, or a folded graph."""
     from ..runner.analysis import found_nodes, graph_tables, longest_segment
 
     run = open_run(Path(target), run_id, output_format)
@@ -217,14 +227,14 @@ def _print_of_a_run(
 
 
 def _open_workload(target: str) -> Workload:
-    """Return the newest workload of a study or trace, or the workload at a PREFIX or in a graph file."""
+    """Return the newest workload of a study or of traces, or the workload in files with a PREFIX."""
     from ..converter import load_workload
 
     return open_study(Path(target)).workload() if _has_runs(target) else load_workload(target)
 
 
 def _print_node(workload: Workload, rank: int, node: int) -> None:
-    """Print all attributes of a workload's node as JSON."""
+    """Print all attributes of a node of *workload* as JSON."""
     from ..converter import inspect_node
 
     if not 0 <= rank < workload.num_ranks:
@@ -233,7 +243,7 @@ def _print_node(workload: Workload, rank: int, node: int) -> None:
 
 
 def _export(workload: Workload, file: Path, file_format: str | None, rank: int) -> None:
-    """Write *workload* to *file* in *file_format*, or in the format of the file's suffix."""
+    """Write *workload* to *file* in *file_format*, or in the format that the file's suffix means."""
     from ..converter import export_graph
 
     by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
@@ -246,7 +256,7 @@ def _export(workload: Workload, file: Path, file_format: str | None, rank: int) 
 
 
 def _print_content(target: str, workload: Workload, output_format: str) -> None:
-    """Print the counts of nodes, messages and bytes of each rank, and the findings of `doctor`."""
+    """Print the numbers of nodes, messages and bytes of each rank, and the findings of `doctor`."""
     import pandas as pd
 
     from ..converter import Finding, inspect_workload
@@ -273,7 +283,7 @@ def _print_content(target: str, workload: Workload, output_format: str) -> None:
 
 
 def _figures(found: dict[str, Any]) -> dict[str, int]:
-    """Return the scalar figures of one graph program; nested counts get the name of their group."""
+    """Return the numbers in the figures of a graph; nested numbers get the name of their group."""
     plain = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
     counts = {
         f"{group} {name}": value
@@ -285,9 +295,9 @@ def _figures(found: dict[str, Any]) -> dict[str, int]:
 
 
 def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return a table of figures with one column for each group of ranks with equal figures.
+    """Return a table of figures with one column for each group of ranks whose figures are equal.
 
-    If there are many groups, the table has the minimum and maximum of each figure instead.
+    If there are many groups, the table contains the minimum and the maximum of each figure instead.
     """
     import pandas as pd
 
@@ -309,7 +319,7 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
 
 
 def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
-    """Return as text the ranks whose value is *value*; *values* are those of the groups *ranks*."""
+    """Return a text that lists the ranks whose value is *value*; *values* has an entry per group."""
     if len(set(values)) == 1:
         return "all"
     having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]

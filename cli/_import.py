@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.argument("place", metavar="[WHAT]", required=False)
-@click.option("--name", help="Name of the workload. [default: from WHAT]")
+@click.option("--name", help="Name of the imported workload. [default: from WHAT]")
 @step_option
 @capture_option
-@click.option("--check", is_flag=True, help="Check WHAT without importing it.")
+@click.option("--check", is_flag=True, help="Check the traces or graphs of WHAT without importing them.")
 @format_option
 def import_command(
     *,
@@ -91,7 +91,7 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
 
 
 def _chosen(items: list[ImportItem], folder: Path, place: str) -> ImportItem:
-    """Return the importable item called *place*; raises `StudyError` for an unknown or unusable item."""
+    """Return the importable item *place*; raises `StudyError` if the item is unknown or unusable."""
     found = next((item for item in items if place in (item.place, item.id)), None)
     if found is None:
         near = did_you_mean(place, [item.place for item in items])

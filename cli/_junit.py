@@ -24,7 +24,7 @@ junit_option = click.option(
 
 @dataclass(frozen=True)
 class Case:
-    """Check with its *name*, its *outcome*, and a sentence that explains the outcome."""
+    """Check with a *name*, an *outcome*, and a sentence that explains the outcome."""
 
     name: str
     outcome: Literal["passed", "failed", "skipped"]
@@ -32,7 +32,7 @@ class Case:
 
 
 def write_junit(file: Path, suite: str, cases: Sequence[Case]) -> None:
-    """Write *cases* to *file* as one test suite; raises `UsageError` if the file cannot be written."""
+    """Write *cases* to *file* as one test suite; raises `UsageError` if writing fails."""
     counts = {outcome: sum(case.outcome == outcome for case in cases) for outcome in ("failed", "skipped")}
     head = f'failures="{counts["failed"]}" skipped="{counts["skipped"]}" tests="{len(cases)}" errors="0"'
     body = "".join(_case(suite, case) for case in cases)

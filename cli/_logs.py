@@ -40,7 +40,7 @@ _SPEED = (
     "all-reduce and (n-1)/n for the others of n ranks"
 )
 
-_MOST_NAMED = 8  # most targets that the suggested next command names
+_MOST_NAMED = 8  # largest number of targets that the suggested next command contains
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
@@ -67,14 +67,14 @@ def are_logs(targets: Sequence[str]) -> bool:
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:
-    """Return the functions that build the tables of `LOG_VIEWS`, by view."""
+    """Return the functions that build the tables of `LOG_VIEWS`, by the name of the view."""
     from ..runner.analysis import logged_speeds, logged_stragglers, logged_table
 
     return dict(zip(LOG_VIEWS, (logged_stragglers, logged_table, logged_speeds), strict=True))
 
 
 def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> None:
-    """Print all results for the production logs *targets*, or only the table *show*."""
+    """Print all results on the production logs *targets*, or only the table *show*."""
     from ..converter import match_logs, read_logs
     from ..converter.checks import check_matched
 
@@ -98,7 +98,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
 
 
 def _facts(matched: MatchedLogs) -> dict[str, Any]:
-    """Return facts about the logs as JSON values: kind, ranks, groups, messages, notes and clocks."""
+    """Return facts on the logs as JSON values: kind, ranks, groups, messages, notes and clocks."""
     logs, clocks = matched.logs, matched.clocks
     return {
         "kind": logs.kind,

@@ -1,4 +1,4 @@
-"""Define the command group, and convert errors to messages and exit codes."""
+"""Define the ``chakrascope`` command group, and convert errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ _SECTIONS = {
     },
 }
 _HIDDEN = ("completion", "emulate-agent")
-# Old names of commands with their replacements. Old names print a warning, and are removed two minor versions
-# after the change.
+# Old names of commands -> the words of the new command. A command under its old name prints a warning; the
+# old name is removed two minor versions after the change.
 MOVED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("summary", "--view", "collectives"),
     "export": ("graph",),
@@ -111,7 +111,7 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "slack": ("summary", "--view", "slack"),
     "studies": ("runs", "--studies"),
 }
-# Suggested command line -> words of other tools that users may type as a command.
+# Suggested command line -> words that users of other tools may type as a command.
 _GUESSED = {
     "summary TRACE": "analyse analyze bottleneck bottlenecks bound profile-trace stats trace-analysis why",
     "summary STUDY --view operators": "kernel kernels operator operators ops top",
@@ -136,7 +136,7 @@ _GUESSED = {
     "query STUDY --examples": "duckdb select sql",
     "--help": "help usage",
 }
-# Command and option that the command lacks -> the command line that has the option.
+# Command and an option that the command does not have -> the command line that has the option.
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("compare", "--network"): "chakrascope sweep STUDY --on 64xa100,64xh100",
     ("compare", "--on"): "chakrascope sweep STUDY --on 64xa100,64xh100",
@@ -149,17 +149,17 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("what-if", "--on"): "chakrascope run STUDY --on 64xh100",
 }
 
-# Commands whose module has another name than the command.
+# Command -> name of its module, if this name differs from the command's name.
 _MODULES = {"emulate_agent": "emulate"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
 
 
 class _Sections(click.Group):
-    """Command group whose help lists the commands by purpose; the module of a command is imported on use.
+    """Command group that lists commands by purpose, and imports a command's module on first use.
 
     Importing the modules of all commands would load most libraries, which takes longer than many commands
-    run.
+    themselves.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -194,19 +194,19 @@ class _Sections(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command of *ctx*, and flush the output at its end."""
-        with flushed_output():  # click would exit with 1 if the output's reader is gone
+        """Run the command of *ctx*, and flush standard output at the end."""
+        with flushed_output():  # click would exit with code 1 if the reader of the output is gone
             return super().invoke(ctx)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the arguments and return the context; prints the help if requested."""
+        """Parse the arguments and return the context; if the arguments ask for help, print the help."""
         with flushed_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help's lists of commands, one list per section."""
+        """Write the lists of commands in the help text, with one list per section."""
         width = max(map(len, _TEXTS))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
@@ -214,7 +214,7 @@ class _Sections(click.Group):
 
 
 def _instead(word: str) -> str:
-    """Return the end of an error about the unknown command *word*, with a suggested command."""
+    """Return the end of an error message on the unknown command *word*, which suggests a command."""
     line = next((line for line, words in _GUESSED.items() if word.lower() in words.split()), None)
     return f". Next: chakrascope {line}" if line else did_you_mean(word, _NAMES)
 
@@ -222,7 +222,7 @@ def _instead(word: str) -> str:
 def _imported(name: str) -> ModuleType:
     """Import the module *name* of this package, and exclude its objects from garbage collection.
 
-    Imported objects live until the process ends, so scanning the objects would waste time.
+    Imported objects live until the process ends, so the garbage collector would waste time on scanning them.
     """
     module = sys.modules.get(f"{__package__}.{name}")
     if module is None:
@@ -244,10 +244,11 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; an error determines the exit code."""
+    """Run the command line and exit; the kind of an error determines the exit code."""
     open_what_is_closed()
     write_what_the_terminal_can()
-    # PyArrow's default allocator keeps freed memory, and takes 60 ms more to write a workload.
+    # PyArrow's default allocator does not return freed memory, and needs 60 ms more than jemalloc to write a
+    # workload.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
@@ -276,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _elsewhere(error: click.ClickException) -> str:
-    """Return a line that names the command with the unknown option of *error*; "" without a suggestion."""
+    """Return a line that names the command with *error*'s unknown option, or "" without a suggestion."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
     path = error.ctx.command_path.removeprefix("chakrascope ")
@@ -285,7 +286,7 @@ def _elsewhere(error: click.ClickException) -> str:
 
 
 def _cut_short(error: EOFError) -> str:
-    """Return a sentence on a truncated file, such as Python's cached byte code after a full disk."""
+    """Return a sentence on a truncated file, such as byte code of Python after the disk was full."""
     return (
         f"A file ends too early: {error}. Next: if no file of yours is cut short, remove the folders "
         f"__pycache__ in {Path(__file__).parents[1]}."
@@ -293,8 +294,8 @@ def _cut_short(error: EOFError) -> str:
 
 
 def _sentence(error: OSError) -> str:
-    """Return a sentence with the file, the reason and the next step for the system error *error*."""
-    # Libraries raise `OSError` with their own texts, or without an error number.
+    """Return a sentence with the file, the reason and the next step for a system error."""
+    # Some libraries raise `OSError` with a text of their own, or without an error number.
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     if error.errno in _NO_ROOM:
@@ -303,5 +304,5 @@ def _sentence(error: OSError) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* with square brackets escaped for rich."""
+    """Return *text* with square brackets escaped, as the library rich interprets square brackets."""
     return text.replace("[", "\\[")

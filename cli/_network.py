@@ -38,9 +38,13 @@ def _formats() -> Iterable[str]:
     "--print",
     "print_file",
     is_flag=True,
-    help="Print the file of a preset (of a network, system or memory), to start your own from.",
+    help="Print the file of a network, system or memory preset.",
 )
-@click.option("--logical-topology", "logical", help="Logical topology JSON of a config.txt.")
+@click.option(
+    "--logical-topology",
+    "logical",
+    help="JSON file of the logical topology that belongs to a config.txt of ASTRA-sim's ns-3.",
+)
 @click.option(
     "--links", "list_links", is_flag=True, help="List all links and their devices instead of a description."
 )
@@ -48,9 +52,11 @@ def _formats() -> Iterable[str]:
     "--as",
     "kind",
     type=LateChoice(_formats),
-    help="Write NETWORK for ASTRA-sim's ns-3, or as Chakrascope's YAML; needs -o.",
+    help="Format in which NETWORK is written to -o: files for ASTRA-sim's ns-3, or a network YAML.",
 )
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to which --as writes files."
+)
 @format_option
 def network_command(
     *,
@@ -141,7 +147,7 @@ def _shape(network: NetworkConfig) -> str:
 
 
 def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str, Any]]:
-    """Yield the title and the text of each figure in the *facts* of a network."""
+    """Yield the title and the text of each figure that *facts* contains on a network."""
     yield "ranks", str(facts.ranks)
     yield "dimensions", _shape(network) + (", for collectives alone" if network.logical else "")
     yield (
@@ -169,7 +175,7 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
 
 
 def _print_presets(output_format: str) -> None:
-    """Print the presets of each kind with the figures that distinguish the presets."""
+    """Print the presets by kind, with figures in which the presets of a kind differ."""
     import pandas as pd
 
     from ..runner import list_presets
@@ -186,7 +192,7 @@ def _print_presets(output_format: str) -> None:
 
 
 def _file_of(name: str) -> str:
-    """Return the text of the file of the preset *name*; raises `UsageError` for an unknown name."""
+    """Return the content of the file of the preset *name*; raises `UsageError` for an unknown name."""
     from ..runner import list_presets
     from ..runner.config import preset_path
 
@@ -198,7 +204,7 @@ def _file_of(name: str) -> str:
 
 
 def _preset_figures(kind: str, name: str) -> dict[str, Any]:
-    """Return the figures that distinguish the preset *name* from other presets of its *kind*."""
+    """Return figures in which the preset *name* differs from other presets of its *kind*."""
     from ..runner import MemoryConfig, NetworkConfig, SystemConfig
 
     if kind == "network":
@@ -222,7 +228,7 @@ def _preset_figures(kind: str, name: str) -> dict[str, Any]:
 
 
 def _clos_text(network: NetworkConfig) -> str:
-    """Return a phrase on the Clos fabric of *network*; "" if the network has no Clos fabric."""
+    """Return a phrase on the Clos fabric of *network*, or "" if the network has no Clos fabric."""
     fabric = None if network.packet is None else network.packet.fabric
     if fabric is None:
         return ""

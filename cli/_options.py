@@ -14,9 +14,10 @@ from ..support import parse_bandwidth, parse_duration
 
 
 class LateChoice(click.Choice[str]):
-    """Choice among the values that *known* returns; *known* is called when the choice or its help is used.
+    """Choice among values from *known*, which is called when the choice or its help is first used.
 
-    Completions of other options, and the help of other commands, thus need no import.
+    The completion of other options, and the help of other commands, therefore import no libraries for this
+    choice.
     """
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
@@ -25,18 +26,18 @@ class LateChoice(click.Choice[str]):
 
     @cached_property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # click.Choice has an attribute
-        """Allowed values of the option."""
+        """Values that the option allows."""
         return tuple(self._known())
 
 
-_TOO_LARGE = 10**18  # limit in bytes or ns: sums of a few smaller values fit into 64 bits
+_TOO_LARGE = 10**18  # limit of a value in bytes or ns, so that the sum of a few values fits into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
 
 
 def quantity(read: Callable[[str], float]) -> Read:
-    """Return the callback of an option that parses its value with *read*.
+    """Return a callback that parses the value of an option with *read*.
 
-    A `ValueError` of *read* becomes a usage error.
+    If *read* raises a `ValueError`, the command reports a usage error.
     """
 
     def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -64,8 +65,8 @@ def network_changes(command: Command) -> Command:
             multiple=True,
             metavar="A,B[=SHARE][@TIME]",
             help=(
-                "Fail a link, or reduce it to SHARE of its bandwidth (0.25); a device stands "
-                "for all its links. In effect from the start, from @5ms, or during @5ms..8ms. Repeatable."
+                "Fail the link A,B or all links of device A, or reduce their bandwidth to SHARE (0.25). "
+                "The failure lasts from the start, from @5ms, or during @5ms..8ms. Repeatable."
             ),
         ),
         click.option(
@@ -73,8 +74,8 @@ def network_changes(command: Command) -> Command:
             "link_default",
             multiple=True,
             metavar="LINK=BANDWIDTH,LATENCY",
-            help="Bandwidth and latency of InfraGraph links without figures: pcie=32GB/s,500ns; '*' for "
-            "all. Repeatable.",
+            help="Bandwidth and latency of InfraGraph links that lack them, such as pcie=32GB/s,500ns; '*' "
+            "means all links. Repeatable.",
         ),
     ):
         command = decorate(command)
@@ -82,7 +83,7 @@ def network_changes(command: Command) -> Command:
 
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the failures in the values *texts* of --fail, in the form of a network YAML."""
+    """Return the failures that the values of --fail describe, in the notation of a network YAML."""
     from ..runner.config import failure_of_text
 
     try:
@@ -92,9 +93,9 @@ def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values *texts* of --link-default as options for `NetworkConfig.load`.
+    """Return the values of --link-default as keyword arguments for `NetworkConfig.load`.
 
-    Raises `UsageError` for an invalid value.
+    Raises `UsageError` if a value is invalid.
     """
     defaults: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -108,7 +109,7 @@ def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _figure(part: str, text: str) -> tuple[str, Any]:
-    """Return the name and value of the figure in *part*: a bandwidth, a latency or a number of lanes."""
+    """Return the name and the value of the bandwidth, latency or number of lanes that *part* sets."""
     width = _WIDTH.fullmatch(part)
     if width is not None:
         return "width", int(width[1])
@@ -131,9 +132,9 @@ def _reads(parse: Callable[[str], object], text: str) -> bool:
 
 
 class CommandWithMore(click.Group):
-    """Command with its own options and arguments that also has subcommands.
+    """Command with options and arguments of its own that also has subcommands.
 
-    If the first word names a subcommand, the subcommand runs.
+    If the first word after the command is the name of a subcommand, the subcommand runs.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
@@ -142,7 +143,7 @@ class CommandWithMore(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of this command, or of the subcommand that *args* start with."""
+        """Return a context for this command, or for the subcommand that *args* start with."""
         if not args or args[0] not in self.commands:
             return super().make_context(info_name, args, parent, **extra)
         # The usage text of a subcommand must not show the arguments of this command.
@@ -151,15 +152,15 @@ class CommandWithMore(click.Group):
         return self.commands[args[0]].make_context(args[0], args[1:], parent=here, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse options and arguments as a command without subcommands does."""
+        """Parse options and arguments in the same way as a command without subcommands."""
         return click.Command.parse_args(self, ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run this command, or the subcommand whose context is *ctx*."""
+        """Run this command, or the subcommand to which the context *ctx* belongs."""
         return click.Command.invoke(self, ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the parts of this command's usage text, without subcommands."""
+        """Return the parts of this command's usage text, which mentions no subcommand."""
         return click.Command.collect_usage_pieces(self, ctx)
 
 
@@ -167,6 +168,6 @@ on_option = click.option(
     "--on",
     "machine_name",
     metavar="MACHINE",
-    help="The cluster in one word: chips with their usual network (64xh100), a network preset "
+    help="Cluster to simulate: chips with their usual network (64xh100), a network preset "
     "(hgx-h100-8x8), or a YAML file with chip, network and memory.",
 )

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
     from ..converter.chakra import TextColumn
 
-_BROKEN_PIPE = 141  # exit code after SIGPIPE: 128 plus the signal's number, as in shells
+_BROKEN_PIPE = 141  # exit code after SIGPIPE: 128 plus the number of the signal, as in shells
 _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # least width of a text column, in characters
 _BORDER = 3  # width between two columns with a line
 _GAP = 2  # width between two columns without a line
-_LEAST_COLUMNS = 3  # least columns on a narrow terminal; words break rather than showing fewer columns
+_LEAST_COLUMNS = 3  # smallest number of columns on a narrow terminal, where words break to make room
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
 class _Console(Console):
-    """Console that prints control characters in names as escape sequences."""
+    """Terminal that prints control characters in names as escape sequences."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of *renderable* with control characters in texts as escape sequences."""
+        """Yield the segments of *renderable*, with escape sequences in place of control characters."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -53,7 +53,7 @@ class _Console(Console):
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
 
     def on_broken_pipe(self) -> NoReturn:
-        """Exit silently with code 141, as the reader of the output, such as `head`, has ended."""
+        """Exit silently with code 141, as the program that reads the output (such as `head`) has ended."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
 
@@ -78,9 +78,9 @@ format_option = click.option(
 
 
 def open_what_is_closed() -> None:
-    """Redirect closed standard streams to the null device.
+    """Redirect standard streams that are closed to the null device.
 
-    Otherwise, files that are opened later would reuse the file descriptors of the standard streams.
+    Otherwise, files that are opened later would get the file descriptors of the standard streams.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -91,7 +91,7 @@ def open_what_is_closed() -> None:
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Flush standard output at the end of the block; exits with code 141 if the output's reader is gone."""
+    """Flush standard output at the end of the block; exit with code 141 if the output's reader is gone."""
     try:
         try:
             yield
@@ -106,13 +106,13 @@ def flushed_output() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to the null device, so that flushing standard output does not fail again."""
+    """Redirect standard output to the null device, so that a later flush does not fail again."""
     with contextlib.suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_what_the_terminal_can() -> None:
-    """Replace characters that the encoding of a standard stream lacks: in ASCII, µs becomes us."""
+    """Replace characters that a standard stream cannot encode: in ASCII, µs becomes us."""
     codecs.register_error("chakrascope", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -126,7 +126,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_json(value: object) -> None:
-    """Print *value* as JSON on standard output, without line wrapping and colours."""
+    """Print *value* as JSON on standard output, without line breaks for the terminal and without colours."""
     sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
 
 
@@ -140,8 +140,8 @@ def print_frame(
 ) -> None:
     """Print *frame* as a table on the terminal, or all its rows as JSON records or CSV.
 
-    The table shows at most *limit* rows. If *frame* contains only the first rows, *count* is the total number
-    of rows.
+    The table shows at most *limit* rows. *count* is the total number of rows, of which *frame* may contain
+    only the first.
     """
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
@@ -159,7 +159,7 @@ def print_frame(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
-    """Print *rows* as a table on the terminal; all rows must have the keys of the first row."""
+    """Print *rows* as a table on the terminal; all rows must have the same keys as the first row."""
     if not rows:
         console.print(f"{title}: none" if title else "none")
         return
@@ -188,10 +188,10 @@ def print_coded(
     title: str,
     count: int,
 ) -> None:
-    """Print *rows* of *columns* (numbers and coded texts) as a table, JSON records or CSV.
+    """Print *rows* of *columns* (numbers or coded texts) as a table, as JSON records or as CSV.
 
-    For a table, *rows* may be only the first of *count* rows. The function builds no pandas table, which
-    would be slow for a million rows.
+    If a table is printed, *rows* may be only the first of *count* rows. The function does not create a pandas
+    table, which would be slow for a million rows.
     """
     if output_format == "csv":
         from ..runner.analysis import csv_pieces
@@ -208,25 +208,25 @@ def print_coded(
 
 
 def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, bool]:
-    """Return a flag for each of *columns* that says whether the column holds numbers."""
+    """Return for each of *columns* whether the column contains numbers."""
     kinds = {name: getattr(column, "dtype", None) for name, column in columns.items()}
     return {name: kind is not None and kind.kind in "iuf" for name, kind in kinds.items()}
 
 
 def _print_remaining(shown: int, count: int) -> None:
-    """Print the number of omitted rows, if only *shown* of *count* rows were printed."""
+    """Print the number of omitted rows if only *shown* of *count* rows were printed."""
     if shown < count:
         console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
 
 
 def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
-    """Print the names of the *views* that were not *printed*."""
+    """Print the names of those *views* that are not among the *printed* views."""
     others = ", ".join(view for view in views if view not in printed)
     console.print(f"[dim]Other tables: --view {others}[/]")
 
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
-    """Print *rows* as a table; *columns* maps the name of a column to whether the column holds numbers."""
+    """Print *rows* as a table; *columns* maps each column name to whether the column contains numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
     numeric = list(columns.values())
@@ -251,9 +251,9 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
 def _columns_that_fit(
     numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
 ) -> int:
-    """Return the number of leading columns that fit into *room* characters without breaking words.
+    """Return how many of the first columns fit into *room* characters without breaking words.
 
-    If fewer than 3 columns fit, the number of all columns is returned, and words will break.
+    If fewer than 3 columns fit, the function returns the number of all columns, so that words must break.
     """
     heads = [name.replace("_", " ") for name in names]
     filled = list(zip(numeric, zip(heads, *cells, strict=True), strict=True))
@@ -266,10 +266,10 @@ def _columns_that_fit(
 def _fitting(
     numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
 ) -> tuple[Sequence[str], Sequence[int | None], bool]:
-    """Return the heads and widths of columns in *room* characters, and whether lines separate the columns.
+    """Return heads and widths of columns in *room* characters, and whether lines separate columns.
 
-    To save room, texts first break between words, then heads break between words, and then the lines between
-    columns are left out. Words and numbers break only as a last resort.
+    If the columns do not fit, texts first break between words, then heads break between words, and then the
+    lines between columns are left out. Words and numbers break only if this is still not enough.
     """
     spaced = [name.replace("_", " ") for name in names]
     for ruled, heads, whole in ((True, names, True), (True, spaced, True), (False, names, True),
@@ -285,8 +285,8 @@ def _fitting(
 def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: bool) -> list[int] | None:
     """Return the width of each column, or None if the columns do not fit into *room* characters.
 
-    With *whole*, words and numbers with their units do not break. Otherwise, numbers may break before their
-    units, and then words may break.
+    If *whole* is true, neither words nor numbers with a unit break. Otherwise, numbers may break before their
+    units and, if this is not enough, words may break.
     """
     full = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
     words = [max(map(_longest_word, texts)) for _, texts in columns]
@@ -332,10 +332,10 @@ def _cell(column: str, value: Any) -> str:
 
 
 def print_next(*words: object, then: str = "") -> None:
-    """Print the suggested next command *words*, quoted and on one line, so that users can copy the command.
+    """Print a command for the user to run next, quoted and on one line, so that it can be copied.
 
-    *then* is a part that the user must complete. Commands about a run should name the run, so that a command
-    copied later does not apply to a newer run.
+    *then* is an additional part, which the user must complete. A command about a run should contain the run's
+    id, because a user may copy the command later, when newer runs exist.
     """
     command = shlex.join(["chakrascope", *map(str, words)])
     console.print(f"Next: {command}{then and f' {then}'}", markup=False, soft_wrap=True)
@@ -343,14 +343,14 @@ def print_next(*words: object, then: str = "") -> None:
 
 @contextlib.contextmanager
 def stage(text: str) -> Iterator[Status]:
-    """Show *text* with a spinner while the block runs, and with a tick after the block."""
+    """Show *text* with a spinner while the block runs, and with a tick when the block ends."""
     with error_console.status(text) as status:
         yield status
     error_console.print(f"[green]✓[/] {text}")
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:
-    """Return a callback that shows the number of completed items (*what*) and the remaining time."""
+    """Return a callback that shows how many items (*what*) are complete, and the remaining time."""
     text, began_s, show_line = status.status, time.monotonic(), _lines(status)
 
     def show(done: int, of: int) -> None:
@@ -362,9 +362,9 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 
 
 def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
-    """Return a callback that shows the time in a run of *ranks* ranks, and the number of finished ranks.
+    """Return a callback that shows the time inside a run of *ranks* ranks, and how many have finished.
 
-    *word* says whether the run is simulated or measured. The callback never cancels the run.
+    *word* tells whether the run is simulated or measured. The callback never cancels the run.
     """
     text, show_line = status.status, _lines(status)
 
@@ -376,7 +376,7 @@ def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int,
 
 
 def _lines(status: Status) -> Callable[[str], None]:
-    """Return a callback that shows a line of progress in place of *status*.
+    """Return a callback that shows a line about the progress in place of *status*.
 
     Without a terminal, the callback prints lines on standard error: the first line after one second, and
     further lines at doubling intervals.

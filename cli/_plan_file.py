@@ -1,4 +1,4 @@
-"""Read and write plan files: YAML files with options of `predict` and `predict search`, as ``tp: 2``."""
+"""Read and write plan files: YAML files with options of `predict` and `predict search`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ELSEWHERE = {"plan", "save-plan", "output", "format", "list-models", "help"}
 
 
 def plan_file_options(command: Command) -> Command:
-    """Add ``--plan``, which reads other options from a file, and ``--save-plan``, which writes the file."""
+    """Add the option ``--plan``, which reads options from a file, and ``--save-plan``, which writes one."""
     read = click.option(
         "--plan",
         metavar="FILE",
@@ -28,20 +28,21 @@ def plan_file_options(command: Command) -> Command:
         is_eager=True,
         expose_value=False,
         callback=_read,
-        help="YAML file of options, such as `tp: 2`; options on the command line take precedence.",
+        help="YAML file with options of `predict`, such as `tp: 2`; options on the command line take "
+        "precedence.",
     )
     write = click.option(
         "--save-plan",
         "plan_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Write the plan (for a search, the best one) to this file, for `predict --plan`.",
+        help="YAML file to which the options of the plan (in a search, of the best plan) are written.",
     )
     return read(write(command))
 
 
 def given_options(ctx: click.Context) -> dict[str, Any]:
-    """Return the options by name that the command line or a plan file gave to the command of *ctx*."""
+    """Return by name the options of *ctx*'s command that the command line or a plan file contains."""
     given = {
         name: ctx.params[str(option.name)]
         for name, option in _options(ctx.command).items()
@@ -64,14 +65,14 @@ def _plain(value: Any) -> Any:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of *command* that a plan file may contain, by name."""
+    """Return by name the options of *command* that a plan file may contain."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     named = {next(name for name in option.opts if name.startswith("--"))[2:]: option for option in options}
     return {name: option for name, option in named.items() if name not in _ELSEWHERE}
 
 
 def _read(ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
-    """Use the values in the plan *file* as defaults of options that the command line leaves out."""
+    """Use the values in the plan *file* for the options that the command line does not contain."""
     if file is None:
         return
     options = _options(ctx.command)

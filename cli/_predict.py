@@ -48,7 +48,7 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
 
 
 def plan_options(command: Command) -> Command:
-    """Add the options of a training plan, which `plan_of` reads."""
+    """Add the options that describe a training plan, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 
     for decorate in reversed((
@@ -62,34 +62,33 @@ def plan_options(command: Command) -> Command:
         _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
-        click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
+        click.option("--fsdp", is_flag=True, help="Shard weights over data-parallel ranks, as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3),
-                     help="ZeRO stage; 3 is FSDP. [default: the software's]"),
+                     help="ZeRO stage; 3 is FSDP. [default: set by --software]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
                      help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
                      "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Matmuls that full recomputation does not repeat: any of qkv, projection, up, "
-                     "down."),
+                     help="Matmuls not recomputed by --recompute full: any of qkv, projection, up, down."),
         click.option("--offload-optimizer", is_flag=True, default=None,
-                     help="Keep the optimizer state on the host, and compute the optimizer step there."),
+                     help="Store the optimizer state in host memory, and run the optimizer on the host."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
         click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
-                     help="Bytes per gradient in reductions. [default: the software's]"),
+                     help="Bytes per gradient element in gradient reductions. [default: set by --software]"),
         _degree("document", "Tokens per document, if documents are packed into a sequence.", None),
         click.option(
             "--sequence-parallel/--no-sequence-parallel",
             "sequence_parallel",
             default=None,
-            help="Split norms and dropout over tensor parallelism. [default: the software's]",
+            help="Split norms and dropout over tensor-parallel ranks. [default: set by --software]",
         ),
         click.option(
             "--fused-attention/--no-fused-attention",
             "fused_attention",
             default=None,
-            help="Use fused attention kernels (FlashAttention). [default: the software's]",
+            help="Use fused attention kernels (FlashAttention). [default: set by --software]",
         ),
         click.option("--overlap/--no-overlap", "overlap", default=None,
                      help="Overlap gradient communication with computation."),
@@ -97,20 +96,20 @@ def plan_options(command: Command) -> Command:
                      help="Overlap tensor-parallel collectives with matmuls."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
-                     help="Send a token once to a node, not to each of its experts. [default: on]"),
+                     help="Send a token only once to a node with several of its experts. [default: on]"),
         click.option("--expert-overlap", is_flag=True, default=None,
                      help="Overlap token exchanges with the computation of another micro-batch."),
         click.option("--cuda-graphs", is_flag=True, default=None,
-                     help="Launch kernels by CUDA graphs, without host time."),
+                     help="Assume that CUDA graphs launch kernels without host time."),
         click.option("--placement", default="-".join(AXES), show_default=True,
-                     help="Order of the parallel axes on the network, innermost first."),
+                     help="Order of parallel axes on the network dimensions, innermost first."),
     )):  # fmt: skip
         command = decorate(command)
     return command
 
 
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
-    """Return the training plan that the options *given* describe on *ranks* chips, and its software."""
+    """Return the training plan on *ranks* chips that the options *given* describe, and its software."""
     from ..runner.prediction import software_of, with_habits
     from ..runner.prediction.models import AXES, Plan
 
@@ -175,7 +174,7 @@ _OF_BOTH = {
 
 
 def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None:
-    """Raise `UsageError` for options of models in a prediction of a script, and the reverse."""
+    """Raise `UsageError` for an option of models if a script is predicted, and for the reverse case."""
     chosen = [
         param
         for param in ctx.command.params
@@ -195,7 +194,7 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
 
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the built-in models with their sizes, and exit, if --list-models is given."""
+    """Print the built-in models with their sizes and exit, if the option --list-models is given."""
     from ..runner.prediction.models import find_model, list_models
 
     if not value or ctx.resilient_parsing:
@@ -213,7 +212,9 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 
 @click.group("predict", cls=CommandWithMore)
 @plan_file_options
-@click.option("--model", metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json.")
+@click.option(
+    "--model", metavar="NAME|FILE", help="Model: a built-in name, a YAML file, or a Hugging Face config.json."
+)
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
@@ -222,7 +223,8 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option(
     "--world",
     type=click.IntRange(1),
-    help="Number of ranks of the script's job. [default: the number of ranks of the network]",
+    help="Number of ranks of the job that the script belongs to. [default: the number of ranks of "
+    "the network]",
 )
 @click.option(
     "--mesh", default="", metavar="DIMS", help="Device mesh of the script, such as dp=32,tp=8,pp=2."
@@ -237,13 +239,15 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     help="List the built-in models.",
 )
 @on_option
-@click.option("--chip", "chip_name", metavar="NAME|FILE", help="Built-in chip, or a YAML file.")
-@click.option("--network", metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes.")
+@click.option("--chip", "chip_name", metavar="NAME|FILE", help="Built-in chip, or a chip file (YAML).")
+@click.option(
+    "--network", metavar="NAME|FILE", help="Network preset or file, such as hgx-h100-64x8 for 64 nodes."
+)
 @plan_options
 @click.option(
     "--software",
     metavar="NAME",
-    help="Software stack whose costs are used. [default: the best fit for the plan]",
+    help="Software stack that runs the model. [default: the best fit for the plan]",
 )
 @click.option(
     "--backend",
@@ -255,7 +259,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--all-ranks",
     "every_rank",
     is_flag=True,
-    help="Build a graph for every rank, not one per set of equal ranks.",
+    help="Generate a graph for every rank, instead of one graph per set of equal ranks.",
 )
 @click.option(
     "-o",
@@ -263,11 +267,11 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "study_folder",
     metavar="STUDY",
     type=click.Path(path_type=Path),
-    help="Study to store the prediction in.",
+    help="Study in which the prediction is stored.",
 )
 @click.option("--spread", metavar="kernels=5%,ranks=2%",
-              help="Variation of kernel times and of ranks; adds quantiles of the step.")  # fmt: skip
-@click.option("--replays", type=click.IntRange(1), help="Steps simulated for --spread. [default: 32]")
+              help="Random variation of times, to print quantiles of the step time.")  # fmt: skip
+@click.option("--replays", type=click.IntRange(1), help="Number of simulations for --spread. [default: 32]")
 @click.option("--seed", type=click.IntRange(0), help="Random seed for --spread. [default: 0]")
 @network_changes
 @click.option(
@@ -304,7 +308,7 @@ def predict_command(
     output_format: str,
     **given: Any,
 ) -> None:
-    """Predict the time, memory and bound of a training step from model sizes.
+    """Predict the time, the memory and the bottleneck of a training step from model sizes.
 
     With --script, from your own script, which runs unmodified on tensors without values. Nothing is
     downloaded. docs/validation/predictions.md compares predictions with public measurements. To find
@@ -395,7 +399,7 @@ def _cluster(
 
 
 def _variation(text: str | None, **draws: int | None) -> Variation | None:
-    """Parse the value of --spread, such as ``kernels=5%,ranks=2%``; *draws* are --replays and --seed."""
+    """Parse the value of --spread, such as ``kernels=5%,ranks=2%``; *draws* holds --replays and --seed."""
     from ..runner.prediction import Variation
 
     given = {key: number for key, number in draws.items() if number is not None}
@@ -436,7 +440,8 @@ def _print(prediction: Prediction) -> None:
         ("bound by", prediction.bound_by),
         (
             "memory",
-            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}",
+            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable a rank: "
+            f"{verdict}",
         ),
         ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
@@ -461,7 +466,7 @@ def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
 
 
 def _plan_text(plan: Plan) -> str:
-    """Return the choices of a plan as text, including defaults but not degrees of 1."""
+    """Return the choices in a plan as text, with default choices but without degrees of 1."""
     degrees = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(plan, name)) > 1]
     degrees += [f"expert tp {plan.expert_split}"] * bool(plan.expert_tp)
     batches = [
@@ -473,7 +478,7 @@ def _plan_text(plan: Plan) -> str:
 
 
 def _remedy_text(prediction: Prediction) -> str:
-    """Return a sentence on changes that make a plan fit into memory, with their cost in step time."""
+    """Return a sentence on changes with which a plan fits into memory, and the step time that they cost."""
     if not prediction.remedies:
         return "No one or two changes make the plan fit. Next: more ranks, or `chakrascope predict search`."
     choices = (

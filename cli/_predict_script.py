@@ -1,4 +1,4 @@
-"""Predict a step of the user's own script (``predict --script``), which runs with fake tensors."""
+"""Predict a step of the user's own script (``predict --script``), which runs on fake tensors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """Script with its arguments, the number of ranks *world* of its job, and its device *mesh*.
+    """Script with its arguments, the number *world* of ranks in its job, and its device *mesh*.
 
-    If *world* is 0, the job has as many ranks as the network.
+    If *world* is 0, the network determines the number of ranks.
     """
 
     command: Sequence[str]
@@ -45,7 +45,7 @@ def predict_script(
     study_folder: Path | None,
     output_format: str,
 ) -> None:
-    """Record the script, simulate its step, print the prediction, and store the prediction in the study."""
+    """Record the script, simulate its step, print the prediction, and store it in the study."""
     from ..runner import Study, script_workload
     from ..runner.prediction import kept_result, predict_recorded
     from ..runner.study import safe_name
@@ -85,12 +85,12 @@ def predict_script(
 
 
 def _software_of(chip: Chip) -> str:
-    """Return the software stack of *chip* whose costs fit PyTorch's own operators best."""
+    """Return the software stack of *chip* that models the costs of PyTorch's own operators best."""
     return next((name for name in ("fsdp", "default") if name in chip.costs), next(iter(chip.costs)))
 
 
 def _mesh(text: str) -> dict[str, int]:
-    """Return the sizes of mesh dimensions in *text*, such as ``dp=32,tp=8``, by name."""
+    """Return by name the sizes of the mesh dimensions in *text*, such as ``dp=32,tp=8``."""
     sizes: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, equals, size = part.partition("=")
@@ -103,7 +103,7 @@ def _mesh(text: str) -> dict[str, int]:
 def _print(prediction: RecordedPrediction) -> None:
     low, high = prediction.range_ns
     verdict = "fits" if prediction.fits else "does NOT fit"
-    held, room = bytes_text(prediction.memory_bytes), bytes_text(prediction.chip.memory_bytes)
+    held, room = bytes_text(prediction.memory_bytes), bytes_text(prediction.chip.usable_bytes)
     rows = [
         (
             "step",
@@ -112,7 +112,7 @@ def _print(prediction: RecordedPrediction) -> None:
         ),
         ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
         ("bound by", prediction.bound_by),
-        ("memory", f"{held} of {room} a rank: {verdict}"),
+        ("memory", f"{held} of {room} usable a rank: {verdict}"),
         ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
     for name, text in rows:

@@ -47,7 +47,7 @@ def _only(name: str, key: str, help_text: str) -> Callable[[Command], Command]:
 
 
 def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...]:
-    """Parse a list of numbers such as ``1,2,4``, or for schedules and recomputation a list of names."""
+    """Parse a list of numbers such as ``1,2,4`` or, for schedules and recomputation, a list of names."""
     items = [item.strip() for item in (value or "").split(",") if item.strip()]
     sizes = [item.isdecimal() and len(item) <= _DIGITS for item in items]
     if param.name in ("schedule", "recompute"):
@@ -58,7 +58,7 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
 
 
 def _choices(command: Command) -> Command:
-    """Add the options that restrict the plans to try."""
+    """Add the options that restrict which plans the search tries."""
     for decorate in reversed((
         _only("tp", "tp", "Tensor-parallel sizes to try. [default: all]"),
         _only("pp", "pp", "Numbers of pipeline stages to try."),
@@ -79,7 +79,10 @@ def _choices(command: Command) -> Command:
 @click.command("search")
 @plan_file_options
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json."
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    help="Model: a built-in name, a YAML file, or a Hugging Face config.json.",
 )
 @click.option(
     "--gpus",
@@ -98,7 +101,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--software",
     metavar="NAME",
-    help="Software stack whose costs are used. [default: the best fit for each plan]",
+    help="Software stack that runs the model. [default: the best fit for each plan]",
 )
 @_choices
 @click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
@@ -109,7 +112,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--rows",
     type=click.IntRange(1),
-    help="Number of plans to print. [default: 20; as CSV or JSON, 10,000 and the Pareto front]",
+    help="Number of plans to print. [default: 20; in CSV and JSON, 10,000 and the Pareto front]",
 )
 @click.option(
     "--front",
@@ -122,7 +125,7 @@ def _choices(command: Command) -> Command:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Worker processes; 0 searches in this process.",
+    help="Number of worker processes; with 0, the search runs in the calling process.",
 )
 @click.option(
     "--cluster",
@@ -130,14 +133,14 @@ def _choices(command: Command) -> Command:
     help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
-              help="Study that stores the search as a sweep; the same command resumes it.")  # fmt: skip
-@click.option("--name", help="Name of the sweep. [default: derived from the search]")
+              help="Study that stores the search; the same command resumes the search.")  # fmt: skip
+@click.option("--name", help="Name of the search in the study. [default: derived from the options]")
 @click.option(
     "--keep",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Number of best plans to keep as runs.",
+    help="Number of best plans to store as runs.",
 )
 @format_option
 def search_command(
@@ -164,7 +167,7 @@ def search_command(
     output_format: str,
     **only: tuple[Any, ...],
 ) -> None:
-    """Find the best parallelism for a model on a number of GPUs: every possible plan, best first.
+    """Find the best parallelism for a model on a number of GPUs, and list the plans, best first.
 
     All plans that fit in memory are estimated, and those that may be the best are simulated. The output
     counts the plans that are impossible, do not fit, or were only estimated.
@@ -208,7 +211,7 @@ def search_command(
 
 
 def _save(command: str, file: Path) -> None:
-    """Write the options of the command line *command* to *file* as a plan file."""
+    """Write the options on the command line *command* to *file* as a plan file."""
     words = shlex.split(command)[2:]
     pairs = zip(words[::2], words[1::2], strict=True)
     save_plan({name[2:]: int(text) if text.isdecimal() else text for name, text in pairs}, file)
@@ -217,7 +220,7 @@ def _save(command: str, file: Path) -> None:
 def _clusters(
     chips: Sequence[str], gpus: Sequence[int], network: str | None, prices: dict[str, float]
 ) -> tuple[Cluster, ...]:
-    """Return the clusters that the options name: every chip with every network."""
+    """Return the clusters that the options describe: every chip combined with every network."""
     from ..runner.chips import find_chip
     from ..runner.planning import Cluster
 
@@ -288,7 +291,7 @@ def _study(folder: Path) -> Study:
 
 
 def _keep(found: Plans, place: int, study: Study) -> str:
-    """Simulate the plan at index *place* with all its nodes, and store the prediction as a run."""
+    """Simulate the plan with the index *place* with all its nodes, and store the prediction as a run."""
     from ..runner.prediction import keep_prediction, predict
 
     return keep_prediction(predict(found.settings[place]), study, f"plan {place + 1} of {found.name}")
@@ -337,7 +340,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a plan's *row* for the terminal, without chips and costs if not needed."""
+    """Return the terminal's columns for *row*, without the chip of a single cluster and unknown costs."""
     several = len(found.request.clusters) > 1
     priced = any(each.price is not None for each in found.request.clusters)
     return {
@@ -353,7 +356,7 @@ def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan_text(row: dict[str, Any]) -> str:
-    """Return the choices of the plan in *row* as short text, without degrees of 1."""
+    """Return the choices of the plan in *row* as a short text, without degrees of 1."""
     degrees = [f"{key}{row[key]}" for key in ("tp", "pp", "dp", "cp", "ep") if row[key] > 1]
     degrees += [f"etp{row['expert_tp']}"] * bool(row["expert_tp"])
     schedules = {"interleaved": f"interleaved {row['chunks']}", "zero-bubble": "zero-bubble", "1f1b": "1f1b"}
@@ -363,7 +366,7 @@ def _plan_text(row: dict[str, Any]) -> str:
 
 
 def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: Path | None) -> None:
-    """Print the numbers of omitted plans with reasons, the command of the *best* plan, and the next step."""
+    """Print how many plans were omitted and why, the command for the *best* plan, and the next step."""
     possible, refused = plans.possible, plans.refused
     combinations = count_text(plans.combinations, "combination")
     console.print(

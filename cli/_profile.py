@@ -37,7 +37,7 @@ def profile_command(
     fake_world: int,
     command: tuple[str, ...],
 ) -> int:
-    """Capture COMMAND, convert it, simulate it and print what bounds the step.
+    """Capture COMMAND, convert and simulate the captured step, and print what bounds the step.
 
     Without --on and --network the captured step is replayed as measured.
     """

@@ -25,7 +25,7 @@ _LONGEST_NS = 86_400 * 10**9
     default=1_000,
     show_default=True,
     type=click.IntRange(1, 10_000_000),
-    help="Maximum number of rows.",
+    help="Maximum number of rows of the result.",
 )
 @click.option(
     "--timeout",
@@ -33,7 +33,7 @@ _LONGEST_NS = 86_400 * 10**9
     default="30s",
     show_default=True,
     callback=quantity(lambda text: float(parse_duration(text, bare="s"))),
-    help="End the query after this time.",
+    help="Time limit of the query.",
 )
 @format_option
 def query_command(

@@ -22,7 +22,7 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 
 @click.command("rescale")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option("--workload", "name", metavar="NAME", help="Workload to change. [default: the newest workload]")
+@click.option("--workload", "name", metavar="NAME", help="Workload to scale. [default: the newest workload]")
 @click.option("--dp", type=click.IntRange(1), help="Number of data-parallel replicas.")
 @click.option(
     "--pp",
@@ -31,21 +31,25 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 )
 @click.option("--micro-batches", type=click.IntRange(1), help="Number of micro-batches of a pipeline.")
 @click.option("--layers", type=click.IntRange(1), help="Number of layers of the model.")
-@click.option("--chip", metavar="NAME", help="Chip of the new workload, by its system preset, such as h100.")
+@click.option("--chip", metavar="NAME", help="Chip of the new workload, such as h100.")
 @click.option(
     "--activation",
     metavar="SIZE",
     default="0",
     callback=quantity(parse_size),
-    help="With --pp: activation size that a stage sends per micro-batch, such as 16MiB, if the capture does "
-    "not show this size.",
+    help="Size of the activation that a pipeline stage sends per micro-batch, such as 16MiB, for "
+    "--pp if the capture does not show this size.",
 )
 @click.option(
     "--tp",
     type=click.IntRange(1),
-    help="Not supported for captures; the error names the alternatives.",
+    help="Tensor parallelism of a capture cannot be changed; the error names alternatives.",
 )
-@click.option("--name", "new_name", help="Name of the new workload. [default: the old name and the changes]")
+@click.option(
+    "--name",
+    "new_name",
+    help="Name of the new workload. [default: the name of the old workload and the changes]",
+)
 def rescale_command(
     *,
     study_folder: Path,

@@ -32,19 +32,19 @@ from ._target import Target, target_options
 if TYPE_CHECKING:
     from ..runner import Experiment, Result, Study
 
-# Least number of different programs for which a run prints the reason why it takes long.
+# Smallest number of different programs for which the command explains why the simulation takes long.
 _MANY_PROGRAMS = 256
-# Estimated duration in seconds above which a run prints advice to shorten the simulation.
+# Estimated duration in seconds above which the command advises how to shorten the simulation.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @contextmanager
 def new_study(folder: Path) -> Iterator[Study]:
-    """Open the study at *folder* for the block; a missing study is created.
+    """Open the study at *folder* for the block, or create the study if it is missing.
 
     If the block raises a `ChakrascopeError`, a new study without a run is removed, so that a misspelled
-    preset leaves no study behind. The workloads of the removed study are only copies.
+    preset leaves no study behind. The removed study contains only copies of workloads.
     """
     from ..runner import Study
 
@@ -67,20 +67,21 @@ algorithm_option = click.option(
     multiple=True,
     metavar="COLLECTIVE=NAME",
     help="Program (MSCCL XML, MSCCL++ plan) or built-in algorithm of a collective, such as "
-    "all-reduce=plan.json. Repeatable; the first program that fits a size is used.",
+    "all-reduce=plan.json. If the option is repeated, the first program that fits the size of "
+    "the collective is used.",
 )
 
 
 machine_option = click.option(
     "--machine",
     metavar="NAME",
-    help="Machine of --backend gpu: a built-in machine (a100, generic, h100, mi300x) or a YAML file. "
-    "[default: h100]",
+    help="GPU that --backend gpu simulates: a built-in machine (a100, generic, h100, mi300x) or a "
+    "YAML file. [default: h100]",
 )
 
 
 def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of --algorithm by collective; raises `UsageError` for a value without ``=``."""
+    """Return the values of --algorithm by collective; raises `UsageError` if a value contains no ``=``."""
     chosen: dict[str, list[str]] = {}
     for text in texts:
         collective, sign, name = text.partition("=")
@@ -91,10 +92,10 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the machine added to the backend ``gpu``.
+    """Return *backends* with the name of the machine added to the backend ``gpu``.
 
-    A machine file is named by its absolute path, as runs may start in another folder. Raises `UsageError` if
-    *backends* lacks ``gpu``.
+    The name of a machine file becomes an absolute path, because runs may start in another folder. Raises
+    `UsageError` if *backends* lacks ``gpu``.
     """
     if machine is None:
         return backends
@@ -103,9 +104,9 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the variant *value* added to the backend that has the option *what*.
+    """Return *backends* with the variant *value* added to the backend that the option *what* concerns.
 
-    Raises `UsageError` if *backends* lacks the backend with the option.
+    Raises `UsageError` if *backends* does not contain this backend.
     """
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
@@ -119,7 +120,7 @@ def simulate(
 ) -> Iterator[tuple[Experiment, Result]]:
     """Simulate *experiments*, and yield each experiment with its result.
 
-    Backends that must be compiled are compiled in the background.
+    A backend that must be compiled is compiled in the background.
     """
     from ..runner import get_backend
     from ..runner.backends import warm_up
@@ -137,9 +138,10 @@ def simulate(
 
 
 def _print_why_long(experiment: Experiment) -> None:
-    """Print that many different ranks are simulated separately, with the estimated duration.
+    """Print that many different ranks are simulated separately, and the estimated duration.
 
-    If the simulation takes minutes because of its many messages, also print the reason and a remedy.
+    If the simulation takes minutes because it has many messages, the function also prints this reason and a
+    remedy.
     """
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
@@ -170,7 +172,7 @@ def _print_note(text: str) -> None:
 
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
-    """Simulate *workload* (default: the newest of *study*) per backend; return run ids with results."""
+    """Simulate *workload*, by default the newest, on each backend; return run ids and results."""
     prefix = workload or study.workload_prefix()
     experiments = target.experiments(prefix)
     return [
@@ -180,7 +182,7 @@ def simulate_study(study: Study, target: Target, workload: Path | None = None) -
 
 
 def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
-    """Submit the simulations as background jobs of *study*, and print the command that lists the jobs."""
+    """Start the simulations as background jobs of *study*, and print the command that lists the jobs."""
     from ..runner import JobStore
 
     store = JobStore(study)
@@ -192,9 +194,9 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
 
 
 def _saved_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
-    """Return the PREFIX in *study* of the workload named *workload*, or None without a name.
+    """Return the PREFIX in *study* of the files of *workload*, or None if no workload is named.
 
-    If *study* has no workload of this name, the graph files with this PREFIX are imported.
+    If *study* contains no workload of this name, the name is a PREFIX of graph files, which are imported.
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return None if workload is None else study.workload_prefix(workload)
@@ -205,7 +207,7 @@ def _saved_workload(study: Study, workload: str | None, groups: str | None) -> P
 def print_runs(
     runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
 ) -> None:
-    """Print a table with one line per run, and with *remarks* the assumptions of the runs."""
+    """Print a table with one line per run and, if *remarks* is true, the assumptions of the runs."""
     rows = [
         {
             "run": run_id,
@@ -222,7 +224,7 @@ def print_runs(
 
 
 def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
-    """Warn if *runs* of *study* have compute times of another chip than the simulated machine's."""
+    """Warn if the compute times in *runs* are from another chip than that of the simulated machine."""
     from ..runner.analysis import foreign_compute
     from ..runner.prediction import foreign_text
 
@@ -239,7 +241,7 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
 
 
 def print_subject(study: Study, target: Target, run_id: str) -> None:
-    """Print the first line of the output: the workload, and the machine with the source of compute times."""
+    """Print the first line of the output: the workload, the machine, and the source of compute times."""
     from ..runner.prediction import Origin
 
     info = study.run_info(run_id)
@@ -251,13 +253,13 @@ def print_subject(study: Study, target: Target, run_id: str) -> None:
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
-    """Return the title of the table of *runs*, with the number of training steps in a makespan."""
+    """Return the title for the table of *runs*, with the number of training steps that a run covers."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
     return "Simulated step" if steps == 1 else f"Simulated, {count_text(steps, 'step')} one after the other"
 
 
 def _print_remarks(results: list[Result]) -> None:
-    """Print the warnings and assumptions of all *results*, each text only once."""
+    """Print the warnings and assumptions of all *results*; each text is printed once."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
         for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
             console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")
@@ -288,13 +290,16 @@ def _print_remarks(results: list[Result]) -> None:
     help="Factor by which to scale the system's endpoint delay.",
 )
 @click.option(
-    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+    "--rendezvous-protocol",
+    is_flag=True,
+    flag_value=True,
+    help="Use the rendezvous protocol: exchange a handshake before every message.",
 )
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="Execution rules: astra-sim executes graphs like ASTRA-sim; trace runs one operation at a time per "
-    "lane, and all collectives. [default: trace for captures]",
+    help="Order in which ranks execute nodes: as in ASTRA-sim (astra-sim), or one node at a time per "
+    "lane of the trace (trace). [default: trace for captures]",
 )
 @click.option(
     "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"
@@ -303,9 +308,14 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--steps",
     type=click.Choice(["all"]),
-    help="Simulate each step of STUDY's newest capture, and print the distribution. Nothing is stored.",
+    help="Simulate each step of STUDY's newest capture, and print the distribution of step times, "
+    "without storing runs.",
 )
-@click.option("--queue", is_flag=True, help="Run in the background; see `chakrascope runs STUDY --jobs`.")
+@click.option(
+    "--queue",
+    is_flag=True,
+    help="Run the simulation in the background; `chakrascope runs STUDY --jobs` lists it.",
+)
 @click.option(
     "--check",
     "only_check",
@@ -397,7 +407,7 @@ def run_command(
 def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
     """Return *backends* with the tolerated *error* added to the backend ``auto``.
 
-    Raises `UsageError` if *backends* lacks ``auto``.
+    Raises `UsageError` if *backends* does not contain ``auto``.
     """
     if error is None:
         return backends
@@ -405,7 +415,7 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
-    """Print the findings on the planned runs without simulating; return 1 if there are errors.
+    """Print the findings on the planned runs without simulating; return 1 if there are errors, else 0.
 
     Raises `UsageError` if the workload is not in a study, and the errors of a run that cannot start.
     """
@@ -425,7 +435,7 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
 def _check(
     target: Target, study_folder: Path | None, workload: str | None, groups: str | None, *, queue: bool
 ) -> None:
-    """Raise `UsageError` for contradictory options."""
+    """Raise `UsageError` if options contradict each other."""
     if target.network is None and not all(map(_needs_no_network, target.backends)):
         raise UsageError(
             "no cluster is named. Next: add --on 64xh100, or --network PRESET_OR_FILE; `chakrascope network` "
@@ -445,7 +455,7 @@ def _needs_no_network(backend: str) -> bool:
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:
-    """Print *results* as JSON or CSV, or with *ranks* their tables of ranks."""
+    """Print *results* as JSON or CSV; if *ranks* is true, print the figures of each rank."""
     if output_format == "json":
         print_json(results[0].to_json() if len(results) == 1 else [result.to_json() for result in results])
         return

@@ -36,17 +36,22 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
 @click.option(
     "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
 )
-@click.option("--log", "log_of", type=int, metavar="JOB", help="Print the end of this job's log.")
-@click.option("--cancel", type=int, metavar="JOB", help="Cancel this job before the list is printed.")
+@click.option(
+    "--log", "log_of", type=int, metavar="JOB", help="Print the end of the log of this background job."
+)
+@click.option("--cancel", type=int, metavar="JOB", help="Background job to cancel.")
 @click.option(
     "--resume",
     is_flag=True,
-    help="Restart jobs that wait since a crash or a reboot, before the list is printed.",
+    help="Restart background jobs that a crash or a reboot interrupted.",
 )
-@click.option("--studies", "list_studies", is_flag=True, help="List studies, even if FOLDER is a study.")
 @click.option(
-    "--new", "begun", metavar="NAME", help="Create an empty study in FOLDER before the list is printed."
+    "--studies",
+    "list_studies",
+    is_flag=True,
+    help="List the studies in FOLDER, even if FOLDER itself is a study.",
 )
+@click.option("--new", "begun", metavar="NAME", help="Name of an empty study to create in FOLDER.")
 @click.option("--study", "name", metavar="NAME", help="Study of FOLDER to which --tag and --note apply.")
 @click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option
@@ -114,12 +119,12 @@ def _refuse_without_folder(given: dict[str, object]) -> None:
 
 
 def _is_study(folders: tuple[Path, ...]) -> bool:
-    """Return whether *folders* is a single folder that is a study, is missing, or contains no studies."""
+    """Return whether *folders* is one folder that is a study, is missing, or contains no studies."""
     from ..runner import Study
 
     if len(folders) > 1:
         return False
-    # `Path.is_dir` would raise an error for a name that no file can have.
+    # `Path.is_dir` would raise an error for a name that is no valid file name.
     return not os.path.isdir(folders[0]) or Study.is_study(folders[0]) or not Study.folders_in(folders[0])
 
 
@@ -141,9 +146,9 @@ def _print_runs(study: Study, find: str, output_format: str) -> None:
 
 
 def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the columns of runs that fit on a terminal.
+    """Return those columns of the table of runs that fit on a terminal.
 
-    Default labels are left out, as they only repeat the backend and the network.
+    The table leaves out default labels, which only repeat the backend and the network.
     """
     rows = [row | {"label": "" if row["label"] in _default_labels(row) else row["label"]} for row in rows]
     texts = [name for name in ("label", "tags", "note") if any(row[name] for row in rows)]
@@ -157,7 +162,7 @@ def _default_labels(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: str, *, resume: bool) -> None:
-    """Print a job's log, or the jobs of *study* after cancelling or resuming jobs."""
+    """Print the log of a job, or the jobs of *study* after cancelling or resuming some jobs."""
     import pandas as pd
 
     from ..runner import JobStore
@@ -188,7 +193,7 @@ def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: s
 
 
 def _print_cached(output_format: str) -> None:
-    """Print the cached studies of converted traces, the most recently used study first."""
+    """Print the cached studies of converted traces; the most recently used study comes first."""
     import pandas as pd
 
     from ..runner import kept_traces
@@ -208,7 +213,7 @@ def _studies(
     note: str | None,
     output_format: str,
 ) -> None:
-    """Print the studies in *folders*, after creating a study or changing a study's tags and note."""
+    """Print the studies in *folders*, after creating a study or changing the tags and note of a study."""
     from ..runner import Workspace, describe_study
 
     workspace = Workspace(*folders)
@@ -230,9 +235,9 @@ def _print_studies(workspace: Workspace, find: str, output_format: str) -> None:
 
 
 def _studies_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of studies that fit on a terminal.
+    """Return those columns of the table of studies that fit on a terminal.
 
-    The note of an unreadable study is replaced by the reason.
+    If a study cannot be read, the column of notes contains the reason.
     """
     damaged = table["problem"] != ""
     described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))

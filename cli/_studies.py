@@ -1,4 +1,4 @@
-"""Open the study and the run of a command, and print the first line of the command's output."""
+"""Open the study and the run that a command needs, and print the first line of the output."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ run_option = click.option(
     "--run",
     "run_id",
     metavar="ID",
-    help="The run to explain, by the start of its id, or `measured`: the capture, which is the default. "
-    "[default without a capture: the newest]",
+    help="Run to explain: the first letters of its id, or `measured` for the capture. [default: "
+    "measured; without a capture, the newest run]",
 )
 MEASURED = "measured"
 """Value of --run that names the capture instead of a run."""
 
 
 def of_a_run(command: Command) -> Command:
-    """Add the argument STUDY, which may also be a trace, and the option --run to *command*."""
+    """Add the argument STUDY, which may also be traces, and the option --run to *command*."""
     return click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))(
         run_option(command)
     )
 
 
 def open_study(paths: Path | Sequence[Path]) -> Study:
-    """Return the study at *paths*, or the cached study of the traces at *paths*.
+    """Return the study at *paths*, or the cached study if *paths* are traces.
 
-    Traces are files, a folder or an archive.
+    Traces may be files, a folder or an archive.
     """
     from ..runner import Study, study_of_traces
 
@@ -55,24 +55,25 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether *path* is a file, or a folder with importable traces or graphs."""
+    """Return whether *path* is a file, or a folder that contains importable traces or graphs."""
     from ..runner.study import find_items
 
     return path.is_file() or bool(path.is_dir() and find_items(path))
 
 
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
-    """Return the run *run_id* of a study or of traces, with its analyses.
+    """Return the run *run_id* of a study or of traces, ready for analyses.
 
-    By default and for ``measured``, the run is the replay of the newest capture. Without a capture, the
-    default is the newest run. For the format "table", the description of the run is printed first.
+    If *run_id* is missing or ``measured``, the run is the replay of the newest capture. If there is no
+    capture, the default is the newest run. If the output format is "table", the function first prints a
+    description of the run.
     """
     from ..runner.analysis import analyse_run
 
     study = open_study(paths)
     runs = study.runs()
     if run_id is None and runs and not os.access(study.path, os.W_OK):
-        chosen = None  # no replay can be added to a read-only study
+        chosen = None  # a replay cannot be added to a read-only study
     elif run_id is None and (study.measured_workload() or not runs) and study.workloads():
         chosen = _measured(study)
     else:
@@ -86,7 +87,7 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
 
 def _measured(study: Study) -> str:
-    """Return the id of the replay of the newest captured workload; a missing replay is simulated."""
+    """Return the id of a replay of the newest captured workload, and simulate a missing replay."""
     from ._run import simulate_study
     from ._target import Target
 
@@ -99,10 +100,10 @@ def _measured(study: Study) -> str:
 
 
 def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 0) -> None:
-    """Print the first line of a command's output: the run, its workload, ranks, backend and network.
+    """Print the first line of the output: the run, its workload, ranks, backend and network.
 
-    *chosen_of* are the runs from which a default run was chosen. *measured* is the number of measured ranks
-    of a replay, which is printed if other ranks repeat the measured ranks.
+    *chosen_of* contains the runs from which a default run was chosen. *measured* is the number of measured
+    ranks in a replay, which is printed if other ranks repeat the measured ranks.
     """
     ranks = count_text(info.num_ranks, "rank")
     if 0 < measured < info.num_ranks:

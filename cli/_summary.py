@@ -34,7 +34,7 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
 
 
 def print_headline(summary: Summary) -> None:
-    """Print the summary's one-sentence answer, and the notes that qualify the answer."""
+    """Print the one-sentence answer of the summary, and the notes that qualify the answer."""
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
     if summary.step:
         console.print(f"{summary.step}\n", style="dim", markup=False)
@@ -59,8 +59,8 @@ def _views() -> tuple[str, ...]:
     "collectives, slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, "
     "packets or calibration.",
 )
-@click.option("--rank", type=int, help="With --view: only rows of this rank.")
-@click.option("--node", type=int, help="With --view: only rows of the node with this id.")
+@click.option("--rank", type=int, help="Print only rows of this rank (with --view).")
+@click.option("--node", type=int, help="Print only rows of the node with this id (with --view).")
 @format_option
 def summary_command(
     *,
@@ -125,7 +125,7 @@ def summary_command(
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:
-    """Print the measured times of captured steps: a table by kind of step, and a table of single steps."""
+    """Print the measured times of captured steps as two tables, by kind of step and by single step."""
     from ..converter.checks import step_kinds
 
     kinds = [

@@ -36,8 +36,9 @@ _MOST_ROWS = 20
     "axes",
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
-    help="Setting to vary, with its values. KEY is network, system, memory, workload, a field such as "
-    "network.bandwidth, or a collective's algorithm (algorithm.all-reduce=ring,FILE). Repeatable.",
+    help="Setting to vary, with its values, such as network.bandwidth=25,50. KEY is network, system, "
+    "memory, workload, a key of one of these files, or the algorithm of a collective "
+    "(algorithm.all-reduce=ring,FILE). Repeatable.",
 )
 @click.option(
     "--list",
@@ -49,17 +50,23 @@ _MOST_ROWS = 20
     "--on",
     "machine_names",
     metavar="MACHINE,MACHINE,...",
-    help="Clusters to compare, each in one word: 64xa100,64xh100, presets, or YAML files with chip, "
-    "network and memory.",
+    help="Clusters to compare: chips with their usual network (64xa100,64xh100), presets, or YAML "
+    "files with chip, network and memory.",
 )
-@click.option("--network", help="Network YAML file or preset to start from.")
+@click.option("--network", help="Network YAML file or preset on which the sweep is based.")
 @click.option(
-    "--system", default="default", show_default=True, help="System JSON file or preset to start from."
+    "--system",
+    default="default",
+    show_default=True,
+    help="System JSON file or preset on which the sweep is based.",
 )
-@click.option("--memory", help="Memory JSON file or preset to start from.")
+@click.option("--memory", help="Memory JSON file or preset on which the sweep is based.")
 @click.option("--workload", help="Workload of the study. [default: the newest workload]")
 @click.option(
-    "--backend", "backends", multiple=True, help="Simulator; repeatable. [default: analytical-unaware]"
+    "--backend",
+    "backends",
+    multiple=True,
+    help="Backend that simulates the workload (repeatable). [default: analytical-unaware]",
 )
 @machine_option
 @click.option(
@@ -73,24 +80,25 @@ _MOST_ROWS = 20
 @click.option(
     "--against",
     metavar="SETTING",
-    help="With --front: the second objective, next to the step time. [default: ranks or cost]",
+    help="Second objective of --front, in addition to the step time. [default: ranks or cost]",
 )
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Print the shortest step for each pair of values of the two settings with most values.",
+    help="Print a table of the shortest step by the two settings that have the most values.",
 )
-@click.option("--name", help="Name of the sweep. [default: derived from its points]")
+@click.option("--name", help="Name of the sweep. [default: derived from its settings]")
 @click.option(
     "--workers",
     type=click.IntRange(0),
-    help="Worker processes, or jobs of a YAML cluster; 0 simulates in this process. [default: one per CPU]",
+    help="Number of worker processes, or of jobs on a batch system (--cluster); with 0, the sweep "
+    "runs in the calling process. [default: one per CPU]",
 )
 @cluster_option
 @click.option(
     "--trials",
     type=click.IntRange(min=1, max=100_000),
-    help="Let Optuna choose this many points; axes may be LOW..HIGH.",
+    help="Number of points that Optuna chooses; values of --over may be ranges LOW..HIGH.",
 )
 @click.option(
     "--least",
@@ -105,7 +113,7 @@ _MOST_ROWS = 20
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="Constraint on the best points. Repeatable.",
+    help="Upper limit of a figure that the best points must not exceed. Repeatable.",
 )
 @click.option(
     "--price",
@@ -119,7 +127,7 @@ _MOST_ROWS = 20
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Number of best points to keep as runs.",
+    help="Number of best points to store as runs.",
 )
 @format_option
 def sweep_command(
@@ -141,7 +149,7 @@ def sweep_command(
     output_format: str,
     **choices: Any,
 ) -> None:
-    """Compare clusters: simulate STUDY's workload on each, or on every combination of settings, best first.
+    """Simulate STUDY's workload on several clusters, or with every combination of settings, best first.
 
     `--on 64xa100,64xh100` compares two clusters. `--over` sweeps any setting.
 
@@ -196,7 +204,7 @@ def sweep_command(
 
 
 def _front(front: bool, against: str | None) -> str | None:
-    """Return the second objective of the Pareto front, ``""`` for ranks or cost, None without --front."""
+    """Return the second objective of the Pareto front, "" for the default, or None without --front."""
     return against or ("" if front else None)
 
 
@@ -240,7 +248,7 @@ def _progress() -> Iterator[SweepProgress]:
 
 @contextmanager
 def _resumable(study_folder: Path) -> Iterator[None]:
-    """Print the progress of a sweep that Ctrl-C interrupts, and how to resume the sweep."""
+    """Print the progress of a sweep when Ctrl-C interrupts it, and the command that resumes it."""
     from ..runner.sweep import SweepInterrupted
 
     try:
@@ -272,7 +280,7 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
 
 def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of each machine that ``--on`` names, and print the source of its compute times."""
+    """Return the settings of each machine in ``--on``, and print the source of its compute times."""
     from ..runner.prediction import Origin, find_machine
 
     if names is None:
@@ -326,7 +334,7 @@ def _print(
 
 
 def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
-    """Print a notice if no point of the sweep is within the limits."""
+    """Print a notice if no point of the sweep meets the limits."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
@@ -334,9 +342,9 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
 
 
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the columns of *points* for the terminal: settings under short names, and main figures.
+    """Return columns of *points* for the terminal: settings with short names, and the main figures.
 
-    The settings of *machines* are replaced by the machines' names.
+    The name of a machine replaces the settings of the machine.
     """
     if machines:
         keys = list(dict.fromkeys(key for machine in machines.values() for key in machine))
@@ -361,7 +369,7 @@ def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping
 
 
 def _equal(value: Any, setting: Any) -> bool:
-    """Return whether the table cell *value* equals *setting*; None stands for an empty cell."""
+    """Return whether the table cell *value* equals *setting*; an empty cell equals None."""
     return value == setting or (
         setting is None and (value is None or (isinstance(value, float) and math.isnan(value)))
     )

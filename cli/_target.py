@@ -1,4 +1,4 @@
-"""Define the options that name the cluster of a simulation, and prepare experiments on the cluster."""
+"""Define the options that describe the simulated cluster, and prepare experiments on the cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
-    """Return the default backend: the packet backend for a packet topology, else the analytical model."""
+    """Return the backend *packet* for a packet topology, and the analytical backend otherwise."""
     if isinstance(network, str):
         packets = Path(network).suffix == ".txt"
     else:
@@ -32,9 +32,9 @@ def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Cluster to simulate: system, network and memory by file or preset, backends, and `prepare` options.
+    """Cluster to simulate: system, network and memory (files or presets), backends, and `prepare` options.
 
-    The chip of a *machine* may also replace the compute times of the workload.
+    If a *machine* is given, its chip may also replace the compute times of the workload.
     """
 
     system: str
@@ -45,7 +45,7 @@ class Target:
     machine: Machine | None = None
 
     def experiments(self, workload: Workload | str | Path, groups: str | None = None) -> Iterator[Experiment]:
-        """Yield an experiment for each backend with *workload*, a workload or the PREFIX of its files."""
+        """Yield an experiment for each backend; *workload* is a workload or the PREFIX of its files."""
         from ..runner import prepare
 
         system: SystemConfig | str = self.system
@@ -73,9 +73,9 @@ class Target:
         backends: tuple[str, ...],
         **options: Any,
     ) -> Target:
-        """Return the target that the values of `target_options` name.
+        """Return the target that the values of the options from `target_options` describe.
 
-        Without *backends*, the target has the default backend.
+        If *backends* is empty, the target has the default backend.
         """
         from ..runner.prediction import find_machine
 
@@ -99,7 +99,7 @@ class Target:
 def refuse_with_on(
     *, network: str | None, memory: str | None, system: str, logical: str | None = None
 ) -> None:
-    """Raise `UsageError` for options that name parts of a cluster, as ``--on`` names the whole cluster."""
+    """Raise `UsageError` for options on parts of a cluster, as ``--on`` describes the whole cluster."""
     given = {"--network": network, "--logical-topology": logical, "--memory": memory}
     given["--system"] = None if system == "default" else system
     for option, value in given.items():
@@ -111,7 +111,7 @@ def refuse_with_on(
 
 
 def _refuse_unlike(network: str | None, system: str) -> None:
-    """Raise `UsageError` if the presets of network and system are of machines with different chips."""
+    """Raise `UsageError` if the network and the system are presets of machines with different chips."""
     from ..runner import NetworkConfig
     from ..runner.prediction import chip_of_network, has_links_of, is_network_name
 
@@ -128,7 +128,7 @@ def _refuse_unlike(network: str | None, system: str) -> None:
 
 
 def _origin_of(workload: Workload | str | Path) -> Origin:
-    """Return the origin of the compute times of *workload*, a workload or the PREFIX of its files."""
+    """Return where the compute times of *workload* come from; it may be the PREFIX of files."""
     from ..converter import Workload, load_workload
     from ..runner.prediction import Origin
 
@@ -136,14 +136,15 @@ def _origin_of(workload: Workload | str | Path) -> Origin:
 
 
 def target_options(command: Command) -> Command:
-    """Add the options that name the cluster and the backends to *command*."""
+    """Add the options that describe the cluster and the backends to *command*."""
     for decorate in (
         network_changes,
         click.option(
             "--backend",
             "backends",
             multiple=True,
-            help="Simulator; repeatable. [default: analytical-unaware; packet for a config.txt]",
+            help="Backend that simulates the workload (repeatable). [default: analytical-unaware; packet for "
+            "a config.txt]",
         ),
         click.option(
             "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
@@ -160,7 +161,7 @@ def target_options(command: Command) -> Command:
             "--logical-topology",
             "--logical-topology-configuration",
             "logical",
-            help="Logical topology JSON of a config.txt.",
+            help="JSON file of the logical topology that belongs to a config.txt of ASTRA-sim's ns-3.",
         ),
         click.option(
             "--network",
@@ -178,7 +179,7 @@ def target_options(command: Command) -> Command:
 def choose_network(
     network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> NetworkConfig | str | None:
-    """Return the network that the options name; *logical* sets the dimensions of a config.txt."""
+    """Return the network that the options describe; *logical* sets the dimensions of a config.txt."""
     from ..runner import NetworkConfig
 
     if failed:

@@ -57,13 +57,16 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option(
     "--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Ranks to include. [default: all]"
 )
-@click.option("--nested", is_flag=True, help="Also sum up phases, modules and operators, by name.")
+@click.option("--nested", is_flag=True, help="Also list phases, modules and operators, summed up by name.")
 @click.option(
     "--host", is_flag=True, help="List host calls of the captured step by call stack, instead of operators."
 )
-@click.option("--measured", is_flag=True, help="Show measured next to simulated times.")
+@click.option("--measured", is_flag=True, help="Show measured times next to simulated times.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Also write the whole timeline as a Chrome trace."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Chrome trace file to which the whole timeline is written.",
 )
 @format_option
 def timeline_command(
@@ -99,7 +102,8 @@ def timeline_command(
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
     if host:
-        # Without --to, the window has no end, as the captured step may be longer than the simulated step.
+        # If --to is missing, the window has no end, because the captured step may be longer than the
+        # simulated step.
         until = window[1] if to_ms is not None else _EVER_NS
         print_stacks(run, range(first, last + 1), (window[0], until), output_format)
     else:
@@ -118,7 +122,7 @@ def _print_operators(
     nested: bool,
     measured: bool,
 ) -> None:
-    """Print the operators of the slices *inside* a time window, with totals."""
+    """Print the operators of the slices *inside* a time window, and their total times."""
     from ..runner.analysis import area_names, area_overview, area_table
 
     table = (area_names if nested else area_table)(run.nodes, inside)

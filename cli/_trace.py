@@ -27,23 +27,23 @@ study_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("study"),
     show_default=True,
-    help="Study folder, which is created if needed.",
+    help="Folder of the study, which is created if needed.",
 )
 
 
 def capture_options(command: Command) -> Command:
-    """Add the options that control the capture to *command*, such as the steps to capture."""
+    """Add options that control the capture, such as the number of steps to capture, to *command*."""
     command = click.option(
         "--steps",
         default=3,
         show_default=True,
-        help="Training steps to capture; 0 records the times of all steps, for `diagnose`.",
+        help="Number of training steps to capture; 0 records only the times of all steps, for `diagnose`.",
     )(command)
     command = click.option(
         "--fake-world",
         default=0,
         metavar="N",
-        help="Capture one process that poses as rank 0 of N, without the other ranks.",
+        help="Run one process as rank 0 of N, with fake process groups instead of the other ranks.",
     )(command)
     command = click.option(
         "--no-stacks",
@@ -57,7 +57,7 @@ def capture_options(command: Command) -> Command:
         "--warmup",
         default=3,
         show_default=True,
-        help="Training steps to skip before capturing; 0 captures from the start.",
+        help="Number of training steps to skip before the capture; 0 captures from the start.",
     )(command)
 
 
@@ -70,7 +70,7 @@ def capture_into(
     stacks: bool = True,
     fake_world: int = 0,
 ) -> TraceSet:
-    """Run *command*, store its trace set in *study*, and print the path of the trace set."""
+    """Run the training *command*, store its trace set in *study*, and print the path of the trace set."""
     from ..tracer import trace
 
     folder = study.new_trace_dir()
@@ -97,7 +97,7 @@ def capture_into(
 
 
 def _trace_set_dir(folder: Path) -> Path:
-    """Return the folder of the newest trace set in the study *folder*, or *folder* if it is no study."""
+    """Return the newest trace set's folder in the study *folder*, or *folder* if it is no study."""
     from ..runner import Study
 
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder

@@ -24,7 +24,7 @@ def serve_study(
     with_token: bool = True,
     run_id: str = "",
 ) -> None:
-    """Serve the viewer until interrupted, after printing its address, which opens the run *run_id*."""
+    """Print the viewer's address, which opens the run *run_id*, and serve the viewer until interrupted."""
     try:
         from ..viewer import serve
     except ImportError as error:
@@ -52,13 +52,13 @@ def _of_run(url: str, run_id: str) -> str:
 
 @click.command("view")
 @click.argument("folders", metavar="STUDY|TRACE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address on which the viewer listens.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8050,
     show_default=True,
-    help="Port to bind; 0 picks a free port.",
+    help="Port on which the viewer listens; 0 picks a free port.",
 )
 @click.option(
     "--import-from",
@@ -67,9 +67,14 @@ def _of_run(url: str, run_id: str) -> str:
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
 @click.option(
-    "--run", "run_id", metavar="ID", help="Run to open first. [default: the capture, or else the newest run]"
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="Run that the viewer opens first. [default: the capture, or else the newest run]",
 )
-@click.option("--no-token", is_flag=True, help="Accept requests from any local user.")
+@click.option(
+    "--no-token", is_flag=True, help="Accept requests from any local user, without the secret token."
+)
 def view_command(
     *,
     folders: tuple[Path, ...],
@@ -97,7 +102,7 @@ def view_command(
 
 
 def _are_traces(paths: tuple[Path, ...]) -> bool:
-    """Return whether *paths* are files, or one folder of traces without a study."""
+    """Return whether *paths* are files, or one folder that contains traces but no study."""
     from ..runner import Study
 
     if all(path.is_file() for path in paths):
@@ -109,7 +114,7 @@ def _are_traces(paths: tuple[Path, ...]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return *folder*, or raise the error of a missing study if *folder* does not exist."""
+    """Return *folder*, or raise the error for a missing study if *folder* does not exist."""
     from ..runner import Study
 
     return folder if folder.is_dir() else Study.open(folder).path

@@ -29,10 +29,11 @@ _WITHOUT_NUMBER = ("edge", "skew")
     "faster",
     multiple=True,
     metavar="WHAT:NAME=TIMES",
-    help="What to speed up, and how many times: operator:aten::mm=2, module:, kind:, kernel:, "
-    "copy:HtoD=2, collective:all_reduce=2, bandwidth:0=2, "
-    "latency:0=2, link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 slows down, inf removes it: "
-    "cause:input_pipeline=inf, stall:, sync:, place:, skew:RANK.",
+    help="Part of the step to speed up, with a factor: operator:aten::mm=2 doubles the speed of an "
+    "operator. Other parts to speed up are module:, kind:, kernel:, copy:, collective:, "
+    "bandwidth:, latency:, link:, cause:, stall:, sync:, place:, host:, fusion:, repeated:, "
+    "skew:RANK, and machine: on gpu. A factor below 1 slows the part down, and inf removes the "
+    "part.",
 )
 @click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="Dependency to remove.")
 @click.option(

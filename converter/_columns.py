@@ -12,7 +12,7 @@ _C = TypeVar("_C", bound="Columns")
 
 
 class Columns(msgspec.Struct, frozen=True, eq=False):
-    """Base class of tables whose fields are arrays of equal length."""
+    """The base class of tables with arrays of equal length as fields."""
 
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
@@ -33,7 +33,7 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
 
 
 def which(texts: Sequence[str], holds: Callable[[str], bool]) -> np.ndarray:
-    """Return a mask of the *texts* for which *holds* is true; index the mask with a column of numbers."""
+    """Return a mask of the *texts* for which *holds* is true, to be indexed with a column of numbers."""
     return np.fromiter(map(holds, texts), dtype=bool, count=len(texts))
 
 
@@ -47,7 +47,7 @@ def positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def groups_of(keys: np.ndarray) -> dict[int, np.ndarray]:
-    """Return the rows of each distinct key of *keys*, with ascending keys."""
+    """Return the rows of each distinct key of *keys*, in ascending order of keys."""
     order = np.argsort(keys, kind="stable")
     found, first = np.unique(keys[order], return_index=True)
     return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}

@@ -24,11 +24,11 @@ _GZIP_WINDOW = 31
 _OTHER_TOOLS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PIECE_BYTES = 2**20
 _COMPRESSED_PIECE_BYTES = 2**16
-_UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs become 5 to 40 times as large
+_UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs expand to 5 to 40 times their size
 
 
 class UnpacksTooFar(Exception):
-    """A gzip file expands too much to be a trace or a graph."""
+    """The error for a gzip file that expands too much to be a trace or a graph."""
 
 
 def most_unpacked_bytes(packed_bytes: int) -> int:
@@ -49,7 +49,7 @@ class Reader(Protocol):
 def stream(path: Path, reader: Reader) -> None:
     """Feed the gzip or plain file *path* to *reader*, with one piece in memory at a time.
 
-    Raises the errors of `read_json`.
+    The function raises the same errors as `read_json`.
     """
     try:
         with _reading(path):

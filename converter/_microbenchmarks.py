@@ -31,10 +31,9 @@ def microbenchmark(
 ) -> Workload:
     """Return the workload *pattern* (see `MICROBENCHMARKS`) on *num_ranks* ranks.
 
-    *size_bytes* is the size of each operation by ASTRA-sim's conventions (for an all-gather, each rank's
-    shard). The operation runs *repeats* times. A computation of *compute_ns* precedes each repetition, or
-    overlaps with each repetition in ``overlap``.
-    Raises `UsageError` for an unknown pattern or impossible numbers.
+    *size_bytes* is the size of each operation as ASTRA-sim defines it (for an all-gather, each rank's shard).
+    The operation runs *repeats* times. A computation of *compute_ns* precedes each repetition, or overlaps
+    with each repetition in ``overlap``. Raises `UsageError` for an unknown pattern or impossible numbers.
     """
     if pattern not in MICROBENCHMARKS:
         raise UsageError(f"There is no microbenchmark '{pattern}'{did_you_mean(pattern, MICROBENCHMARKS)}")
@@ -114,7 +113,7 @@ def _collective(kind: CollectiveType) -> Callable[[_Program], None]:
 
 
 def _overlap(builder: _Program) -> None:
-    """Overlap an all-reduce with computation; the next repetition waits for both."""
+    """Overlap an all-reduce with computation; the next repetition waits for both operations."""
     waits = builder.tail
     collective = builder.collective(CollectiveType.ALL_REDUCE)
     builder.compute()
@@ -123,7 +122,7 @@ def _overlap(builder: _Program) -> None:
 
 
 def _ping_pong(builder: _Program) -> None:
-    """Send a message from rank 0 to rank 1 and back; the other ranks only compute."""
+    """Send a message from rank 0 to rank 1 and back; all other ranks only compute."""
     builder.compute()
     if builder.rank == 0:
         builder.tail = [builder.send(1)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-COMPUTED_FOR = "computed_for"  # metadata key of the chip for which compute times were predicted
+COMPUTED_FOR = "computed_for"  # metadata key for the chip for which compute times were predicted
 
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:
-    """Return whether the streams of a workload are lanes, as in a captured workload."""
+    """Return whether the streams of a workload are lanes, which run one node at a time."""
     return is_captured(metadata) or metadata.get("lanes") == "streams"
 
 

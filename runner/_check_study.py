@@ -17,7 +17,7 @@ from .sweep import read_sweep, sweep_names
 
 
 def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None = None) -> list[Finding]:
-    """Return the problems of everything in *study*, worst first, or [] if there are none.
+    """Return the problems in all parts of *study*, worst first, or [] if there are no problems.
 
     *jobs* and *progress* are the options of `convert`, which converts each trace set for the check. A problem
     in the study never raises an error.
@@ -51,7 +51,7 @@ def _workloads(study: Study) -> Iterator[Finding]:
 
 
 def _runs(study: Study) -> Iterator[Finding]:
-    """Yield the problems of the runs: changed files, contradictory results, and damaged notes."""
+    """Yield the problems of a study's runs: changed files, contradictory results, and damaged notes."""
     without = []
     for folder in sorted(study.run_dirs()):
         place = f"{study.path}, run {folder.name}"

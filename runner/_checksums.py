@@ -23,7 +23,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Raise `StudyError` if a file of *folder* was changed, among all files or the *wanted* files.
+    """Raise `StudyError` if a file of *folder* was changed; *wanted* limits the check to some files.
 
     Results of version 0.2 and earlier have no checksums, and pass the check.
     """

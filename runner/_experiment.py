@@ -36,14 +36,14 @@ from .engine import FIELDS
 from .gpu import Machine, machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
-# Descriptive fields of a machine of the GPU model, which do not affect results.
+# The descriptive fields of a machine of the GPU model, which do not affect results.
 _WORDS = {"name", "sources", "title"}
-# The version of the conversion from programs to messages. Version 1 had no rounds.
+# The version of the conversion from collective programs to messages. Version 1 did not know rounds.
 _LOWERING_VERSION = 2
 
 
 class Detail(enum.Enum):
-    """The requested detail of a result: everything, or the totals for a table of many runs.
+    """The requested detail of a result: all tables, or only the totals for a table of many runs.
 
     `TOTALS` are the makespan, the ranks and the provenance. The other tables take several times as long as a
     small simulation. A backend may return more detail than requested.
@@ -86,8 +86,8 @@ class WorkloadSource:
     def of_prefix(cls, prefix: str | Path, num_ranks: int) -> WorkloadSource:
         """Return the source of the files ``PREFIX.0.et`` to ``PREFIX.<num_ranks - 1>.et``.
 
-        Files with the same content become one program. Files of further ranks are reported as an assumption
-        in the metadata. A missing file raises `WorkloadError`.
+        Files with the same content become one program. Files of ranks beyond *num_ranks* are reported as an
+        assumption in the metadata. A missing file raises `WorkloadError`.
         """
         paths = (f"{prefix}.{rank}.et" for rank in range(num_ranks))
         missing = next((path for path in paths if not os.path.isfile(path)), None)
@@ -151,7 +151,7 @@ class WorkloadSource:
 class Experiment:
     """The input of a simulation, where experiments with the same `content_hash` have the same result.
 
-    * *groups* maps an id above 0 to global ranks.
+    * *groups* maps the id of a communicator group (above 0) to global ranks.
     * *semantics* is ``astra-sim`` (three slots per rank, durations in microseconds) or ``trace`` (one slot
       per captured lane, durations in ns).
     * *assumptions* are sentences for the result's provenance, such as those of a scaled-out workload.
@@ -206,14 +206,14 @@ class Experiment:
 
     @functools.cached_property
     def fabric(self) -> Fabric:
-        """The fabric of the network for backends that need one, or `ConfigError` as in `fabric_of`."""
+        """The fabric of the network; raises `ConfigError` if the network has none (see `fabric_of`)."""
         return fabric_of(self.network)
 
     @functools.cached_property
     def content_hash(self) -> str:
-        """The hash of everything that determines the result, as 16 hexadecimal digits."""
+        """The hash of all inputs that determine the result, as 16 hexadecimal digits."""
         algorithms = digests(self.system)
-        # The content of algorithms determines the result. Their paths and names do not.
+        # The content of custom algorithms determines the result; the paths and names of their files do not.
         system = {
             key: value
             for key, value in self.system.to_dict().items()
@@ -232,7 +232,7 @@ class Experiment:
 
     @functools.cached_property
     def programs(self) -> Choice:
-        """The collective program of each size that has one, or `ConfigError` if no program fits."""
+        """The collective program of each size with a program; raises `ConfigError` if no program fits."""
         files = program_files(self.system)
         return choose_programs(files, self._demands()) if files else Choice({})
 
@@ -289,7 +289,7 @@ class Experiment:
         }
 
     def options(self) -> dict[str, Any]:
-        """Return ASTRA-sim's command-line options, the semantics, and the machine and occasion if given."""
+        """Return ASTRA-sim's command-line options, the semantics, and the optional machine and occasion."""
         options: dict[str, Any] = {
             "num_queues_per_dim": self.num_queues_per_dim,
             "injection_scale": self.injection_scale,

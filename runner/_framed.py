@@ -22,7 +22,7 @@ def changed_rows(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
 
 
 def typed(columns: Columns, kinds: Mapping[str, str]) -> Columns:
-    """Return the columns in the order and with the types of *kinds*."""
+    """Return the *columns* in the order and with the data types of *kinds*."""
     return {name: np.asarray(columns[name], kind) for name, kind in kinds.items()}
 
 
@@ -36,7 +36,7 @@ Key = npt.NDArray[Any] | TextColumn
 
 
 def coded(*keys: Key) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Return the index of each row's key, and the distinct keys in order of first appearance.
+    """Return the index of each row's key in the list of distinct keys, and this list (by first appearance).
 
     With several columns, a key is the tuple of the columns' values.
     """
@@ -52,7 +52,7 @@ def coded(*keys: Key) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
 
 def _values_coded(key: Key) -> tuple[npt.NDArray[Any], list[Any] | None]:
-    """Return integers unchanged with None, and other keys as indices with their distinct values."""
+    """Return integer keys unchanged with None, or other keys as indices with the distinct values."""
     if not isinstance(key, TextColumn) and key.dtype.kind in "iu":
         return key, None
     # Arrow's dictionaries would be faster, but `pa.array` imports pandas.
@@ -73,7 +73,7 @@ def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDAr
 
 
 def _dense(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return codes that are equal for equal values of *key*, and a bound of the codes."""
+    """Return integer codes that are equal for equal values of *key*, and an upper bound of the codes."""
     least, most = (int(key.min()), int(key.max())) if len(key) else (0, 0)
     if most - least < _MOST_SPREAD * len(key):
         return key.astype(np.int64) - key.min().astype(np.int64), most - least + 1

@@ -17,8 +17,8 @@ from ._simulate import prepare
 from .backends import get_backend
 from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
 
-_MOST_BYTES = 4 << 30  # limit of all cached studies, beyond which the least recently used are removed
-_MOST_READ_BYTES = 1 << 30  # larger traces are identified by size and time instead of content
+_MOST_BYTES = 4 << 30  # limit on the total size of cached studies
+_MOST_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
 _NAMED = 4
 _BLOCK = 1 << 20
 
@@ -33,9 +33,10 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
     """Return the study of the traces at *paths*: files of one folder, one folder, or one archive.
 
     At the first call, the median step of the traces is converted and replayed as measured. The study is
-    cached by the content of the traces. The study of a table of operations has no run. *progress* is called
-    with the number of converted ranks and the number of all ranks. The function raises `StudyError` if
-    *paths* hold no importable item or several items. The function also raises the errors of `import_item`.
+    cached by the content of the traces. A table of operations becomes a study without a run. *progress* is
+    called with the number of converted ranks and the number of all ranks. If *paths* contain no importable
+    item or several items, the function raises `StudyError`. The function also raises the errors of
+    `import_item`.
     """
     if len(paths) == 1 and is_operation_table(paths[0]):
         return _study_of_table(paths[0])

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ._experiment import WorkloadSource
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
-# Bytes measured on a hundred million nodes: of a process at its start, of a node of a program, of the records
-# of a node that runs, and of a row of the full table of nodes.
+# Bytes of memory, measured with a hundred million nodes: of a process at its start, of a node in a program,
+# of the records of an executed node, and of a row in the full table of nodes.
 _START_BYTES = 150_000_000
 _PROGRAM_NODE_BYTES = 20
 _RECORD_BYTES = 18
@@ -29,7 +29,7 @@ _CSV_OPERATION_BYTES = 60  # bytes of an operation's row in a CSV file
 
 
 def memory_limit() -> int:
-    """Return the memory limit in bytes: ``CHAKRASCOPE_MEMORY``, such as 4GB, or else the machine's memory.
+    """Return the memory limit in bytes: ``CHAKRASCOPE_MEMORY``, such as 4GB, or the machine's memory.
 
     A value that is not a size raises `ConfigError`.
     """
@@ -50,7 +50,7 @@ def memory_limit() -> int:
 def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
     """Raise `BackendError` if the simulation of *source* would exceed the memory limit.
 
-    With *alike_once*, ranks of one program are simulated once.
+    With *alike_once*, only one of the ranks with the same program is simulated.
     """
     programs = _program_nodes(source)
     ranks = 1.0 if alike_once else source.num_ranks / max(1, len(source.programs))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..errors import StudyError
 from ..support.table import Columns, Memory, ParquetFile, ParquetWriter, Table
 
-# Ranks share a piece of up to this many rows, because very small pieces cost more than they save.
+# Ranks share a piece of up to this many rows, because very small pieces cost more time than they save.
 LEAST_ROWS = 1 << 16
 
 
@@ -102,15 +102,15 @@ _ORIGIN = ("rank", "node_id", "origin_rank", "origin_node")
 
 
 def nodes_of_all(distinct: Table, representatives: Ranks, counts: Ranks | None = None) -> Table:
-    """Return the nodes of all ranks, from the nodes of the *representatives* of each rank in *distinct*.
+    """Return the nodes of all ranks, copied from the nodes of their *representatives* in *distinct*.
 
-    *counts* are the rows of each rank, if they are known without reading *distinct*.
+    *counts* are the numbers of rows of the ranks, if the numbers are known without reading *distinct*.
     """
     return Table(_Nodes(distinct, representatives, counts), distinct)
 
 
 def calls_of_all(distinct: Table, representatives: Ranks) -> Table:
-    """Return the collectives of all ranks, from those of the *representatives* in *distinct*."""
+    """Return the collectives of all ranks, copied from their *representatives* in *distinct*."""
     return Table(_Calls(distinct, representatives), distinct)
 
 

@@ -36,7 +36,7 @@ _LABELS, _BARS, _ROW, _TEXTS = 300, 420, 22, 110
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a figure from *start* to *end*, in any unit, followed by *text*."""
+    """One bar of a bar chart from *start* to *end*, in any unit, followed by *text*."""
 
     label: str
     start: float
@@ -92,7 +92,7 @@ def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
 
 
 def bars(rows: Sequence[Bar], title: str, *, low: float = 0.0) -> Figure:
-    """Return *rows* as horizontal bars, the first on top, on one scale that begins at *low*."""
+    """Return *rows* as a chart of horizontal bars, from top to bottom, on a scale that begins at *low*."""
     high = max((value for row in rows for value in (row.start, row.end)), default=low)
     scale = _BARS / ((high - low) or 1.0)
     height = 28 + _ROW * len(rows)

@@ -92,10 +92,10 @@ class Result:
 
     * *ranks* has a row per rank. *finish_ns* is -1 for a rank that did not finish. *exposed_comm_ns* is
       communication without concurrent compute. *exposed_copy_ns* is copying without any other work. With a
-      roofline, four more columns give the shares of the peaks that compute reached.
+      roofline, four more columns contain the shares of the peak rates that computation reached.
     * *nodes* has a row per executed node. *cause_node* is the node of the same rank whose end let the node
-      start (-1: time 0). *origin_rank* and *origin_node* are the node whose start began the chain of events
-      up to the node's end.
+      start (-1: time 0). *origin_rank* and *origin_node* identify the node whose start began the chain of
+      events up to the node's end.
     * *collectives* has a row per collective and rank.
     * *links* has a row per directed link.
     * *link_use* has the bytes that each directed link sent in each time interval, for backends with shared
@@ -124,9 +124,9 @@ class Result:
         return self.table(name).columns()
 
     def with_columns(self, *, provenance: dict[str, Any] | None = None, **tables: Columns | Table) -> Result:
-        """Return a copy of the result with other *tables* by name, and another *provenance* if given.
+        """Return a copy of the result with the given *tables* and *provenance* replaced.
 
-        Unlike `dataclasses.replace`, the method reads no table.
+        Unlike `dataclasses.replace`, `with_columns` reads no table.
         """
         if provenance is None:
             provenance = self.provenance
@@ -186,7 +186,7 @@ class Result:
 
     @staticmethod
     def num_ranks(folder: str | Path) -> int:
-        """Return the number of ranks of a saved result without reading them, or raise as `load` does."""
+        """Return the number of ranks of a saved result without loading them; raises the errors of `load`."""
         path = Path(folder) / "ranks.parquet"
         refuse_damaged(path.parent, lambda name: name == path.name)
         try:
@@ -198,7 +198,7 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:
-        """Read a saved result, whose nodes are read on request.
+        """Load a saved result from *folder*; the table of nodes is read on request.
 
         A missing or damaged file raises `StudyError`.
         """

@@ -117,7 +117,7 @@ def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
 def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
-    """Return the network, which defaults to a network of the workload's size for replays and measurements."""
+    """Return the network; for replays and measurements, the default is a network of the workload's size."""
     if about_backend(backend).replays:
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
@@ -159,7 +159,7 @@ def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
 def choose_groups(
     groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given groups, or else the groups of the workload or of its groups file."""
+    """Return the given communicator *groups*, or the groups of the workload or of its groups file."""
     if isinstance(groups, (str, Path)):
         return load_groups(groups)
     if groups is not None:
@@ -184,7 +184,8 @@ def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[Worklo
             f"The workload {workload} has {expected} ranks, but {workload}.{available}.et is missing; "
             "convert the traces again."
         )
-    # ASTRA-sim ignores files of further ranks, but dropping ranks of a captured job is an error.
+    # ASTRA-sim ignores files of ranks beyond the network's size, but dropping ranks of a captured job is an
+    # error.
     if 0 < available != num_ranks and is_captured(metadata):
         return _scaled(Workload.load(workload), num_ranks), True
     return WorkloadSource.of_prefix(workload, num_ranks), has_lanes(metadata)

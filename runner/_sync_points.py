@@ -44,7 +44,7 @@ class SyncPoints:
 
     @classmethod
     def of(cls, result: Result, workload: Workload) -> SyncPoints:
-        """Return the synchronisation points of *result*, a replay of the measured times of *workload*."""
+        """Return the sync points of *result*, which is a replay of the measured times of *workload*."""
         finish_ns = result.columns("ranks")["finish_ns"].astype(np.int64)
         members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
         members = _as_recorded(members, result, workload)
@@ -55,7 +55,7 @@ class SyncPoints:
         return cls(rank, node_id, point, wait_ns, last, spread_ns, begin_ns, finish_ns)
 
     def waits_of(self, rank: int, node_ids: Ints) -> Ints:
-        """Return how long each of *node_ids* (ascending) of *rank* waited in ns, or 0 for other nodes."""
+        """Return the wait in ns of each of *node_ids* (ascending) of *rank*; 0 outside sync points."""
         waits = np.zeros(len(node_ids), np.int64)
         own = np.flatnonzero(self.rank == rank)
         places, own = _places(node_ids, self.node_id[own], own)
@@ -63,9 +63,9 @@ class SyncPoints:
         return waits
 
     def awaited_by(self, rank: int, node_ids: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the places of the *node_ids* (ascending) that certainly waited, and the awaited nodes.
+        """Return the indices of the *node_ids* (ascending) that certainly waited, and the awaited nodes.
 
-        The second and third arrays have the rank and the node of the last arrival.
+        The second and the third array contain the rank and the node of the last arrival.
         """
         own = np.flatnonzero((self.rank == rank) & (self.wait_ns > self.spread_ns))
         places, own = _places(node_ids, self.node_id[own], own)
@@ -73,7 +73,7 @@ class SyncPoints:
 
 
 def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the places of *chosen* ids among ascending *node_ids*, and the *rows* of the ids found."""
+    """Return the indices of *chosen* ids in ascending *node_ids*, and the *rows* of the ids in *node_ids*."""
     if not len(node_ids):
         return node_ids, rows[:0]
     places = np.minimum(np.searchsorted(node_ids, chosen), len(node_ids) - 1)
@@ -82,7 +82,7 @@ def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def arrivals_on_one_clock(calls: Columns) -> Ints:
-    """Return when each of the measured collectives *calls* started, on one clock for all ranks."""
+    """Return the start times of the measured collectives *calls*, on one clock for all ranks."""
     members = _of_calls(calls)
     return members["start_ns"] - _ahead(members)[members["rank"]]
 
@@ -114,7 +114,7 @@ def _of_calls(calls: Columns) -> Columns:
 
 
 def _messages(result: Result, workload: Workload) -> list[Columns]:
-    """Return the sends and receives of *result* as members, where the k-th send matches the k-th receive."""
+    """Return the sends and receives of *result* as members; the k-th send matches the k-th receive."""
     chosen = {
         rank: rows
         for rank, program in enumerate(np.asarray(workload.program_of_rank).tolist())
@@ -160,7 +160,7 @@ def _matched(ends: Columns) -> Columns:
 
 
 def _turns(kinds: Ints) -> Ints:
-    """Return, for each row, the number of earlier rows of its kind."""
+    """Return, for each row, the number of earlier rows with the same kind."""
     order = np.argsort(kinds, kind="stable")
     counts = np.bincount(kinds)
     turns = np.empty(len(kinds), np.int64)
@@ -208,7 +208,7 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def _began(workload: Workload, ranks: int) -> Ints:
-    """Return when each rank began by its own clock, relative to rank 0, or zeros if it is unknown."""
+    """Return the start time of each rank by its clock, relative to rank 0; zeros if it is unknown."""
     stated: Any = workload.metadata.get("began_ns")
     own = [stated.get(str(rank)) if isinstance(stated, dict) else None for rank in range(ranks)]
     if not all(type(ns) is int and abs(ns) < _LATEST_NS for ns in own):
@@ -219,11 +219,11 @@ def _began(workload: Workload, ranks: int) -> Ints:
 
 
 def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
-    """Return how far each rank's own time is ahead of one common clock, in ns.
+    """Return the offset of each rank's clock from a common clock, in ns.
 
-    All ranks leave a collective together. A rank is therefore ahead by the median delay of its collectives'
-    ends relative to the median rank. Ranks without a common collective began at *began_ns*, unless a message
-    between them would be received before it was sent.
+    All ranks leave a collective together. The offset of a rank is therefore the median delay of its
+    collectives' ends relative to the median rank. Ranks without a common collective began at *began_ns*,
+    unless a message between them would be received before it was sent.
     """
     ahead = np.zeros(int(members["rank"].max(initial=-1)) + 1, np.int64) if began_ns is None else -began_ns
     together = np.flatnonzero(~members["is_message"])
@@ -239,7 +239,7 @@ def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
 
 
 def _classes(ranks: Ints, points: Ints, count: int) -> Ints:
-    """Return, for each rank, the lowest rank that common collectives put on the same clock."""
+    """Return, for each rank, the lowest rank that shares its clock through common collectives."""
     lowest = np.arange(count)
     while len(points):
         of_points = np.full(int(points.max()) + 1, count)
@@ -252,11 +252,11 @@ def _classes(ranks: Ints, points: Ints, count: int) -> Ints:
 
 
 def _too_early(members: Columns, ahead: Ints, classes: Ints) -> Ints:
-    """Return how many ns later each rank ran, by messages that were received before they were sent."""
+    """Return the least delay of each rank (ns), from messages that were received before they were sent."""
     later = np.zeros(len(ahead), np.int64)
     rows = np.flatnonzero(members["is_message"])
     rows = rows[np.lexsort((members["may_leave"][rows], members["point"][rows]))]
-    received, sent = rows[::2], rows[1::2]  # only senders may leave before the last arrival
+    received, sent = rows[::2], rows[1::2]  # only the sender of a message may leave before the last arrival
     sender, receiver = members["rank"][sent], members["rank"][received]
     took = members["end_ns"][received] - ahead[receiver] - members["start_ns"][sent] + ahead[sender]
     for _ in range(_ROUNDS):
@@ -270,7 +270,7 @@ def _too_early(members: Columns, ahead: Ints, classes: Ints) -> Ints:
 
 
 def _last_of(arrivals: Ints, ranks: Ints, points: Ints) -> Ints:
-    """Return the row of the last arrival at each point, or of the lowest rank among equal arrivals."""
+    """Return the row of the last arrival at each sync point; on a tie, the row of the lowest rank."""
     order = np.lexsort((-ranks, arrivals))
     last = np.zeros(int(points.max(initial=-1)) + 1, np.int64)
     last[points[order]] = order  # the row written last remains for each point
@@ -278,7 +278,7 @@ def _last_of(arrivals: Ints, ranks: Ints, points: Ints) -> Ints:
 
 
 def _spreads(values: Ints, points: Ints) -> Ints:
-    """Return, for each row, the range of the *values* of its point."""
+    """Return, for each row, the range (maximum minus minimum) of the *values* of its sync point."""
     most = np.full(int(points.max(initial=-1)) + 1, np.iinfo(np.int64).min)
     least = np.full(len(most), np.iinfo(np.int64).max)
     np.maximum.at(most, points, values)
@@ -288,7 +288,7 @@ def _spreads(values: Ints, points: Ints) -> Ints:
 
 
 def _medians(values: Ints, keys: Ints, count: int | None = None) -> Ints:
-    """Return the lower median of the values of each key, with keys counted from 0, and 0 without values."""
+    """Return the lower median of the values of each key below *count*; 0 for a key without values."""
     order = np.lexsort((values, keys))
     counts = np.bincount(keys, minlength=count or 0)
     firsts = np.cumsum(counts) - counts

@@ -1,4 +1,4 @@
-"""Traits of backends as data: the effects that each backend models, measures, ignores and needs.
+"""Traits of backends as data: the effects that a backend models, measures or ignores, and its needs.
 
 `SHIPPED` is the list of all built-in backends, one row per backend. The last field names the function that
 creates the backend. Names with ``SCHEME://`` belong to plug-ins.
@@ -16,7 +16,7 @@ DEFAULT_BACKEND = "analytical-unaware"
 AWARE = "analytical-aware"
 PACKET = "packet"
 REPLAY = "replay"
-EMULATION = "emulation:"  # followed by the place of the ranks
+EMULATION = "emulation:"  # followed by the location of the ranks
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Traits:
     """The properties of a backend.
 
     *what* describes the backend in a few words, and *details* in some sentences. *charges* lists the costs of
-    a message, as a phrase after the backend's name. Backends that are not *offered* are for tests and appear
-    in no list. *ignores* is a sentence for every result. *variant* is the kind of text after a colon in the
-    name: a machine, an error, a place or an address.
+    a message, as a phrase that follows the backend's name. Backends that are not *offered* are for tests and
+    appear in no list. *ignores* is a sentence that every result of the backend contains. *variant* is the
+    kind of text after a colon in the name: a machine, an error, a place or an address.
     """
 
     what: str = "registered by a program"
@@ -234,7 +234,7 @@ def about_backend(name: str) -> Traits:
 
 
 def backend_plugins() -> list[BackendPlugin]:
-    """Return all installed plug-ins that provide backends."""
+    """Return all installed plug-ins that provide simulation backends."""
     return [load_plugin("backends", scheme) for scheme in plugin_names("backends")]
 
 

@@ -119,16 +119,16 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# Simulated and measured steps",
         "",
-        "`python scripts/accuracy_report.py` writes this page (`--traces FOLDER` adds captures). The "
-        "script simulates captured steps of PyTorch 2.13 on gloo, with all ranks on the CPUs of one machine. "
-        "The tables divide simulated times by the measured step of the slowest rank: 0.90 means 10 % too "
-        "short.",
+        "`python scripts/accuracy_report.py` writes this page (`--traces FOLDER` adds captures). "
+        "`accuracy_report.py` simulates captured steps of PyTorch 2.13 on gloo, with all ranks on the "
+        "CPUs of one machine. The tables divide simulated times by the measured step of the slowest "
+        "rank, so 0.90 means that a simulated step is 10 % too short.",
         "",
-        "* *Replayed* steps use the measured time of every node. The difference of a replayed step to 1.00 "
-        "is time that the graph does not explain.",
+        "* *Replayed* steps use the measured time of every node. If a replayed step differs from the "
+        "measured step, the graph does not explain the difference.",
         f"* *Simulated* steps use measured computation, and communication by `{BACKEND}` on the system "
-        "`default`. The bandwidth and latency of the loopback are those of "
-        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs that best fit the median of *all other* steps.",
+        "`default`. For each step, the bandwidth and latency of the loopback are the pair (of "
+        f"{len(BANDWIDTHS) * len(LATENCIES)}) that best fits the median of *all other* steps.",
         "",
         "| | replayed / measured | simulated / measured |",
         "|---|---|---|",
@@ -147,10 +147,10 @@ def report(rows: Sequence[Row]) -> str:
 
 
 _READING = (
-    "The steps are sorted by error. All of the simulation error is in communication. Bandwidth and latency "
-    "do not contain the host time of gloo (copies, and a thread woken for each message) or the sharing of "
-    "cores and memory. The largest errors therefore occur in steps that send and receive one message after "
-    "the other (`ring_2`, `pp_2`, `interleaved_2`).",
+    "The rows are sorted by error. All of the simulation error is in communication, because bandwidth "
+    "and latency do not contain the host time of gloo (copies, and a thread woken for each message) "
+    "or the sharing of cores and memory. The largest errors occur in steps that send and receive "
+    "messages one after another (`ring_2`, `pp_2`, `interleaved_2`).",
 )
 
 

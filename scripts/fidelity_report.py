@@ -75,19 +75,20 @@ BACKENDS = {
 _TRAIN = 64
 _AUTO = "flow without a flag, else packet"
 _READING = (
-    "* `analytical-unaware` is accurate for rings, and for ring algorithms on one switch. This "
-    "backend has no headers (up to 8 % of the time of large messages) and no queues. The times of "
-    "`analytical-unaware` are far too short for incasts, direct all-to-alls and slow links that several "
+    "* `analytical-unaware` is accurate for rings, and for ring algorithms on one switch. "
+    "`analytical-unaware` models no headers (up to 8 % of the time of large messages) and no queues. "
+    "The times of `analytical-unaware` are far too short for incasts, direct all-to-alls and slow "
+    "links that several "
     "ranks share.",
     "* `analytical-aware` is accurate for incasts and all-to-alls on rings and single switches. Like "
-    "ASTRA-sim, it stores each message whole at each device, so a large message over two links takes "
-    "almost twice its time.",
-    "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). With a flag, `auto` "
-    f"runs `packet`; the row *{_AUTO}* shows the result.",
+    "ASTRA-sim, `analytical-aware` stores and forwards whole messages at each device, so a large "
+    "message over two links takes almost twice its time.",
+    "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). The row "
+    f"*{_AUTO}* shows the error of `auto`, which runs `packet` if `flow` sets a flag.",
     f"* `{TRAINS}` saves time for large messages and deep windows, as on `ring-8` and `dgx-a100-2x8`.",
     f"* `{TCP}` has larger headers, slow start, and timeouts of 200 ms after incasts that overflow the 1 "
-    f"MiB of a port. `packet` pauses the senders of such an incast. The path hash of `{TCP}` selects other "
-    "equal-cost paths, which can make it faster.",
+    f"MiB of a port. `packet` pauses the senders of an incast instead. The path hash of `{TCP}` "
+    "selects other equal-cost paths than `packet`, which can be faster.",
 )
 _ERRORS = ("0.01 % or less", "0.1 %", "1 %", "10 %", "100 %")
 _CELL, _LEFT, _TOP = 64, 260, 70
@@ -194,16 +195,17 @@ def report(table: pd.DataFrame) -> str:
     parts = [
         "# Backends compared with packets",
         "",
-        "`python scripts/fidelity_report.py` writes this page. The script compares the makespan of one "
-        "operation on each backend with `packet`: +5 % means that the backend's makespan is 5 % longer. All "
-        "experiments use the system `default` (ring algorithms, direct all-to-all, 4 chunks) without "
-        "congestion control. `packet` is also a model, which is "
-        "[validated](../reference/backends.md#packet) separately. Times are CPU times on one core, of "
-        "which 2 ms are constant.",
+        "`python scripts/fidelity_report.py` writes this page. `fidelity_report.py` compares the "
+        "makespan of one operation on each backend with the makespan of `packet`. An error of +5 % "
+        "means that the backend's makespan is 5 % longer. All experiments use the system `default` "
+        "(ring algorithms, direct all-to-all, 4 chunks) without congestion control. The model of "
+        "`packet` is [validated](../reference/backends.md#packet) separately. Times are CPU times on "
+        "one core, of which 2 ms are constant.",
         "",
-        f"*{TRAINS}* is `packet` with [`PACKET_TRAIN: {_TRAIN}`](../reference/backends.md#packet-trains). "
-        f"*{TCP}* simulates [another transport](../reference/backends.md#ns3-on-tcp-networks), for "
-        "messages up to 4 MiB; its column shows a difference, not an error.",
+        f"The row *{TRAINS}* shows `packet` with [`PACKET_TRAIN: "
+        f"{_TRAIN}`](../reference/backends.md#packet-trains). "
+        f"The row *{TCP}* shows [another transport](../reference/backends.md#ns3-on-tcp-networks), for "
+        "messages up to 4 MiB; its difference to `packet` is not an error.",
         "",
         "![Error against cost of each experiment](images/fidelity-cost.svg)",
         "",
@@ -213,7 +215,8 @@ def report(table: pd.DataFrame) -> str:
         "",
         *_markdown(_summary(pd.concat([table, _auto(table)]), ["backend"])),
         "",
-        "The next tables show the median and the largest error of each group of experiments.",
+        "These tables show the median and the largest error of the backends by network and by pattern "
+        "of communication.",
         "",
         *(line for key in ("network", "pattern") for line in [*_markdown(_matrix(table, key)), ""]),
         "## Networks",
@@ -222,8 +225,8 @@ def report(table: pd.DataFrame) -> str:
         "",
         "## Every experiment",
         "",
-        "[fidelity.csv](fidelity.csv) has the error and CPU time of every experiment, and its makespan on "
-        "`packet`.",
+        "The file [fidelity.csv](fidelity.csv) has the makespan on `packet`, the errors and the CPU "
+        "times of every experiment.",
         "",
         "![Relative error of each experiment](images/fidelity.svg)",
         "",

@@ -199,21 +199,19 @@ def figures(row: Row) -> dict[str, Any]:
 
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
-`scripts/gpu_accuracy.py` writes this page. The script converts public Kineto traces of GPUs with `--step
-all`, and replays them (`--backend replay`). The script compares the figures of `summary` with plain sums of
-the intervals in the trace, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
-(`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
-publishes with the traces of its tests.
+`scripts/gpu_accuracy.py` writes this page. `gpu_accuracy.py` converts public Kineto traces of GPUs, replays
+them, and compares the figures of `summary` with plain sums of the intervals in the trace, with
+[HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5 (`HTA_DISABLE_NS_ROUNDING=1`), and with
+the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens) publishes with the traces of its tests.
 """
 _READING = """
-The figures cover each device from its first to its last work, without work that no converted step issued.
-TraceLens's tables cover the whole file. Overlapping time counts first as computation, then as
-communication, then as copies; the remaining time of communication and copies is *exposed*. HTA
-counts `cuda_sync` records and HIP calls that name a stream as kernels, and only NCCL's kernels as
-communication. If HTA's figures therefore differ from the plain sums, Chakrascope is only compared with the
-plain sums. HTA gives each `cudaEventQuery` an edge from the work before the event. A query returns at once,
-so Chakrascope only makes such edges for queries in a loop; two edges of `cuda_event_sync_multi_stream` are
-therefore missing.
+The compared figures cover each device from its first to its last work, without work that no converted step
+issued. TraceLens's tables cover the whole trace. Overlapping time counts first as computation, then as
+communication, then as copies; the remaining time of communication and copies is *exposed*. HTA counts
+`cuda_sync` records and HIP calls that name a stream as kernels, and only NCCL's kernels as communication.
+If HTA's figures differ from the plain sums, Chakrascope is only compared with the plain sums. HTA gives
+each `cudaEventQuery` an edge from the work before the event, although a query returns at once. Chakrascope
+makes edges only for event queries in a loop, so two edges of `cuda_event_sync_multi_stream` are missing.
 """
 _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
 
@@ -229,8 +227,9 @@ def page(rows: Sequence[Row], absent: Sequence[str], *, with_hta: bool) -> str:
         _prose(_READING),
         "## Trace by trace",
         _prose(
-            "[gpu-accuracy.csv](gpu-accuracy.csv) has one row per trace: the times of Chakrascope and plain "
-            "sums (ms), the largest relative error of a replayed step, and the number of failed checks."
+            "The file [gpu-accuracy.csv](gpu-accuracy.csv) has one row per trace, with the times of "
+            "Chakrascope and of plain sums (ms), the largest relative error of a replayed step, and "
+            "the number of failed checks."
         ),
         "## Failed checks",
         "\n".join(_misses(rows)),

@@ -199,9 +199,10 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "Time, FLOPs and bytes of operators equal TraceLens's within 1 % on 99 % of the rows": _operators,
     "Cost models cover at least the share of the time that TraceLens's models cover": _modelled,
     "All work of the device is converted, including CUDA and HIP graphs": _complete,
-    "At least 99 % of the kernels of graphs have operators if traces of the capture exist": _attributed,
-    "HTA's synchronisation edges are in the graph": _edges,
-    "The time of a replayed step equals the measured time within 1 % (3 % if the trace is not cut)": _replay,
+    "At least 99 % of the kernels of CUDA graphs have operators if traces of the graphs' capture "
+    "exist": _attributed,
+    "All synchronisation edges of HTA are in the graph": _edges,
+    "The time of a replayed step equals the measured time within 1 % (3 % for complete traces)": _replay,
     "The gain of followed advice equals the promised gain within 10 %": _advice,
 }
 """The demands, each with the check that yields its findings."""

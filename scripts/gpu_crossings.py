@@ -64,9 +64,9 @@ def crossings_part() -> Iterator[str]:
     yield "### Packets against the simple protocol"
     yield ""
     yield (
-        "The table shows the output size above which an all-gather is faster with the simple protocol than "
-        "with packets, within 5 %, on 8 GPUs with four workgroups per peer. The brackets hold the next power "
-        "of two, as the paper states sizes."
+        "This table shows the output size above which an all-gather is faster with the simple "
+        "protocol than with packets, within 5 %, on 8 GPUs with four workgroups per peer. The next "
+        "power of two is in brackets, because the paper states powers of two."
     )
     yield ""
     yield "| link latency | " + " | ".join(f"{name}, paper | {name}, `gpu`" for name in RATES) + " |"
@@ -87,13 +87,16 @@ def _what_is_known() -> Iterator[str]:
     yield (
         "The simple protocol waits for four link latencies, and reads a semaphore in its own memory twice. "
         "Packets wait for two link latencies, send twice the bytes, and access the memory three times. "
-        "Packets therefore save a constant time, and their additional cost grows with the size."
+        "Compared with the simple protocol, packets therefore save a constant time, and their "
+        "additional cost grows with the size."
     )
     yield ""
     yield (
-        "The sizes grow with the link latency as in the paper. From 256 GiB/s to 1 TiB/s, they grow by at "
-        "most four times in the simulation, but by more than four times in the paper. The paper does not "
-        "state the collective, the number of GPUs, the workgroups, or whether packets are unpacked."
+        "In the paper and in the simulation, the size at which the simple protocol becomes faster "
+        "grows with the link latency. From 256 GiB/s to 1 TiB/s, the size grows by at most four times "
+        "in the simulation, but by more than four times in the paper. For this comparison, the paper "
+        "does not state the collective, the number of GPUs, the workgroups, or whether packets are "
+        "unpacked."
     )
 
 

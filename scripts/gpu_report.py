@@ -175,29 +175,30 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield ""
     yield (
         "`scripts/gpu_report.py` writes this page. The page [GPU model](../explanation/gpu-model.md) "
-        "describes the model and its limits."
+        "describes the backend `gpu` and its limits."
     )
     yield ""
     yield "## All-reduce on 8 H100"
     yield ""
     yield (
-        "The times of the H100 are simulated with one set of parameters, `runner/gpu/machines/h100.yml`. "
-        f"`compute.launch_ns` = {machine.compute.launch_ns:g} was fitted to one point, MSCCL++ at 1 KiB. "
-        f"`arbitration: {machine.arbitration}` and `compute.unroll` = {machine.compute.unroll} were chosen "
-        f"with the MSCCL++ curve, and `scale_up.header_bytes` = {machine.scale_up.header_bytes} with the "
-        "ring's published share of the line rate (365 to 370 of 450 GB/s). "
-        f"`compute.op_ns` = {machine.compute.op_ns:g} and `compute.sync_ns` = {machine.compute.sync_ns:g} "
-        "are guesses. The errors for the H100 are therefore errors of a fit, not of predictions."
+        "All times of the H100 are simulated with one set of parameters, `runner/gpu/machines/h100.yml`. "
+        f"The parameter `compute.launch_ns` = {machine.compute.launch_ns:g} was fitted to one measurement, "
+        f"MSCCL++ at 1 KiB. The parameters `arbitration: {machine.arbitration}` and `compute.unroll` = "
+        f"{machine.compute.unroll} were fitted to the MSCCL++ curve, and `scale_up.header_bytes` = "
+        f"{machine.scale_up.header_bytes} to the published bandwidth of the ring (365 to 370 of 450 GB/s). "
+        f"The parameters `compute.op_ns` = {machine.compute.op_ns:g} and `compute.sync_ns` = "
+        f"{machine.compute.sync_ns:g} are guesses. The errors for the H100 are therefore errors of a fit, "
+        "not of predictions."
     )
     yield ""
     yield f"The measured times come from {measured()['mscclpp_allreduce']['source']}"
     yield ""
     yield (
-        "NCCL's NVLS has three parts in each channel: it copies in, reduces, and copies out. The model gives "
-        "each part the warps of NCCL 2.30 (8, 5 and 7 of 20 among 8 ranks), and the reducing part eight "
-        "loads in flight per thread. The copying parts have `compute.unroll` lines in flight per warp, "
-        "although NCCL has eight loads per thread. With eight loads, simulated NVLS would be 31 to 39 % too "
-        "fast from 2 to 16 MiB. The reason why NCCL's copies are slower is unknown."
+        "In each channel of NCCL's NVLS, some warps copy in, some reduce, and some copy out. The "
+        "model has the warps of NCCL 2.30 (8, 5 and 7 of 20 among 8 ranks), and eight loads in flight "
+        "per reducing thread. Copying warps have `compute.unroll` lines in flight, although NCCL has "
+        "eight loads per thread; with eight loads, simulated NVLS would be 31 to 39 % too fast from 2 "
+        "to 16 MiB, for unknown reasons."
     )
     yield ""
     yield "| curve | mean error | largest error | point with the largest error |"
@@ -241,8 +242,8 @@ def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
 
 def _others(pictures: dict[str, str]) -> Iterator[str]:
     yield (
-        "The next table compares other published points. `scale_up.header_bytes` was fitted to the "
-        "all-reduce of the ring; no parameter was fitted to the other points."
+        "This table compares other published bandwidths of 8 H100 with predictions. Apart from the "
+        "all-reduce of the ring, no parameter was fitted to these bandwidths."
     )
     yield ""
     yield "| collective | measured GB/s | predicted GB/s | error |"
@@ -311,8 +312,8 @@ def _reduce_scatter(pictures: dict[str, str]) -> Iterator[str]:
     )
     yield "### Reduce-scatter: gets against puts"
     yield ""
-    yield "The paper reports that gets are faster than puts for large buffers (32 GPUs, 32 workgroups),"
-    yield "because puts need semaphores and cannot overlap the reduction."
+    yield "The paper reports that a reduce-scatter by gets is faster than by puts for large buffers (32 GPUs,"
+    yield "32 workgroups), because puts need semaphores and cannot overlap the reduction."
     yield ""
     yield from _ratio_table(lines, "put", "get")
     yield "![Reduce-scatter by puts and gets](images/gpu-reduce-scatter.svg)"
@@ -324,8 +325,9 @@ def _all_gather(pictures: dict[str, str]) -> Iterator[str]:
     pictures["gpu-all-gather"] = chart("All-gather, 16 GPUs, 60 workgroups", "us", list(lines.values()))
     yield "### All-gather: puts against gets"
     yield ""
-    yield "The paper reports that puts are faster than gets (16 GPUs, 60 workgroups), because the requests of"
-    yield "gets wait behind responses. Fair arbitration between control and data narrows the gap."
+    yield "The paper reports that an all-gather by puts is faster than by gets (16 GPUs, 60 workgroups),"
+    yield "because the requests of gets wait behind responses. Fair arbitration between control and data"
+    yield "narrows the gap between gets and puts."
     yield ""
     yield from _ratio_table(lines, "get", "put")
     yield "![All-gather by puts and gets](images/gpu-all-gather.svg)"
@@ -363,9 +365,9 @@ def _unrolling(pictures: dict[str, str]) -> Iterator[str]:
     lines = by_figure(program, "compute__unroll", (1, 2, 4, 8, 16, 32, 64), sizes, **_CAP)
     yield "### Loop unrolling"
     yield ""
-    yield "The paper reports that unrolling speeds up transfers of large buffers, up to the limit of requests"
-    yield "per compute unit, but not of small buffers (all-to-all, 16 GPUs, 60 workgroups). The limit in"
-    yield f"this table is {_CAP['compute__requests_per_unit']} requests."
+    yield "The paper reports that loop unrolling speeds up transfers of large buffers, up to the limit of"
+    yield "requests per compute unit, but not of small buffers (all-to-all, 16 GPUs, 60 workgroups). The"
+    yield f"simulated compute units have at most {_CAP['compute__requests_per_unit']} requests in flight."
     yield ""
     yield from _figure_table(lines, "lines in flight per wavefront")
 
@@ -376,7 +378,7 @@ def _outstanding(pictures: dict[str, str]) -> Iterator[str]:
     lines = by_figure(program, "compute__requests_per_unit", values, (MIB, 16 * MIB))
     yield "### Outstanding requests"
     yield ""
-    yield "The paper reports that more requests in flight help up to a limit (all-gather, 32 GPUs)."
+    yield "The paper reports that more requests in flight make an all-gather on 32 GPUs faster up to a limit."
     yield ""
     yield from _figure_table(lines, "requests per unit")
 
@@ -395,7 +397,8 @@ def _scale(pictures: dict[str, str]) -> Iterator[str]:
     yield "128 GPUs."
     yield ""
     most = max(_off_line(line.points) for line in lines)
-    yield f"The simulated times deviate from a line by at most {most:.1%}, also with 57,344 endpoints."
+    yield f"The simulated times of an all-gather deviate from a line by at most {most:.1%}, also with 57,344"
+    yield "endpoints."
     yield ""
     yield "![All-gather by size and number of GPUs](images/gpu-scale.svg)"
 

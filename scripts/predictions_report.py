@@ -154,15 +154,18 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"`scripts/predictions_report.py` writes this page. The script predicts {len(rows)} published "
-        "measurements with options of `chakrascope predict`; [predictions.csv](predictions.csv) lists all "
-        "predictions. `scripts/fit_chips.py` fitted the chip files in `runner/chips` to these rows, so "
-        "*fitted* is the error of the fit. For *unseen families*, all rows of one model size or recipe were "
+        "`scripts/predictions_report.py` writes this page. `predictions_report.py` predicts "
+        f"{len(rows)} published step times with options of `chakrascope predict`; "
+        "[predictions.csv](predictions.csv) lists all predictions. The column *fitted* has the error "
+        "of the fit, because `scripts/fit_chips.py` fitted the chip files in `runner/chips` to the "
+        "published step times. For the column *unseen families*, all rows of one model size or recipe "
+        "were "
         "left out of the fit in turn.", "",
         *_overview(rows), "",
-        f"An odd row has an error above {ODD:.0%}. *Constant utilisation* is the error of the median "
-        "utilisation of the same rows. *In the interval* is the share of rows between `step_low_ns` and "
-        "`step_high_ns`, predicted with costs fitted without their family.",
+        f"A row is odd if its error is above {ODD:.0%}. The column *constant utilisation* has the error of "
+        "a prediction with the median utilisation of the rows. The column *in the interval* has the "
+        "share of steps within their 90 % interval, predicted with costs fitted without their "
+        "family.",
         "",
         "## Other labs", "", *_never(never), "",
         "## Error against distance", "", *_distance(found), "",
@@ -189,13 +192,16 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "The rows of this table were never fitted. The sources are Table 5 of Korthikanti et al. (2022), "
+        "No chip file was fitted to the step times of other labs. The sources of these step times are "
+        "Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
-        "All rows use the estimate, which is up to 8% below the simulation. The model of experts was "
-        "developed with the releases 25.11, 26.04 and 26.06 in view; 26.02 and 26.08 were predicted "
-        "afterwards. Chips other than GB200 and H100 have the costs of GB200. The predicted memory of the "
-        "fullest rank is compared with the memory that PyTorch reserved, including fragments."
+        "All rows use the estimate of `predict search`, which is up to 8% below the simulation. The "
+        "model of experts was developed with the releases 25.11, 26.04 and 26.06 of Megatron Bridge; "
+        "26.02 and 26.08 were predicted afterwards. Other chips than GB200 and H100 are predicted "
+        "with the costs of GB200. The error of memory compares the fullest rank with the memory that "
+        "PyTorch reserved, "
+        "including fragments."
     )
     yield ""
     yield (
@@ -213,7 +219,8 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     close = sum(abs(error) <= 0.1 for error in memory)
     inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in rows)
     yield (
-        f"\nThe mean error of all rows is {_mean(rows):.1%}. Of {len(rows)} rows, {inside} are in their 90 % "
+        f"\nThe mean error of all step times from other labs is {_mean(rows):.1%}. Of {len(rows)} step "
+        f"times, {inside} are in their 90 % "
         f"interval. The mean error of memory is {_mean_of(memory):.1%}; {close} of {len(memory)} peaks are "
         "within 10%."
     )
@@ -227,8 +234,8 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
     yield (
         "The distance of a step to the nearest fitted step is the largest number of doublings (of ranks, "
         "parameters, or operations in a layer), plus one for each part (such as a precision) that no fitted "
-        "step has. The errors are those of the estimate that ranks the plans of `predict search`. In the "
-        "figure, rings mark steps outside their interval, and lines are medians."
+        "step has. The errors by distance use the estimate that ranks the plans of `predict search`. "
+        "In the figure, rings mark steps outside their 90 % interval, and lines are medians."
     )
     yield ""
     yield f"![{described(found)}](images/predictions.svg)"
@@ -239,8 +246,9 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
 def _best(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the measured time of the configuration predicted to be best, relative to the fastest."""
     yield (
-        "*Relative* is the measured time of the configuration that the simulation or the estimate of "
-        "`predict search` predicts to be best, divided by the measured time of the fastest configuration."
+        "The column *relative* has the measured time of the predicted best configuration (by "
+        "simulation, or by the estimate of `predict search`), divided by the measured time of the "
+        "fastest configuration."
     )
     yield ""
     yield "| model | ranks | configurations | predicted best | relative | estimated best | relative |"
@@ -282,7 +290,7 @@ def _missing() -> Iterator[str]:
         "messages between pipeline stages that an interleaved schedule exposes, or the exchange of "
         "embedding gradients between the first and the last stage.",
         "skew between experts, sequences of unequal length, or padding.",
-        "collectives that share a link; use `--all-ranks --backend flow` for these.",
+        "collectives that share a link; for shared links, use `--all-ranks --backend flow`.",
         "state-space layers (Mamba), or optimizations of a single vendor's compiler.",
         "eager pointwise kernels, which count as fused, so that the predicted steps of eager jobs are too "
         "short.",
@@ -290,7 +298,7 @@ def _missing() -> Iterator[str]:
     ):
         yield f"* Predictions do not model {line}"
     counts = ", ".join(f"{name} ({count})" for name, count in left_out().items())
-    yield f"* Rows with state-space layers were not predicted: {counts}."
+    yield f"* Published step times of models with state-space layers were not predicted: {counts}."
 
 
 def _every(rows: Sequence[Row]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Provide utilities to all packages: atomic files, units, safe text, plug-ins and child processes.
+"""Utilities for all packages: atomic files, units, safe text, plug-ins and child processes.
 
 This package imports only Python's standard library. Its sub-packages may need other libraries, and this
 package does not import the sub-packages.

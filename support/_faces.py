@@ -15,9 +15,9 @@ _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 def exports_of(package: str, file: str) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for *package* that imports an export from its module on first use.
 
-    The imports for type checkers in *file*, the package's ``__init__.py``, give the module of each export.
-    Exports are thus listed only once, and importing one export does not load the modules of the other
-    exports. Only packages that users import repeat the exports in ``__all__``.
+    The module of each export is read from the imports for type checkers in *file*, the package's
+    ``__init__.py``. As a result, exports are listed only once, and importing one export does not load the
+    modules of the other exports. Only packages that users import repeat the exports in ``__all__``.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 

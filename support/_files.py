@@ -1,8 +1,9 @@
 """Write files and folders atomically.
 
 Content is written next to the target under the temporary name ``.NAME.PLACE-PID-RANDOM.tmp``, which is then
-renamed to the target. PLACE identifies the machine or container, as several machines may share a disk. Only
-on the same machine does PID show whether the writing process is alive or its temporary files may be removed.
+renamed to the target. PLACE identifies the machine or container, because several machines may share a disk.
+PID identifies the writing process. On the same machine, temporary files are removed if this process has
+ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
-_NAME_BYTES = 200  # most bytes of NAME, so that the temporary name stays below the file system's 255 bytes
+_NAME_BYTES = 200  # maximum number of bytes of NAME, so that temporary names stay below 255 bytes
 _SYNCED_AT_ONCE = 16  # concurrent syncs are faster: 2,000 files take 0.4 s instead of 8 s
 _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems that have no fsync
 
@@ -54,7 +55,7 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
-            error.filename = os.fspath(target)  # the error of a full disk names no file
+            error.filename = os.fspath(target)  # the error of a full disk does not name the file
         raise
 
 
@@ -68,7 +69,7 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield an empty folder that becomes *target* if the block ends without an error.
 
-    *existing* says whether an existing folder *target* is an error ("refuse"), is kept, or is replaced.
+    *existing* states whether an existing folder *target* is an error ("refuse"), is kept, or is replaced.
     *choose* is called with the filled folder and returns another target path in the same parent folder.
     Temporary files of dead processes next to the target are removed. With *sync*, all content is flushed to
     the disk before the folder is renamed. Raises `OSError`.
@@ -145,7 +146,7 @@ def writing(
     error: type[Exception],
     advice: str = "free some disk space, or check its permissions",
 ) -> Iterator[None]:
-    """Convert an `OSError` of the block, which writes *what*, to *error* with *advice* in the message."""
+    """Convert an `OSError` in a block that writes *what* to *error*, with *advice* in the message."""
     try:
         yield
     except OSError as refused:

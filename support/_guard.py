@@ -34,7 +34,8 @@ def _watch(lifeline: int) -> None:
 
 
 if __name__ == "__main__":
-    # A normal exit would wait for the watcher thread, which waits for the requesting process.
+    # The guard exits immediately, because a normal exit would wait for the watcher thread, which waits for
+    # the requesting process.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -20,7 +20,7 @@ _POLL_S = 0.2
 
 
 class Lifeline:
-    """Pipe that only this process holds open; programs under the lifeline are killed when the pipe closes.
+    """A pipe that only this process keeps open; programs under the lifeline are killed when it closes.
 
     The operating system closes the pipe if the process is killed.
     """
@@ -49,7 +49,8 @@ class Lifeline:
 def ends_with_us(pid: int) -> Iterator[None]:
     """Kill the child *pid* and all its descendants if this process dies before the block ends.
 
-    Unlike under a `Lifeline`, the child stays in the foreground of the terminal, as the user started it.
+    Unlike under a `Lifeline`, the child stays in the foreground of the terminal, in which the user started
+    it.
     """
     reading, writing = os.pipe()
     try:

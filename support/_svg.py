@@ -6,13 +6,13 @@ from html import escape
 
 
 class Svg(str):
-    """Text that is already SVG, which `element` does not escape."""
+    """A text that is already SVG, which `element` therefore does not escape."""
 
     __slots__ = ()
 
 
 def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
-    """Return the SVG element *name* with *content*: other elements, and strings, which are escaped.
+    """Return the SVG element *name* with *content*, which are other elements, and strings to be escaped.
 
     Underscores in the names of attributes become dashes (``stroke_width``), and trailing underscores are
     removed (``class_``). Numbers have at most two decimals. Attributes with the value None are omitted.

@@ -1,9 +1,9 @@
 """Format and parse quantities; each kind of quantity has one format and one parser.
 
-Quantities have three significant digits, in the largest unit in which the quantity is at least one. A value
-that rounds up to the next unit is written in the next unit. Integers in
-the smallest unit have no decimals. Numbers never have an exponent. Ties round up. The viewer's
-``02_units.js`` uses the same operations, so that both formats agree.
+Quantities are formatted with three significant digits, in the largest unit in which the quantity is at least
+one. A value that rounds up to the next unit is formatted in the next unit. Integers in the smallest unit have
+no decimals. Numbers never have an exponent. Ties are rounded up. The viewer's ``02_units.js`` uses the same
+operations, so that both formats agree.
 """
 
 from __future__ import annotations
@@ -114,13 +114,13 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
 def _rounded(size: float, scale: int, decimals: int) -> int:
     """Return *size* / *scale*, rounded to *decimals* decimals and multiplied by ``10**decimals``.
 
-    Halves round up.
+    Halves are rounded up.
     """
     return math.floor(float(size) * 10.0**decimals / scale + 0.5)
 
 
 def _digits(number: int, decimals: int) -> str:
-    """Format *number* with its last *decimals* digits after the decimal point, and commas for thousands."""
+    """Format the integer *number* with its last *decimals* digits after a decimal point, and with commas."""
     whole, rest = divmod(number, 10**decimals)
     return f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
 
@@ -129,7 +129,8 @@ def _sign(value: float) -> str:
     return "-" if value < 0 else ""
 
 
-# Quantities in user input. The length of numbers is limited, so that hostile input stays cheap to parse.
+# The pattern of quantities in user input. The length of numbers is limited, so that hostile input is fast to
+# parse.
 _QUANTITY = re.compile(
     r"((?:\d{1,3}(?:,\d{3}){1,8}|\d{1,30})(?:\.\d{0,30})?|\.\d{1,30})((?:[eE][+-]?\d{1,2})?)\s*([^\s\d]*)",
     re.ASCII,
@@ -147,7 +148,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Kind of quantity with its parser; *units* maps a unit to its size in the unit of the result."""
+    """A kind of quantity with its parser; *units* maps a unit to its size in the result's unit."""
 
     name: str
     units: Mapping[str, Fraction]
@@ -253,7 +254,8 @@ def parse_number(value: str | float, *, noun: str = "") -> Fraction:
     return Fraction(match[1].replace(",", "") + match[2])
 
 
-# Control characters, which move the cursor, colour or rename a terminal, or reverse the text direction.
+# The control characters, which may move the cursor, colour or rename a terminal, or reverse the text
+# direction.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(

@@ -24,13 +24,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Repeat a failed test of real processes or a browser once: their schedule is up to the machine.
+    """Repeat a failed test of real processes or a browser once: the machine decides on their schedule.
 
-    The summary lists every test that needed it.
+    The summary lists every repeated test. Files with such tests run first, so that no worker starts a long
+    file when the other workers are done.
     """
+    long_files = set()
     for item in items:
         if any(item.get_closest_marker(name) for name in ("browser", "dask", "torch")):
             item.add_marker(pytest.mark.flaky(reruns=1))
+            long_files.add(item.path)
+    items.sort(key=lambda item: item.path not in long_files)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,6 @@ import pytest
 from chakrascope.cli import _run as run_command
 from chakrascope.converter import NodeType
 from chakrascope.runner import Study
-from chakrascope.runner.emulation import what_namespaces_lack
 
 from .pages import ROOT
 
@@ -231,27 +230,6 @@ def test_a_kernel_waits_for_no_kernel_that_was_issued_after_it():
         trace.append(shared | {"cat": "kernel", "name": "k", "tid": stream, "ts": start, "dur": length})
     later = trace_edits.edited(trace, trace_edits.Edit([(50.0, 1000.0)]))
     assert [event["ts"] for event in later] == [0.0, 200.0, 1100.0, 1100.0]
-
-
-# The closed loop in its short form: capture, calibrate, predict, run for real, and the page about it.
-
-RATE_MBIT = 50
-
-
-@pytest.mark.torch
-def test_a_job_is_predicted_where_it_was_not_captured_and_run_there(monkeypatch):
-    lacking = what_namespaces_lack()
-    if lacking:
-        pytest.skip(f"network namespaces need {' and '.join(lacking)}")
-    monkeypatch.setattr(closed_loop, "LARGEST", "256KiB")
-    monkeypatch.setattr(closed_loop, "REPEATS", 3)
-    ways = (closed_loop.CALIBRATED, closed_loop.FROM_RATE)
-    (outcome,) = closed_loop.closed_loop(["ddp"], [RATE_MBIT], steps=2, ways=ways)
-    # The gradients of eight layers of 512 x 512 cross the wire once in each direction; nothing is faster.
-    wire_ns = 8 * 512 * 512 * 4 * 8 / (RATE_MBIT * 1e6) * 1e9
-    assert outcome.measured_ns > wire_ns
-    assert set(outcome.predicted_ns) == set(ways)
-    assert min(outcome.predicted_ns.values()) > wire_ns
 
 
 def test_the_page_has_every_outcome_and_the_worst():

@@ -1,9 +1,9 @@
 """Capture training steps of unmodified PyTorch jobs.
 
 :func:`trace` runs an unchanged training command and writes a :class:`TraceSet`. :func:`capture` writes a
-:class:`TraceSet` from inside a script whose steps do not end with a torch optimizer. :func:`collect` merges
-the trace sets of a job's hosts. :func:`record_script` records the work of a script without devices, peers or
-data.
+:class:`TraceSet` from inside a script, for steps that do not end with a torch optimizer. :func:`collect`
+merges the trace sets of a job's hosts. :func:`record_script` records the work of a script without devices,
+peers or data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ __all__ = [
     "trace",
 ]
 
-# Imports for a capture, such as multiprocessing, would take 5 % of the time of a conversion.
+# These names are imported on first use, because the imports for a capture, such as multiprocessing, would
+# take 5 % of the time of a conversion.
 _LATE = {
     "Capture": "_capture",
     "capture": "_capture",

@@ -18,11 +18,11 @@ from ..errors import ChakrascopeError
 from . import _agent
 from ._merge import Status, merge, read_statuses
 
-_HERE = 3  # level above all other triggers for a capture of the first step
+_HERE = 3  # level of this trigger for a capture of the first step, which is above all other levels
 
 
 class Capture:
-    """Handle of a running :func:`capture`."""
+    """The handle of a running :func:`capture`."""
 
     def __init__(self, agent: _agent.Agent) -> None:
         self._agent = agent
@@ -36,13 +36,13 @@ class Capture:
 def capture(
     out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True, stacks: bool = True
 ) -> Iterator[Capture]:
-    """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
+    """Capture *steps* steps of this process and its peers into *out*; ``step()`` ends a step.
 
-    With 0 *steps*, only the times of all steps are recorded. The first *warmup* steps are not profiled.
-    In a capture with steps, the Python stacks of all threads are sampled all the time unless *stacks* is off.
-    Every rank uses the same *out*. The last rank that leaves writes the manifest, or the last rank that ends
-    if a rank died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the
-    launcher writes the manifest.
+    With 0 *steps*, only the times of all steps are recorded. The first *warmup* steps are not profiled. In a
+    capture with steps, the Python stacks of all threads are sampled all the time unless *stacks* is off.
+    Every rank uses the same *out*. The last rank that leaves the block writes the manifest or, if a rank
+    died, the last rank that ends. Under ``chakrascope trace`` the launcher's folder and options apply
+    instead, and the launcher writes the manifest.
 
     Raises:
         NothingCaptured: no rank has recorded a step at the end of the capture.
@@ -104,7 +104,7 @@ def _process_start() -> float:
 
 
 def _loaded_agent_module() -> ModuleType:
-    """Return the agent module that is loaded in this process, or else the agent module of this package."""
+    """Return the agent module that is loaded in this process, or the agent module of this package."""
     return sys.modules.get("_chakrascope_agent", _agent)
 
 
@@ -118,7 +118,7 @@ def _merge_when_last(agent: _agent.Agent, *, exit_code: int = 0) -> None:
 
 
 def _merge_at_end(agent: _agent.Agent, *, exit_code: int) -> None:
-    """Write the manifest if due and not yet written; a script that fails keeps its error."""
+    """Write the manifest if it is due and does not exist yet; a failing script keeps its error."""
     if agent.pid == os.getpid() and (agent.out / "status").exists():
         with contextlib.suppress(ChakrascopeError):
             _merge_when_last(agent, exit_code=exit_code)

@@ -1,4 +1,4 @@
-"""Refuse invalid captures before anything runs."""
+"""Refuse invalid captures before the command runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
 
 
 def prepare_folder(folder: Path) -> None:
-    """Prepare *folder* for a capture, and test that it is writable before hours of training."""
+    """Prepare *folder* for a capture, and test in advance that it is writable."""
     if (folder / MANIFEST_NAME).exists():
         raise CaptureError(f"{folder} already holds a trace set. Choose another folder, or delete that one.")
     probe = folder / f".{socket.gethostname()}.probe"

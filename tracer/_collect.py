@@ -22,13 +22,12 @@ OF_THE_WINDOW = ("warmup", "steps")
 def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
 
-    The ``reasons`` of the result name ranks without traces. The ``notes`` name hosts whose clocks cannot be
-    compared.
+    The ``reasons`` of the result name ranks without traces. The ``notes`` name hosts with clocks that cannot
+    be compared.
 
-    Raises:
-        UsageError: no folder was given.
-        TraceError: a folder holds no trace set, the sets are of different jobs, or two have the same rank.
-        CaptureError: *output* holds a trace set already, or cannot be written to.
+    Raises: UsageError: no folder was given. TraceError: a folder contains no trace set, the sets come from
+    different jobs, or two sets have the same rank. CaptureError: *output* already contains a trace set, or
+    cannot be written to.
 
     """
     trace_sets = [TraceSet.load(Path(folder)) for folder in folders]

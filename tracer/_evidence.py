@@ -1,6 +1,6 @@
-"""The evidence of one rank: step times of the whole run, Python stacks, counters and garbage collections.
+"""Read the evidence of a rank: step times of the whole run, stacks, counters and garbage collections.
 
-This module reads ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes; see docs/how-to/capture.md.
+This module reads ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes (see docs/how-to/capture.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import TraceError, TraceFormatError
 
 _FORMAT = "chakrascope-evidence"
 _VERSION = 1
-# The tables have bounded sizes, so a larger file is damaged, or a decompression bomb.
+# The tables in the file have bounded sizes, so a larger file is damaged or a decompression bomb.
 _MOST_BYTES = 1 << 28
 OPTIONAL_COLUMNS = ("idle_ns", "compile_ns", "faults", "system_ns")
 _ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns", *OPTIONAL_COLUMNS)
@@ -43,7 +43,7 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """A ``DataLoader`` in use; *file* (-1: unknown) and *line* define the item access of *dataset*."""
+    """A ``DataLoader`` in use; *dataset* creates items in *file* (-1: unknown) at *line*."""
 
     dataset: str
     file: _Integer
@@ -107,9 +107,9 @@ class StepReadings(_Table, frozen=True):
 
 
 class Samples(_Table, frozen=True):
-    """Samples of Python stacks; the rows of a *time_ns* are one sample, *late_ns* after its due time.
+    """Samples of Python stacks; rows with the same *time_ns* form a sample, which was *late_ns* late.
 
-    *thread*, *stack* and *wait* are indices; *cpu_ns* and *delay_ns* are cumulative for the thread.
+    *thread*, *stack* and *wait* are indices; *cpu_ns* and *delay_ns* are cumulative times of the thread.
     """
 
     time_ns: _Column
@@ -135,7 +135,7 @@ class Counters(_Table, frozen=True):
 
 
 class Collections(_Table, frozen=True):
-    """Garbage collections in order of their ends; *thread* is an index, and *collected* counts objects."""
+    """Garbage collections in order of their ends; *collected* is the number of objects."""
 
     start_ns: _Column
     end_ns: _Column
@@ -147,7 +147,7 @@ class Collections(_Table, frozen=True):
 class Frame(NamedTuple):
     """A function and the line that was being executed.
 
-    *call* is the name of the called function without Python frame, or "" without such a call or name.
+    *call* is the name of the function that the line calls, if it has no Python frame (otherwise "").
     """
 
     function: str
@@ -165,7 +165,7 @@ class Frame(NamedTuple):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The evidence from one rank's agent; all times are Unix nanoseconds.
 
-    *stacks* are pairs of a parent stack (-1: none) and a frame, the innermost one; stack 0 is empty.
+    *stacks* are pairs of a parent stack (-1: none) and the innermost frame. Stack 0 is empty.
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
     *cores* is the number of cores that the process may use, and *quota_cores* is the core limit of the
     control group. *page_fault_ns* is the CPU time of a page fault. 0 means unknown or unlimited.

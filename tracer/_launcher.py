@@ -49,19 +49,18 @@ def trace(
     """Run the unchanged *command* and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals. A terminating signal to
-    this process is passed on. With 0 *steps*, only the times of all steps are recorded. *warmup* steps run
-    unprofiled first. With 0 *warmup*, all work of the script is captured from the start, even without any
-    step. With *stacks*, the Python stacks of all threads are sampled during the whole run. With *fake_world*,
-    the command is one process that acts as rank 0 of *fake_world* ranks, with torch's fake process groups.
-    *on_status* receives a sentence when a rank starts and ends recording. If the command fails, the capture
-    until the failure is still returned: see ``TraceSet.exit_code`` and ``TraceSet.partial``.
+    this process is forwarded to the command. With 0 *steps*, only the times of all steps are recorded.
+    *warmup* steps run unprofiled first. With *warmup* 0, all work of the script is captured from the start,
+    even if the script takes no step. With *stacks*, the Python stacks of all threads are sampled during the
+    whole run. With *fake_world*, the command is one process that acts as rank 0 of *fake_world* ranks, with
+    torch's fake process groups. *on_status* receives a sentence when a rank starts and ends recording. If the
+    command fails, the capture until the failure is still returned: see ``TraceSet.exit_code`` and
+    ``TraceSet.partial``.
 
-    Raises:
-        UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
-        CaptureError: the command or script does not exist, *out* already holds a trace set, or cannot be
-            written to.
-        NothingCaptured: the command ran, but no step was recorded.
-        CommandFailed: no step was recorded, and the command failed with ``exit_code``.
+    Raises: UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
+    CaptureError: the command or script does not exist, *out* already contains a trace set, or cannot be
+    written to. NothingCaptured: the command ran, but no step was recorded. CommandFailed: no step was
+    recorded, and the command failed with ``exit_code``.
 
     """
     folder = Path(out).absolute()
@@ -139,7 +138,7 @@ def _report(folder: Path, reported: dict[int, str], on_status: Callable[[str], N
 def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Forward the signals of this process to the running *process*.
 
-    Ctrl-C in a terminal reaches the whole foreground group, including the command, and is not sent twice.
+    Ctrl-C in a terminal reaches the whole foreground group, including the command, so it is not forwarded.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

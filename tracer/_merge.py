@@ -37,7 +37,7 @@ class RankStatus(RankEntry, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The status file of one agent (``Agent._write_status``); *closed* after a normal end."""
+    """The status file of one agent (``Agent._write_status``); *closed* is true after a normal end."""
 
     host: str
     pid: int
@@ -61,10 +61,9 @@ def read_statuses(out: Path) -> list[Status]:
 def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[str, Any]) -> TraceSet:
     """Return the capture in *out* as a trace set, and write its manifest unless a peer has done so.
 
-    Raises:
-        NothingCaptured: no rank recorded anything; the message states how far the job got.
-        CommandFailed: no rank recorded anything, and the command failed. CaptureError: the manifest
-        cannot be written.
+    Raises: NothingCaptured: no rank has a recording; the message states the progress of the job.
+    CommandFailed: no rank has a recording, and the command failed. CaptureError: the manifest cannot be
+    written.
 
     """
     with _alone(out / CLAIM):
@@ -125,7 +124,7 @@ def _merge(
         options=dict(options),
     )
     write_manifest(trace_set)
-    if not missing:  # otherwise other hosts may share the folder; the last host merges all ranks
+    if not missing:  # otherwise, other hosts may share the folder, and the last host merges
         _clean(out)
     return trace_set
 
@@ -142,7 +141,7 @@ def write_manifest(trace_set: TraceSet) -> None:
 
 
 def missing_ranks(entries: Sequence[RankEntry], world_size: int) -> list[str]:
-    """Return a sentence that names the ranks without any trace, or an empty list for complete traces."""
+    """Return a list with a sentence that names the ranks without traces, or [] for complete traces."""
     missing = sorted(set(range(world_size)) - {entry.rank for entry in entries})
     return [MISSING + ", ".join(map(str, missing))] if missing else []
 
@@ -160,7 +159,8 @@ def _clean(out: Path) -> None:
 def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool]]:
     """Return the status of each rank, in rank order, and whether the rank has ended normally.
 
-    If a rank had several processes (elastic restarts, helpers), the process that wrote files counts.
+    If a rank had several processes (elastic restarts, helpers), the process that wrote files represents the
+    rank.
     """
     found: dict[int, tuple[RankStatus, bool]] = {}
     for status in statuses:
@@ -180,13 +180,13 @@ def _precedence(entry: RankStatus) -> tuple[bool, int, bool]:
 
 
 def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
-    """Keep the host trace of a rank that was killed while recording, because complete lines are readable."""
+    """Keep the host trace of a rank that was killed during the recording; complete lines are readable."""
     raw = out / entry.raw_host_trace
     if not raw.exists():
         return entry
     if entry.host_trace is None and raw.stat().st_size > 0:
         name = f"rank{entry.rank}.host.json.gz"
-        with contextlib.suppress(OSError):  # no space left: the rank is reported as missing
+        with contextlib.suppress(OSError):  # without disk space, the rank is reported as missing
             with (
                 new_file(out / name, sync=False) as temporary,
                 raw.open("rb") as source,
@@ -199,7 +199,7 @@ def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
 
 
 def _notes(entries: Sequence[RankStatus], statuses: Sequence[Status], fake_world: int) -> list[str]:
-    """Return notes on the traces that are not defects, one sentence each."""
+    """Return notes on the traces, which are not defects, with one sentence per note."""
     notes = [note for status in statuses for note in status.notes]
     notes += [note for entry in entries for note in entry.notes]
     if fake_world:
@@ -249,7 +249,7 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
             f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
             "one whole step then. Let it run longer, or lower --warmup: 0 captures from the first step."
         )
-    # Without steps, a recording of step times is empty, while a profile may cover the whole script.
+    # Without steps, a recording of step times is empty, but a profile may cover the whole script.
     whole = "Capture all that the script does with --warmup 0, or mark" if int(options["steps"]) else "Mark"
     return (
         f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "

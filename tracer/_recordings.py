@@ -13,7 +13,7 @@ from ..errors import TraceError, TraceFormatError
 
 
 class RecordedEntry(msgspec.Struct, frozen=True):
-    """An operator or a communication, with the arguments in the form of host traces.
+    """An operator or a communication, with the arguments in the format of host traces.
 
     An entry waits for the previous entry on its *stream* and for the entries with the indices *waits*. For a
     communication, *group* is the name of the process group, and *peer* is the position of a message's other
@@ -46,7 +46,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Mesh(msgspec.Struct, frozen=True):
-    """A device mesh that the script made."""
+    """A device mesh that the script created."""
 
     names: list[str]
     sizes: list[int]
@@ -62,9 +62,9 @@ class Memory(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """The recording of one training step of one rank.
 
-    *groups* maps the names of this rank's groups to their ranks. *made_groups* has the ranks of every
-    group that was created, in order. *compiled* are the modules that the script compiles. *tf32* are the
-    classes of operators (``gemm``, ``attention``, ``convolution``) for which the script allows TF32.
+    *groups* maps the names of this rank's groups to their ranks. *made_groups* contains the ranks of every
+    group that was created, in order of creation. *compiled* are the modules that the script compiles. *tf32*
+    are the classes of operators (``gemm``, ``attention``, ``convolution``) for which the script allows TF32.
     """
 
     rank: int

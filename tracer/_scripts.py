@@ -19,12 +19,12 @@ from ._trace_set import MAX_RANKS
 
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 300
-_LAST_LINES = 4  # shown lines of the output of a failed script
+_LAST_LINES = 4  # number of shown lines of a failed script's output
 _RANKS_OF_A_NODE = 8
 # The number of ranks to run if one rank cannot represent other ranks.
 _MOST_RUN = 64
 _DATA = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
-_FIRST_FSDP = "fully_sharded_data_parallel.py"  # its place in torch
+_FIRST_FSDP = "fully_sharded_data_parallel.py"  # the file name in torch
 _SHAPES = frozenset(
     {"DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"}
 )
@@ -41,10 +41,10 @@ def record_script(
 ) -> list[Recording]:
     """Run the script and arguments *command* as ranks of a job of *world* ranks; record a step of each.
 
-    Tensors are fake, so no memory is allocated. Rank 0 is run first, then all ranks with which a recorded
-    rank exchanges messages (stages of a pipeline). The last rank is run to check whether all ranks do the
-    same work. With *every_rank*, all ranks are run. Files are written to *out*. *on_status* receives a
-    sentence when a rank has finished.
+    Tensors are fake, so no memory is allocated. Rank 0 runs first, followed by all ranks with which a
+    recorded rank exchanges messages (stages of a pipeline). The last rank also runs, to check whether all
+    ranks do the same work. With *every_rank*, all ranks run. Files are written to *out*. *on_status* receives
+    a sentence when a rank has finished.
 
     Raises:
         UsageError: a number of ranks out of range.
@@ -85,7 +85,7 @@ class _Run:
             stale.unlink()
 
     def ranks(self, wanted: Iterable[int]) -> dict[int, Recording]:
-        """Run the ranks *wanted* and all ranks with which they exchange messages; return all recordings."""
+        """Run the ranks *wanted*, and all ranks with which these exchange messages; return all recordings."""
         waiting = [*wanted]
         while waiting or self._running:
             for rank in waiting:

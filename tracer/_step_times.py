@@ -19,7 +19,7 @@ _READ_BYTES = 1 << 16
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """Readings of consecutive steps of *rank*; *sends* are the ranks to which it sends messages."""
+    """Readings of consecutive steps of *rank*; *sends* are the ranks to which *rank* sends messages."""
 
     rank: _Rank
     steps: StepReadings
@@ -34,7 +34,8 @@ class _Part(StepTimes, frozen=True, kw_only=True):
 def read_step_times(trace_set: TraceSet, entry: RankEntry) -> Iterator[StepTimes]:
     """Yield the recorded steps of *entry*, a rank of *trace_set*, part by part, in order of time.
 
-    Only captures of 0 steps have recorded steps. An incomplete part of a killed process is dropped.
+    Only captures of 0 steps have recorded steps. An incomplete part, which a killed process leaves, is
+    dropped.
 
     Raises:
         TraceError: the file cannot be read.

@@ -1,7 +1,7 @@
 """The trace set: the files of one capture, described by ``manifest.json``.
 
-The module has the only data model, reader and writer of trace sets. Capture, collection, conversion, checks
-and import all use this module.
+This module contains the only data model, reader and writer of trace sets. Capture, collection, conversion,
+checks and import all use this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MANIFEST_NAME = "manifest.json"
 MAX_RANKS = 1_000_000
 _FORMAT = "chakrascope-trace-set"
 _VERSION = 1
-# Enough for the process groups of ten thousand ranks; a larger file is not a manifest.
+# The largest size of a manifest, which is enough for the process groups of ten thousand ranks.
 _MOST_BYTES = 1 << 28
 _NAMED_AT_MOST = 8
 
@@ -50,10 +50,10 @@ class RankEntry(msgspec.Struct, frozen=True):
     """The files of one rank, and the conditions of their recording.
 
     Files are names in the trace set's folder. The host trace covers *structure_step*, or all *steps* if
-    *structure_step* is None. *complete* is whether all requested steps are in the files. *all_groups* are the
-    ranks of every group that the script created in a fake world. *unprofiled_steps* are up to 32 unprofiled
-    steps nearest to the captured steps. `read_evidence` reads *evidence*. `read_step_times` reads
-    *step_times*, the steps of a capture of 0 steps.
+    *structure_step* is None. *complete* states whether all requested steps are in the files. *all_groups* are
+    the ranks of every group that the script created in a fake world. *unprofiled_steps* are up to 32
+    unprofiled steps nearest to the captured steps. `read_evidence` reads the file *evidence*.
+    `read_step_times` reads the file *step_times*, with the steps of a capture of 0 steps.
     """
 
     rank: _Rank
@@ -142,7 +142,7 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
         return "; ".join(reason.rstrip(". ") for reason in self.reasons) or "its manifest does not say why"
 
     def check_usable(self) -> None:
-        """Raise `TraceError` unless every rank (in a fake world rank 0) left a host and a device trace."""
+        """Raise `TraceError` if a rank (in a fake world, rank 0) left no host trace or no device trace."""
         if any(entry.step_times for entry in self.ranks):
             raise TraceError(
                 f"{self.path} holds the times of all steps, and no traces (--steps 0). Next: find stragglers "
@@ -161,7 +161,7 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
         return [rank for rank in range(1 if self.fake_world else self.world_size) if rank not in usable]
 
     def lacking(self, ranks: Sequence[int]) -> str:
-        """Return a sentence on the missing usable traces of *ranks*, with the known reasons."""
+        """Return a sentence on *ranks* without usable traces, with the known reasons."""
         named = ", ".join(map(str, ranks[:_NAMED_AT_MOST]))
         more = len(ranks) - _NAMED_AT_MOST
         return (

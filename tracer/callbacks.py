@@ -1,6 +1,6 @@
 """Callbacks that capture from inside a trainer's loop, as an alternative to the launcher.
 
-The callbacks capture the same data as ``chakrascope trace``. Each trainer library is only imported by its
+The callbacks capture the same data as ``chakrascope trace``. Each trainer library is imported only by its
 callback.
 """
 
@@ -39,7 +39,7 @@ class _Window:
             self._capture.step()
 
     def close(self) -> None:
-        """Save the capture; an error of the save must not fail a training run."""
+        """Save the capture; an error must not make the training run fail."""
         self._capture = None
         try:
             self._exit.close()
@@ -54,7 +54,7 @@ class _Window:
 def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
     """Return a ``transformers.TrainerCallback`` that captures *steps* optimizer steps into *out*.
 
-    Use it as ``Trainer(..., callbacks=[hugging_face_callback("traces")])``; on every rank.
+    Use the callback as ``Trainer(..., callbacks=[hugging_face_callback("traces")])``; on every rank.
 
     Raises:
         CaptureError: transformers is not installed.
@@ -83,7 +83,7 @@ def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, m
 def lightning_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
     """Return a Lightning ``Callback`` that captures *steps* optimizer steps into *out*.
 
-    Use it as ``Trainer(callbacks=[lightning_callback("traces")])``; on every rank.
+    Use the callback as ``Trainer(callbacks=[lightning_callback("traces")])``; on every rank.
 
     Raises:
         CaptureError: neither lightning nor pytorch_lightning is installed.
@@ -92,7 +92,7 @@ def lightning_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modu
     window = _Window(out, warmup, steps, modules)
 
     class ChakrascopeCallback(_library("lightning.pytorch", "pytorch_lightning").Callback):  # type: ignore[misc]
-        """Counts the trainer's optimizer steps; with gradient accumulation a step has several batches."""
+        """Counts the trainer's optimizer steps; with gradient accumulation, a step has several batches."""
 
         _seen = 0
 

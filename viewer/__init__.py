@@ -1,6 +1,6 @@
 """Serve the Dash application that shows the bottlenecks of a step, and write the HTML report.
 
-Only the application needs Dash. The report, the queries and the state of the pages work without Dash.
+Only the application needs the package Dash; the report, the queries and the page state do not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOMES = {"create_app": "_app", "serve": "_server", "write_report": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name that needs Dash when the name is first used."""
+    """Import the public *name*, which needs Dash, when a program first uses the name."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""Refuse requests to the viewer from other sites, and content from other hosts."""
+"""Refuse requests that other sites send to the viewer, and forbid content from other hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from werkzeug.wrappers import Response as AnyResponse
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This request does not come from the viewer's pages. Reload the page; it may be outdated."
-# Allowed types of the Dash properties that have the same type on every page. An unset property is None.
+# Allowed types of the Dash properties that have the same type on every page; an unset property has the value
+# None.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),
     "clickData": (dict,),
@@ -65,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def new_token() -> str:
-    """Return a secret token for access to the viewer."""
+    """Return a new secret token that grants access to the viewer."""
     return secrets.token_urlsafe(24)
 
 
@@ -123,12 +124,13 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
 def require_token(server: Flask, token: str) -> None:
     """Answer only browsers that have opened the address with *token*, and store the token in a cookie."""
-    # Browsers share cookies between the ports of a machine, and each port may have a viewer.
+    # Browsers share cookies between the ports of a machine, and each port may serve another viewer, so the
+    # cookie's name depends on the token.
     cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     @server.get("/api/token")
     def own_token() -> Response:
-        """Return the token for a link to share; only this server's pages can read the response."""
+        """Return the token for a link to share; browsers let only this server's pages read the response."""
         return jsonify({"token": token})
 
     def check() -> AnyResponse | None:
@@ -149,7 +151,7 @@ def require_token(server: Flask, token: str) -> None:
 
 
 def _token_in(given: str) -> str:
-    """Return the token in *given*, which is a token or a whole address."""
+    """Return the token in the text *given*, which is a token or a whole address with a token."""
     return parse_qs(_split(given).query).get("token", [given])[0] if "token=" in given else given
 
 
@@ -162,7 +164,7 @@ def _split(address: str) -> SplitResult:
 
 
 def _ask_for_token(*, wrong: bool) -> Response:
-    """Return the page that explains why a request without the token is refused; the page needs no script."""
+    """Return the page that explains why a request without the token was refused; it needs no script."""
     kept = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
     page = render_template_string(
         _TOKEN_PAGE, wrong=wrong, kept=kept, action=request.script_root + request.path
@@ -187,7 +189,7 @@ def refuse_malformed(app: Dash) -> None:
 
 
 def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether the request *body* has the inputs and outputs of the callback *wanted*."""
+    """Return whether the request *body* has exactly the inputs and outputs of the callback *wanted*."""
     changed = body.get("changedPropIds", [])
     return (
         _all_given(body.get("inputs", []), wanted["inputs"])
@@ -199,9 +201,9 @@ def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether *given* lists the properties *wanted* in order.
+    """Return whether the list *given* contains exactly the properties *wanted*, in the same order.
 
-    The entry for a pattern id is the list of all properties that match the pattern.
+    The entry of *given* for a pattern id is the list of all properties that match the pattern.
     """
     if not isinstance(given, list) or len(given) != len(wanted):
         return False
@@ -213,7 +215,7 @@ def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _is_given(item: Any, wanted: str) -> bool:
-    """Return whether *item* is the property *wanted*, and its value has an allowed type."""
+    """Return whether the JSON value *item* is the property *wanted* with a value of an allowed type."""
     if not _is_property(item) or item["property"] != wanted:
         return False
     types = _TYPES.get(wanted) or (_STORES.get(str(item["id"])) if wanted == "data" else None)
@@ -221,14 +223,14 @@ def _is_given(item: Any, wanted: str) -> bool:
 
 
 def _fit_outputs(given: Any, wanted: Any) -> bool:
-    """Return whether *given* matches the outputs *wanted*: one output, or a list of outputs."""
+    """Return whether *given* matches the outputs *wanted*, which are one output or a list of outputs."""
     if not isinstance(wanted, list):
         return _is_output(given, wanted)
     return isinstance(given, list) and len(given) == len(wanted) and all(map(_is_output, given, wanted))
 
 
 def _is_output(given: Any, wanted: Output) -> bool:
-    """Return whether *given* is the output *wanted*, or the list of properties that match its pattern."""
+    """Return whether *given* is the output *wanted*, or a list of properties that match its pattern."""
     items = given if isinstance(given, list) else [given]
     # If several callbacks write an output, Dash appends "@" and a hash to the property's name.
     return all(

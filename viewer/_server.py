@@ -37,7 +37,7 @@ class _Requests(WSGIRequestHandler):
         try:
             urlsplit(self.path)
         except ValueError:
-            self.path = "/"  # the log of requests would parse the invalid path again
+            self.path = "/"  # the logger of requests would parse the invalid path again
             self.send_error(400)
         else:
             super().run_wsgi()
@@ -54,10 +54,10 @@ def serve(
 ) -> None:
     """Serve a study, or all studies of a workspace, until the process is interrupted.
 
-    *ready* is called with the address once the server accepts connections. Items in the folder
-    *import_from* may be imported into the studies. Port 0 takes any free port. As a machine may have other
-    users, the viewer only answers requests with the secret token in the URL given to *ready*. On a loopback
-    address, *with_token* may be False, which disables the token. Raises `UsageError` if the token is
+    The server calls *ready* with its address when it accepts connections. Users may import the traces in the
+    folder *import_from* into the studies. Port 0 means any free port. As a machine may have other users, the
+    viewer only answers requests with the secret token, which the address given to *ready* contains. On a
+    loopback address, *with_token* may be False, which disables the token. Raises `UsageError` if the token is
     disabled on another address, and `ChakrascopeError` if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -91,7 +91,7 @@ def _application(
 
 
 def _guard(server: Flask, host: str, token: str) -> None:
-    """Make *server* refuse browsers without the *token*, and on a loopback address other host names."""
+    """Make *server* refuse browsers without the *token* and, on a loopback *host*, other host names."""
     if is_loopback(host):
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
@@ -99,14 +99,14 @@ def _guard(server: Flask, host: str, token: str) -> None:
 
 
 def _reachable(host: str) -> str:
-    """Return *host* for an address that browsers can open; 0.0.0.0 and :: become this machine's address."""
+    """Return an address of *host* for browsers: 0.0.0.0 and :: are replaced by this machine's address."""
     if host in {"0.0.0.0", "::"}:
         host = _own_address(socket.AF_INET6 if ":" in host else socket.AF_INET)
     return f"[{host}]" if ":" in host else host
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """Return the address at which other machines reach this machine, without sending a packet."""
+    """Return the address at which other machines reach this machine; no packet is sent for this."""
     documentation = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((documentation, 9))
@@ -117,7 +117,7 @@ def _own_address(family: socket.AddressFamily) -> str:
 def _listen(host: str, port: int) -> socket.socket:
     """Return a listening socket for *host* and *port*, or raise `ChakrascopeError`.
 
-    The socket is opened here, as the web server would end the process if the port cannot be opened.
+    This function opens the socket because the web server would end the process if it could not open the port.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -142,8 +142,8 @@ _MOST_OPEN = 16
 class Site:
     """WSGI application that serves all studies in *workspace*.
 
-    Each study is a separate application, so that a selection cannot apply to another study. The application
-    of a study is created at the first request for the study. *guard* is called with each new Flask
+    Each study is a separate application, so that a selection in one study has no effect on another study. The
+    first request for a study creates the study's application. *guard* is called with each new Flask
     application before the application answers requests.
     """
 
@@ -159,7 +159,7 @@ class Site:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Answer a WSGI request."""
+        """Answer a WSGI request with the application of the requested study."""
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
         name, slash, rest = path.removeprefix(_BELOW).partition("/")
         study = self._study(name) if slash and path.startswith(_BELOW) else None

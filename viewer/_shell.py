@@ -1,4 +1,4 @@
-"""Build the shell around every page: the settings of the application, the header, and error reports."""
+"""Build the shell around every page: the application's settings, the header, and error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INDEX = """<!DOCTYPE html>
 
 
 def new_dash(prefix: str = "/") -> Dash:
-    """Return an application without pages, served below *prefix*, which ends in a slash."""
+    """Return a Dash application without pages, served below the path *prefix*, which ends in a slash."""
     app = Dash(
         __name__,
         title="Chakrascope",
@@ -45,7 +45,8 @@ def new_dash(prefix: str = "/") -> Dash:
         suppress_callback_exceptions=True,
         compress=True,
         assets_folder="assets",
-        # The timeline consists of ES modules, which 03_shell.js imports when the Timeline page opens.
+        # The timeline consists of ES modules, which the script 03_shell.js imports when the Timeline page
+        # opens.
         assets_path_ignore=["^timeline$"],
         routes_pathname_prefix="/",
         requests_pathname_prefix=prefix,
@@ -57,7 +58,8 @@ def new_dash(prefix: str = "/") -> Dash:
     def alive() -> str:
         return "yes"
 
-    # Flask-Compress would leave streamed files open. The assets are small enough to be sent uncompressed.
+    # Flask-Compress would leave streamed files open, and the assets are small enough to be sent without
+    # compression.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
         ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")
@@ -73,7 +75,7 @@ def new_dash(prefix: str = "/") -> Dash:
 
 
 def share_link() -> list[Any]:
-    """Return the button that offers a link to the current view, and the dialog with the link."""
+    """Return the button that offers a link to the current view, and the dialog that shows the link."""
     field = dmc.TextInput(id="share-link", label="Opens this view, with the token it needs", readOnly=True)
     notes = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
     shown = dmc.Modal([field, *notes], id="share-shown", title="Link to this view", opened=False, size="lg")
@@ -96,12 +98,12 @@ def register_share(app: Dash) -> None:
 def frame(
     titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
 ) -> dmc.MantineProvider:
-    """Return the shell of a page: *titles* after the product's name, *tools* at the right of the header."""
+    """Return the shell of pages, with *titles* after the product's name and *tools* at the right."""
     name = [
         html.Span(className="logo-mark"),
         dmc.Title("Chakrascope", order=1, fw=700, size="lg", className="logo-name"),
     ]
-    # assets/03_shell.js sets the switch of the dark scheme before any page is drawn.
+    # assets/03_shell.js sets this switch for the dark colour scheme before the application draws any page.
     switch = dmc.Switch(id="dark", label="Dark")
     head = dmc.Group(
         [
@@ -136,14 +138,14 @@ def frame(
 
 
 def _page() -> dcc.Loading:
-    """Return the container of a page, which shows a spinner while the page takes long to load."""
+    """Return the container of a page, which shows a spinner while a slow page loads."""
     spinner = html.I(className="spinner")
     first = html.Div([spinner, "Reading the study…"], className="loading", role="status")
     notice = html.Div([spinner, "Reading the run…"], id="loading", className="loading", role="status")
     return dcc.Loading(
         html.Div(first, id="page", tabIndex="-1"),
         custom_spinner=notice,
-        # Progress is shown for whole pages only, and after a delay, so that fast pages do not flicker.
+        # The spinner covers whole pages only, and appears after a delay, so that fast pages do not flicker.
         target_components={"page": "children"},
         delay_show=_PATIENCE_MS,
         # The previous page stays visible at 35 % opacity while the next page loads.
@@ -153,10 +155,10 @@ def _page() -> dcc.Loading:
 
 
 def _headed(error: ChakrascopeError) -> tuple[str, str]:
-    """Return the title and the text of a notification about *error*.
+    """Return the title and the text of the notification that reports *error*.
 
-    The title is the first sentence of the message. If the first sentence is long, or the message has only
-    one sentence, the title is the kind of error.
+    The title is the first sentence of the error message, or the kind of error if the first sentence is long
+    or the message has only one sentence.
     """
     problem, _, rest = error.message.partition(". ")
     kind = (type(error).__doc__ or "").partition(".")[0]
@@ -166,8 +168,8 @@ def _headed(error: ChakrascopeError) -> tuple[str, str]:
 def _report_error(error: Exception) -> None:
     """Show the error of a callback as a notification, without changing the page.
 
-    The handler returns None, for which Dash updates nothing. Callbacks without an output may not return
-    `no_update`.
+    The handler returns None, as Dash then updates nothing. The handler must not return `no_update`, which
+    callbacks without an output may not return.
     """
     if isinstance(error, ChakrascopeError):
         title, text = _headed(error)

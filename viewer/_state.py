@@ -1,4 +1,4 @@
-"""Hold the state of the pages: the selection, which the address stores, and the cache of open runs."""
+"""Store the state of the pages: the selection, which the address contains, and a cache of open runs."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of a run and optionally of one node of one rank, as stored in a page's address.
+    """Selection of a run and optionally of one node of one rank, which the page's address contains.
 
-    *options* are the settings of single pages, such as the breakdown shown, as (name, value) pairs.
+    *options* are the settings of single pages, such as the property by which a page breaks down times, as
+    (name, value) pairs.
     """
 
     run: str = ""
@@ -86,7 +87,7 @@ class Selection:
 
     @classmethod
     def parse(cls, search: str | None) -> Selection:
-        """Return the selection in a query string; malformed parts are ignored."""
+        """Return the selection that a query string contains; malformed parts of the string are ignored."""
         query = parse_qs((search or "").lstrip("?"))
         return cls(
             run=query.get("run", [""])[0],
@@ -106,7 +107,7 @@ class Selection:
 
     @property
     def has_node(self) -> bool:
-        """Whether one node of one rank is selected."""
+        """Whether the selection contains a node."""
         return self.rank >= 0 and self.node >= 0
 
     def option(self, name: str, default: str = "") -> str:
@@ -114,21 +115,21 @@ class Selection:
         return dict(self.options).get(name, default)
 
     def with_node(self, rank: int, node: int) -> Selection:
-        """Return this selection moved to *node* of *rank*."""
+        """Return a copy of this selection with the node *node* of *rank* in place of the selected node."""
         return replace(self, rank=int(rank), node=int(node))
 
     def with_run(self, run: str) -> Selection:
-        """Return this selection moved to *run*."""
+        """Return a copy of this selection with the run *run* in place of the selected run."""
         return replace(self, run=run)
 
     def with_option(self, name: str, value: str) -> Selection:
-        """Return this selection with *value* for the setting *name*; an empty value removes the setting."""
+        """Return a copy of this selection in which the setting *name* is *value*, or missing if empty."""
         settings = dict(self.options) | {name: _cut(name, value)}
         return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
 class OpenRun(RunAnalysis):
-    """Open run with its analyses and the timeline indices of the pages."""
+    """Open run with the analyses and the timeline indices that pages need."""
 
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
         super().__init__(view.study, info, result, workload)
@@ -137,11 +138,11 @@ class OpenRun(RunAnalysis):
 
     @property
     def _path_kinds(self) -> list[str]:
-        """Kinds of work on the run's critical path."""
+        """Kinds of work that occur on the run's critical path."""
         return [str(kind) for kind in self.path.breakdown("kind")["key"]]
 
     def rows(self, *, measured: bool, nested: bool) -> TimelineIndex:
-        """Return the timeline index of the run, with measured or nested rows if requested."""
+        """Return the timeline index of the run; *measured* adds captured lanes, *nested* adds nested rows."""
         key = f"rows {measured} {nested}"
         with self.lock_of(key):
             if key not in self._indices:
@@ -150,7 +151,7 @@ class OpenRun(RunAnalysis):
 
     def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
         ranks = self.result.columns("ranks")["rank"].tolist()
-        # The host calls of a rank are read when the rank becomes visible.
+        # The index reads the host calls of a rank when the timeline first shows the rank.
         calls_of = self.calls.of_rank if measured and nested and self.calls else None
         by_rank = self.is_large or calls_of is not None
         return TimelineIndex(
@@ -171,18 +172,18 @@ class OpenRun(RunAnalysis):
 
     @property
     def has_few_ranks(self) -> bool:
-        """Whether the run has few enough distinct ranks to nest timeline rows by default."""
+        """Whether the run has so few different ranks that the timeline nests its rows by default."""
         return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """State that the viewers of all studies on one server share.
+    """Objects that the viewers of all studies on one server share.
 
-    *workspace* contains the studies, and *name* is the viewer's study in the workspace. *import_from* is the
-    folder to import from. One cache of open runs serves all studies, so that memory does not grow with the
-    number of studies. *replayed* holds the folders of captured workloads that this server has replayed or
-    failed to replay.
+    *workspace* contains the studies, and *name* is the name of the viewer's study in the workspace.
+    *import_from* is the folder from which users may import traces. All studies share one cache of open runs,
+    so that memory does not grow with the number of studies. *replayed* holds the folders of captured
+    workloads that this server has replayed or failed to replay.
     """
 
     name: str = ""
@@ -195,7 +196,7 @@ class Surroundings:
 
 
 class StudyView:
-    """Study as the pages see it: the list of its runs, and a cache of open runs."""
+    """Study with a list of its runs and a cache of open runs, from which pages read all data."""
 
     def __init__(self, study: Study, near: Surroundings | None = None) -> None:
         self.study = study
@@ -205,15 +206,15 @@ class StudyView:
         self.shown = threading.Event()
 
     def runs(self) -> list[RunInfo]:
-        """Return the descriptions of all runs in the study, the newest run last."""
+        """Return the descriptions of all runs in the study; the newest run is last."""
         return list(self.study.runs())
 
     def warm(self) -> None:
         """Read the default run and the data of its pages, so that the first page opens at once.
 
-        To not delay the first page, data of later pages is read only after a page was :attr:`shown` and its
-        charts were fetched, or after a time without requests. Errors of a damaged run are ignored here: the
-        page that opens the run reports them.
+        To not delay the first page, this method reads the data of later pages only after a page was
+        :attr:`shown` and the browser has fetched the page's charts, or after a time without requests. The
+        method ignores the errors of a damaged run, which the page that opens the run reports.
         """
         with contextlib.suppress(ChakrascopeError):
             default = self.resolve("")
@@ -234,7 +235,7 @@ class StudyView:
                     run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
-        """Return *run_id*, or for an empty id the id of the default run ("" if the study has no run).
+        """Return *run_id*, or for "" the id of the default run, which is "" if the study has no run.
 
         An unknown id is returned unchanged, so that opening the unknown run fails instead of showing another
         run.
@@ -245,10 +246,10 @@ class StudyView:
         return default.id if default else ""
 
     def default_run(self) -> RunInfo | None:
-        """Return the study's default run: the replay of its capture, or without a capture the newest run.
+        """Return the study's default run: a replay of its capture, or the newest run without a capture.
 
-        A capture without a replay is replayed first, as commands also do, but only once per server. If the
-        replay fails, or the study is read-only, the newest run is the default.
+        If the capture has no replay, this method replays the capture, as commands also do, but only once per
+        server. If the replay fails, or the study is read-only, the newest run is the default.
         """
         default = self.study.default_run()
         captured = self.study.measured_workload()
@@ -263,7 +264,7 @@ class StudyView:
         return self.study.default_run()
 
     def _replay(self, captured: str) -> None:
-        """Add the replay of the workload *captured* to the study, unless a command has already added it."""
+        """Add a replay of the workload *captured* to the study, unless a command has already done so."""
         if not _is_replay_of(self.study.default_run(), captured):
             experiment = prepare(self.study.workload_prefix(captured), "default", None, backend=REPLAY)
             self.study.add_run(experiment, get_backend(REPLAY).run(experiment), workload=captured)
@@ -282,7 +283,7 @@ class StudyView:
             self._open.pop((self.study.path, run_id), None)
 
     def open(self, run_id: str) -> OpenRun:
-        """Return the open run *run_id* from the cache, or read the run; unknown ids raise `StudyError`."""
+        """Return the open run *run_id* from the cache, or read the run; raises `StudyError` if unknown."""
         key = (self.study.path, run_id)
         with self._lock:
             if key in self._open:
@@ -296,13 +297,13 @@ class StudyView:
             return self._open[key]
 
     def studies(self) -> dict[str, Study]:
-        """Return all studies on the server by name; this view's study is first and has the name ""."""
+        """Return all studies on the server by name; this view's study is first, under the name ""."""
         workspace = self.near.workspace
         others = {} if workspace is None else workspace.studies()
         return {"": self.study} | {name: study for name, study in others.items() if name != self.near.name}
 
     def elsewhere(self, name: str) -> StudyView:
-        """Return the view of the study *name*, one of :meth:`studies`; "" is this view."""
+        """Return the view of the study *name*, a key of :meth:`studies`; the name "" means this view."""
         if not name:
             return self
         found = self.studies().get(name)
@@ -316,10 +317,11 @@ class StudyView:
         return [name for name in self.study.trace_sets() if name in converted]
 
     def open_capture(self, name: str) -> OpenRun:
-        """Return the converted step of the capture *name* with its measured times, in the form of a run."""
+        """Return the converted step of the capture *name*, with its measured times, as if it were a run."""
         if name not in self.captures():
             raise StudyError(f"This study has no converted capture '{name[:80]}'; choose one from the list.")
-        # A workload may be replaced under the same name, which a run cannot.
+        # Unlike a run, a workload may be replaced by another workload of the same name, so the key contains
+        # the folder's time.
         key = (self.study.path, f"{name} {self.study.workload_dir(name).stat().st_mtime_ns}")
         with self._lock:
             known = self._open.get(key)

@@ -9,7 +9,8 @@ from ..runner.analysis import EDGE_LABELS
 from ..runner.study import run_name
 from ..support import count_text, duration_text
 
-# Okabe and Ito's palette: readers with common colour-vision deficiencies can distinguish its hues.
+# The colours are from the palette of Okabe and Ito, whose hues readers with common colour-vision deficiencies
+# can distinguish.
 KIND_COLOURS: dict[str, str] = {
     "compute": "#3b82c4",
     "communication": "#e08214",
@@ -20,7 +21,7 @@ KIND_COLOURS: dict[str, str] = {
     "wait": "#c45a9c",
     "idle": "#a9b1ba",
 }
-# Label and colour of each part of the memory of a rank, from the bottom.
+# Label and colour of each part of a rank's memory, in the order of the chart's layers from the bottom.
 MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "weights": ("Weights", "#3b82c4"),
     "gradients": ("Gradients", "#7a9e3f"),
@@ -28,14 +29,16 @@ MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "activations": ("Activations", "#d9731a"),
     "workspace": ("Workspace", "#8a939c"),
 }
-# Colour of text on the colours above, in both colour schemes, with a contrast of at least 4.5 to 1.
+# Colour of text on a background in one of the colours above, in both colour schemes, with a contrast of at
+# least 4.5 to 1.
 ON_KIND_INK = "#0b1016"
-# Colours of names, on which dark text is readable. The colours repeat if there are more names.
+# Colours of slices with a name, on which dark text is readable. If a timeline has more names, names share
+# colours.
 NAME_COLOURS = (
     "#6fa8dc", "#f0a860", "#8fc07a", "#cf8bb8", "#5fc4b8", "#e0c64a", "#a99be0", "#e58e7a", "#8fb1bd",
     "#b9a06a", "#7fc8f0", "#c3cf6a",
 )  # fmt: skip
-# Colour of the critical path over other drawings.
+# Colour of the critical path where a page draws the path over other content.
 PATH_COLOUR = "#d6264f"
 KINDS: tuple[str, ...] = tuple(KIND_COLOURS)
 
@@ -52,14 +55,14 @@ _EDGE_LINES: dict[int, tuple[str, str]] = {
     7: ("#8073ac", "dotted"),
     8: ("#6b7280", "dotted"),
 }
-# Edge kind as stored (converter.EdgeKind) -> label, colour, line style.
+# Number of each edge kind (converter.EdgeKind) -> label, colour and line style of the kind.
 EDGE_KINDS: dict[int, tuple[str, str, str]] = {
     kind: (EDGE_LABELS[kind], *line) for kind, line in _EDGE_LINES.items()
 }
 
 
 def kind_colour(kind: str) -> str:
-    """Return the colour of a node or segment *kind*; unknown kinds are grey."""
+    """Return the colour of a node or path segment of the *kind*; unknown kinds are grey."""
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
 
 
@@ -67,7 +70,7 @@ def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> st
     """Return a line of text that distinguishes a run from other runs of its study.
 
     A name longer than *longest* characters is shortened in the middle, so that the step time and the number
-    of ranks stay visible. With *workload*, the line also names the run's workload.
+    of ranks stay visible. If *workload* is true, the line also contains the name of the run's workload.
     """
     name = run_name(info)
     if len(name) > longest:
@@ -78,7 +81,7 @@ def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> st
 
 
 def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:
-    """Return the options of the run selector, the newest run first, for *runs* with the oldest run first."""
+    """Return the options of the run selector, the newest run first; *runs* has the oldest run first."""
     several = len({info.workload for info in runs}) > 1
     return [
         {"value": info.id, "label": run_text(info, longest=_NAME_IN_LIST, workload=several)}

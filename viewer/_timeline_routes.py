@@ -81,7 +81,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     def like() -> Response:
         run, other = source_asked_for(view), source_asked_for(view, "beside")
         rank, step = _integer("rank", -1), _integer("step", -1)
-        # The counterpart of a node in the other run is on the same rank.
+        # A node's counterpart in the other run belongs to the same rank.
         nodes, others = run.nodes_of(rank), other.nodes_of(rank)
         rows = np.flatnonzero(nodes["node_id"].to_numpy() == _integer("node", -1))
         if not len(rows):
@@ -135,7 +135,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
 
 
 def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run that the *argument* names, or the default run; an unknown run gives 404."""
+    """Return the run that the *argument* names, or the default run; status 404 for an unknown run."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
@@ -143,7 +143,7 @@ def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run or capture that the *argument* names, of any served study; see `open_beside`."""
+    """Return the run or capture that the *argument* names, from any served study; see `open_beside`."""
     try:
         return open_beside(view, request.args.get(argument, ""))
     except ChakrascopeError:
@@ -151,12 +151,12 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _like(view: StudyView) -> TimelineIndex | None:
-    """Return the timeline index of the run ``like``, whose colours are requested; None without ``like``."""
+    """Return the timeline index of the run in the argument ``like``, whose colours are used, or None."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 
 def area_asked_for(run: OpenRun) -> pd.DataFrame:
-    """Return the total times in the requested area, by name if rows are nested, else by operator."""
+    """Return the total times in the requested area: by name if rows are nested, otherwise by operator."""
     nodes, inside, _ = _area(run)
     return _area_table(nodes, inside, nested=_is_nested(run))
 
@@ -166,17 +166,17 @@ def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> p
 
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return the nodes of the requested area, their parts inside the area, and the omitted rank count."""
+    """Return the requested area's nodes, their parts inside the area, and the number of omitted ranks."""
     return index_asked_for(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
 def index_asked_for(run: OpenRun) -> TimelineIndex:
-    """Return the timeline index with the requested lanes: measured lanes and nested rows are optional."""
+    """Return the timeline index that the request asks for, with or without measured and nested rows."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
 
 def _is_nested(run: OpenRun) -> bool:
-    """Return whether the request asks for nested rows; ``auto`` nests rows if *run* has few ranks."""
+    """Return whether the request asks for nested rows; ``auto`` means nested if *run* has few ranks."""
     asked = request.args.get("nested", "")
     return asked == "1" or (asked == "auto" and run.has_few_ranks)
 
@@ -187,7 +187,7 @@ def _colour() -> str:
 
 
 def _widest(table: pd.DataFrame) -> pd.Series:
-    """Return the numbers of the collectives with the largest arrival skew."""
+    """Return the numbers of the collectives in *table* with the largest arrival skew."""
     skew = table.groupby("collective")["late_ns"].max()
     found: pd.Series = skew.nlargest(_MOST_ARRIVALS).index.to_series()
     return found
@@ -196,8 +196,8 @@ def _widest(table: pd.DataFrame) -> pd.Series:
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     """Return the number of nodes in the requested ranks that match *text*, and one matching node.
 
-    The request chooses the matching node by its number ``at``. Without a number, the first match at or after
-    the time ``t0`` is returned, or the first match of all.
+    The argument ``at`` of the request is the index of the returned node among the matching nodes. Without
+    ``at``, the function returns the first match at or after the time ``t0``, or the first match of all.
     """
     wanted = _ids("ranks", run.info.num_ranks)
     hits = index_asked_for(run).seek(text.strip(), wanted if text.strip() else [])
@@ -213,7 +213,7 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
 
 
 def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
-    """Return rank, node, lane and times of a row of *nodes*; for a negative *row*, all ids are -1."""
+    """Return rank, node, lane and times of a row of *nodes*; if *row* is negative, all ids are -1."""
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
     rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
@@ -227,7 +227,7 @@ def _node(
     index = index_asked_for(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.edges_of(rank) if with_flows else None
-    # Computing slack takes long in a large run, so a node under the pointer gets no slack.
+    # Computing slack takes long in a large run, so the details of a node under the pointer contain no slack.
     slack = run.slack_of(rank, node_id) if with_flows else None
     called = [] if edges is None else _called(run, edges, found)
     return {
@@ -248,13 +248,13 @@ def _node(
 
 
 def _measured(node: dict[str, Any]) -> list[int] | None:
-    """Return the start and end of a *node* in the captured step, in ns; None if they are unknown."""
+    """Return the start and end of a *node* in the captured step, in ns, or None if they are unknown."""
     began = int(node["measured_start_ns"])
     return [began, began + int(node["duration_ns"])] if began >= 0 else None
 
 
 def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the host calls that enclose a *node*, or for device work the calls around its launch."""
+    """Return the host calls that enclose a *node*, or for device work the calls that launched the work."""
     if called := run.calls.around(node):
         return [("Called in", text) for text in called]
     launched = (edges["dst"] == node["node_id"]) & edges["kind"].isin(_LAUNCHES)
@@ -263,7 +263,7 @@ def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tup
 
 
 def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the dependencies and dependents of a node with the names of these nodes."""
+    """Return the nodes before and after a node in the dependency graph, with the names of the nodes."""
 
     def name_of(near: int) -> str:
         return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MOST_TEXT]
@@ -289,7 +289,7 @@ def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, An
 
 
 def _ranks(run: OpenRun) -> list[dict[str, Any]]:
-    """Return the figures of each rank by which the timeline folds, sorts and marks ranks."""
+    """Return the figures of each rank that the timeline needs to fold, sort and mark ranks."""
     return [
         {
             **{str(key): value for key, value in row.items()},
@@ -316,10 +316,10 @@ def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
 
 
 def _steps(run: OpenRun) -> list[dict[str, int]]:
-    """Return the start and end of each captured step of the run; empty for a single step."""
+    """Return the start and end of each captured step of the run; the list is empty for one step."""
     if run.is_large and captured_steps(run.workload.metadata) < 2:
         return []
-    # All ranks have the same steps.
+    # All ranks have the same steps, so the nodes of one rank suffice.
     nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0])) if run.is_large else run.nodes
     known = nodes[nodes["step"] >= 0]
     if known["step"].nunique() < 2:
@@ -331,7 +331,7 @@ def _steps(run: OpenRun) -> list[dict[str, int]]:
 
 
 def _ids(name: str, count: int) -> list[int]:
-    """Return the numbers in the argument *name*, such as ``0-3,7``; without it, all numbers below *count*."""
+    """Return the numbers in the request argument *name*, such as ``0-3,7``, or all below *count*."""
     text = request.args.get(name, "")
     if not text:
         return list(range(count))

@@ -1,4 +1,4 @@
-"""Check that trace files belong to one run and to the right ranks, and that no file is given twice."""
+"""Check that trace files belong to one run and to the correct ranks, and that no file is given twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONE_JOB = "Give the files of one job, captured together."
 
 
 class Doubt(NamedTuple):
-    """A reason why trace files may not belong together; *certain* means that the files do not."""
+    """A reason why trace files may not belong together; *certain* means that they do not belong together."""
 
     certain: bool
     place: str
@@ -50,7 +50,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, traces: RankTraces, device: DeviceTrace, host: HostTrace) -> Identity:
-        """Return the identity that the host and device trace of a rank state."""
+        """Return the identity of a rank according to its host trace and device trace."""
         events = device.events
         span = (int(events.start_ns[0]), int(events.end_ns.max()), len(events)) if len(events) else ()
         return cls(
@@ -86,7 +86,7 @@ def as_assumptions(doubts: Sequence[Doubt]) -> list[str]:
 def doubts_of_pair(
     host: HostTrace, device: DeviceTrace, covered: Sequence[StepRange], place: str
 ) -> list[Doubt]:
-    """Return a doubt if the host trace and the device trace do not belong to one run.
+    """Return a doubt if the host trace and the device trace do not belong to the same run.
 
     Events of the device trace in the *covered* steps (all by default) must have the same name as the host
     trace's record with the same record-function id.
@@ -102,8 +102,8 @@ def doubts_of_pair(
     if equal >= _AGREEING_SHARE * named.sum():
         return []
     agreement = f"only {equal} of {named.sum()} recorded operators have the same number and name in both."
-    # Ids that the host trace lacks may belong to steps that the host trace does not cover. Different names
-    # for the same id show that the traces are of different runs.
+    # Ids that the host trace lacks may belong to steps that it does not cover. Different names for the same
+    # id show that the traces come from different runs.
     known, equal = _agreement(host, device, recorded)
     if not equal or equal < _AGREEING_SHARE * known:
         return [Doubt(True, place, f"Host and device trace are of different runs: {agreement}", _TOGETHER)]
@@ -111,7 +111,7 @@ def doubts_of_pair(
 
 
 def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
-    """Return how many *chosen* events have a host record with equal id, and with equal id and name."""
+    """Return the numbers of *chosen* events with a host record of equal id, and of equal id and name."""
     rows = host.rows(device.events.record_id[chosen])
     known = rows >= 0
     names = np.array(device.texts, dtype=object)[device.events.name[chosen]]
@@ -119,10 +119,10 @@ def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tupl
 
 
 def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doubt]:
-    """Return doubts that the trace files belong to these *ranks* of one job.
+    """Return doubts about whether the trace files belong to the given *ranks* of one job.
 
-    With the *world_size* of a manifest (not 0), each file must state the rank that it is given for. Without a
-    manifest, files of some ranks, in the order of the ranks, may represent all ranks of a job.
+    With the *world_size* of a manifest (not 0), each file must state the rank for which it is given. Without
+    a manifest, files of some ranks, in the order of the ranks, may represent all ranks of a job.
     """
     doubts = _twice(ranks)
     doubts += _other_ranks(ranks, exact=world_size > 0)
@@ -131,7 +131,7 @@ def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doub
 
 
 def _twice(ranks: Sequence[Identity]) -> list[Doubt]:
-    """Return a doubt for each trace file that is given for two ranks, directly or as a copy."""
+    """Return a doubt for each trace file that is given for two ranks, as the same file or as a copy."""
     doubts = []
     seen: dict[object, Identity] = {}
     for rank in ranks:
@@ -170,7 +170,7 @@ def _other_ranks(ranks: Sequence[Identity], *, exact: bool) -> list[Doubt]:
 
 
 def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
-    """Return doubts for traces of a job of another size, or a doubt if there are more traces than ranks."""
+    """Return doubts for traces of a job of another size, and a doubt if there are more traces than ranks."""
     stating = [rank for rank in ranks if rank.world_size > 0]
     if not stating:
         return []
@@ -194,7 +194,7 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
 
 
 def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
-    """Return a doubt for each trace of an unexpected process, certain if the process is another rank's."""
+    """Return a doubt for each trace of an unexpected process; it is certain for another rank's process."""
     rank_of = {number: rank for rank in ranks for number in rank.own_processes}
     doubts = []
     for rank in ranks:
@@ -220,7 +220,7 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
 
 
 def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
-    """Return a doubt if the ranks worked at different times, certain if their collectives differ as well.
+    """Return a doubt if ranks worked at different times; it is certain if their collectives also differ.
 
     *spans* maps each rank to the first step in the graph of the rank.
     """

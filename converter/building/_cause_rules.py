@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 
 
 class Mark(NamedTuple):
-    """The *cause* that a range on a host thread shows.
+    """The *cause* of host time that a range on a host thread indicates.
 
     *covers* means that the operators inside the range have the same cause. *is_inside* means that the range
-    belongs to no operator around it.
+    does not belong to an operator around it.
     """
 
     cause: str
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
     is_inside: bool = False
 
 
-# Annotations of PyTorch (torch/utils/data/dataloader.py, torch/optim/optimizer.py), annotations of
+# The annotations of PyTorch (torch/utils/data/dataloader.py, torch/optim/optimizer.py), annotations of
 # Lightning's PyTorchProfiler ("[pl]..."), and common names of users' ranges.
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
@@ -48,7 +48,7 @@ _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"(?i)(.*[ _.:/-])?(validat(e|ion)|evaluat(e|ion)|eval)([ _-](step|epoch|loop))?$", Mark("validation")),
     (r"(?i)(.*[ _.:/-])?(logging|log[ _-](metrics|step|loss))\b", Mark("logging")),
 )
-# Ranges that the profiler records as operators although the ranges do no work of the model. They come from
+# Ranges that the profiler records as operators, although they do no work of the model. These ranges come from
 # torch/_dynamo/utils.py (dynamo_timed), torch/_dynamo/callback.py and torch/_inductor.
 _RANGES = (
     (r".*\(dynamo_timed\)$", Mark("compilation")),
@@ -150,7 +150,7 @@ SYSTEM_CALLS: Mapping[str, str] = {
 
 @lru_cache(maxsize=1 << 14)
 def mark_of(name: str, is_operator: bool) -> Mark | None:
-    """Return the mark of a host range called *name*, or None if no rule matches the name."""
+    """Return the mark for a host range called *name*, or None if no rule matches the name."""
     return _first(_RANGES if is_operator else _ANNOTATIONS, name)
 
 
@@ -163,7 +163,8 @@ def frame_cause(path: str, function: str) -> str:
 def is_engine_range(name: str) -> bool:
     """Return whether *name* is that of autograd's range around one backward node and the node's hooks.
 
-    Autograd's engine computes nothing itself. Time in the range outside operators is spent in Python hooks.
+    Autograd's engine computes nothing itself, so time in the range outside operators is spent in Python
+    hooks.
     """
     return name.startswith("autograd::engine::evaluate_function: ")
 

@@ -44,9 +44,10 @@ UNMARKED = "no step is marked in the traces, so all that was recorded counts as 
 class Conversion:
     """The conversion of one *step* of *ranks* to a workload by *workers*.
 
-    *place* names the traces in errors. *facts* become metadata of the workload, *notes* its assumptions.
-    *job_size* is the number of ranks of the job, 0 if unknown. If the job's size is known, replicas replace
-    missing ranks, and *why_missing* is the reason. *progress* is called with (ranks done, ranks).
+    *place* names the traces in errors. *facts* become metadata of the workload, and *notes* become
+    assumptions of the workload. *job_size* is the number of ranks of the job (0 if unknown). If *job_size* is
+    known, replicas replace missing ranks, and *why_missing* is the reason for the missing ranks. *progress*
+    is called with (ranks done, ranks).
     """
 
     ranks: Sequence[RankTraces]
@@ -60,7 +61,7 @@ class Conversion:
     why_missing: str = ""
 
     def workload(self) -> Workload:
-        """Return the workload of all ranks; raises as `open_ranks`, `choose_steps` and `rank_graph` do."""
+        """Return the workload of all ranks; raises errors of `open_ranks`, `choose_steps`, `rank_graph`."""
         ranks = self.ranks
         if is_annotation(self.step):
             ranks = [msgspec.structs.replace(rank, annotation=str(self.step)) for rank in ranks]
@@ -76,10 +77,10 @@ class Conversion:
             self.progress(done, len(self.ranks))
 
     def _opened(self) -> list[OpenRank]:
-        """Find the steps of all ranks; convert the steps at once if the first rank determines the selection.
+        """Find the steps of all ranks; convert them immediately if the first rank determines the selection.
 
-        Converting at once reads large traces only once. If another rank contradicts the selection, the graphs
-        converted at once are discarded.
+        With an immediate conversion, large traces are read only once. If another rank contradicts the
+        selection, these graphs are discarded.
         """
         ranks, workers = self.ranks, self.workers
         first = None
@@ -92,7 +93,7 @@ class Conversion:
         return self._converted_at_once(Selection(steps, max(len(ranks), self.job_size, first.world_size)))
 
     def _converted_at_once(self, selection: Selection) -> list[OpenRank]:
-        """Open and convert ranks until one rank contradicts the selection; return all opened ranks."""
+        """Open and convert ranks until a rank contradicts the *selection*, and return all opened ranks."""
         ranks, workers = self.ranks, self.workers
         finished = (workers.finished.opened(rank) for rank in ranks)
         opened = {index: rank for index, rank in enumerate(finished) if rank is not None}
@@ -132,7 +133,7 @@ class Conversion:
         return Selection(frozenset(chosen), world_size)
 
     def _graphs(self, opened: Sequence[OpenRank], selection: Selection) -> list[RankGraph]:
-        """Return the graphs of all ranks; graphs of finished ranks are reused."""
+        """Return the graphs of all ranks; graphs that were converted before are reused."""
         finished = (self.workers.finished.find(rank, selection) for rank in opened)
         graphs = {index: graph for index, graph in enumerate(finished) if graph is not None}
         self._report(len(graphs))
@@ -147,7 +148,7 @@ class Conversion:
     def _joined(
         self, opened: Sequence[OpenRank], selection: Selection, measured: Sequence[RankGraph]
     ) -> Workload:
-        """Join the *measured* ranks' graphs to a workload in which all ranks number the groups alike."""
+        """Join the graphs of *measured* ranks to a workload with the same group numbers on all ranks."""
         facts, world_size = {**self.facts, **self._derived_facts(opened, measured)}, selection.world_size
         ranks, groups, labels = _with_common_groups(measured, world_size)
         notes = [*self.notes, *self._belonging(opened, ranks, selection), *_step_notes(opened, selection)]
@@ -179,7 +180,7 @@ class Conversion:
         )
 
     def _derived_facts(self, opened: Sequence[OpenRank], measured: Sequence[RankGraph]) -> dict[str, Any]:
-        """Return metadata: the reason for the choice of the step, and how late ranks of one machine are."""
+        """Return metadata: the reason for the choice of the step, and the lateness of a machine's ranks."""
         facts: dict[str, Any] = {}
         count, is_marked = len(opened[0].steps), all(rank.marked for rank in opened)
         if self._which(opened[0]) == "median" and count > 1:
@@ -195,7 +196,7 @@ class Conversion:
     def _belonging(
         self, opened: Sequence[OpenRank], ranks: Sequence[RankGraph], selection: Selection
     ) -> list[str]:
-        """Return doubts that the traces belong together; raises `TraceError` if a doubt is certain."""
+        """Return doubts about whether traces belong together; raises `TraceError` if a doubt is certain."""
         identities = [rank.identity for rank in ranks if rank.identity is not None]
         spans = {
             rank.traces.rank: next(step for step in rank.steps if step.index in selection.steps)
@@ -230,7 +231,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
-    """Treat each trace without marked steps as one step if the ranks repeat their work differently often."""
+    """Treat each trace without marked steps as one step if ranks have different numbers of repetitions."""
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:
             if not rank.marked:
@@ -238,7 +239,7 @@ def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
 
 
 def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
-    """Return assumptions about traces whose steps are unmarked or have different names on the ranks."""
+    """Return assumptions about traces with steps that are unmarked or have different names on ranks."""
     first = opened[0]
     notes = []
     if not all(rank.marked for rank in opened):
@@ -272,10 +273,10 @@ def _unmarked(first: OpenRank) -> str:
 def _with_common_groups(
     ranks: Sequence[RankGraph], world_size: int
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[str, str]]:
-    """Give process groups the same numbers on all ranks; also return each number's members and label.
+    """Give process groups the same numbers on all ranks; also return the numbers' members and labels.
 
-    The default group of all ranks is number 0. A second group of all ranks has a separate number if both
-    groups are used.
+    The default group of all ranks is number 0. A second group of all ranks has a separate number if ranks use
+    both groups.
     """
     everyone = tuple(range(world_size))
     used = sorted({group for one in ranks for group in one.groups})

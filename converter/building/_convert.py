@@ -47,15 +47,15 @@ def convert(
     *step* is the number of a captured step, ``"median"`` for the step with the median time of the slowest
     rank, ``"all"``, or an annotation of the script. An annotation is ``"NAME"`` for the median occurrence,
     ``"NAME#3"`` for the fourth occurrence (counted from 0), ``"NAME#all"``, or a glob. *progress* is called
-    with (ranks done, ranks). *jobs* processes convert ranks at the same time (None: the number of cores, if
-    the files are large enough). With several processes, the caller's main module must be safe to import. On
-    a Dask *cluster* (an address or a scheduler file), the cluster's workers convert ranks and need the traces
+    with (ranks done, ranks). *jobs* processes convert ranks concurrently (None: the number of cores, if the
+    files are large enough). With several processes, the caller's main module must be safe to import. On a
+    Dask *cluster* (an address or a scheduler file), the cluster's workers convert ranks and need the traces
     at the same path. For a batch system's YAML, *jobs* is the number of the batch system's jobs.
     *rescale_host* scales host time by the ratio of an unprofiled step to a captured step. For large traces,
-    *finished* stores each rank's graph on disk. The workload reads the graphs from disk, and a repeated
-    conversion resumes from them. Raises `TraceError` for an
-    unusable trace set, `UsageError` for a step that was not captured, or for *rescale_host* if no step was
-    timed before the capture, and `BackendError` for a cluster that does not answer.
+    *finished* stores each rank's graph on disk. The workload reads these graphs from disk, and a repeated
+    conversion reuses them. Raises `TraceError` for an unusable trace set, `UsageError` for a step that was
+    not captured, or for *rescale_host* if no step was timed before the capture, and `BackendError` for a
+    cluster that does not answer.
     """
     trace_set = TraceSet.load(trace_dir)
     lost = _lost_ranks(trace_set)
@@ -84,7 +84,7 @@ def _lost_ranks(trace_set: TraceSet) -> list[int]:
 
 @dataclass(frozen=True)
 class _Capture:
-    """A trace set and its *step* to convert; other ranks replace the *lost* ranks."""
+    """A trace set with the *step* to convert; other ranks replace the *lost* ranks."""
 
     trace_set: TraceSet
     lost: Sequence[int]
@@ -93,7 +93,7 @@ class _Capture:
     progress: Progress | None
 
     def workload(self) -> Workload:
-        """Return the workload; for a partial trace set, ranks with damaged files also count as lost."""
+        """Return the workload of a trace set; if it is partial, ranks with damaged files count as lost."""
         try:
             return self._of_whole_ranks()
         except TraceFormatError as damage:
@@ -106,14 +106,14 @@ class _Capture:
             return replace(self, trace_set=trace_set, lost=lost)._of_whole_ranks()
 
     def _damaged(self) -> list[int]:
-        """Return the ranks whose traces cannot be read."""
+        """Return the ranks with traces that cannot be read."""
         entries = [entry for entry in self.trace_set.ranks if entry.rank not in self.lost]
         return [
             entry.rank for entry in entries if not _is_readable(_traces(self.trace_set, entry, timed=True))
         ]
 
     def _of_whole_ranks(self) -> Workload:
-        """Convert the first candidate step with the same communication as the step recorded in detail."""
+        """Convert the first candidate step that has the communication of the step recorded in detail."""
         *timed, detailed = self._candidates()
         for candidate in timed:
             try:
@@ -125,8 +125,8 @@ class _Capture:
     def _candidates(self) -> list[Conversion]:
         """Return the conversions to try, in order of preference.
 
-        The last conversion has host traces of the converted steps. If the communication of the median step
-        differs from that of the step recorded in detail, the step closest to the median is next. An
+        The last conversion uses steps with host traces. If the communication of the median step differs from
+        the communication of the step recorded in detail, the step closest to the median is tried next. An
         annotation covers a part of a step, to which the host trace of another step does not apply.
         """
         entries = [entry for entry in self.trace_set.ranks if entry.rank not in self.lost]
@@ -136,7 +136,8 @@ class _Capture:
         why = ""
         if self.step == "median" and len(structured) == 1:
             usual_ns = usual_step_ns(entries)
-            # With several ranks or a device, other ranks may wait and the device may work during a delay.
+            # With several ranks or a device, other ranks may wait, and the device may work, during a delay of
+            # the host.
             is_alone = len(entries) == 1 and entries[0].device in HOST_DEVICES
             delays = measured.get(RUN_DELAYS, {}) if is_alone else {}
             ordered = typical_steps([entry.steps for entry in entries], usual_ns, delays)
@@ -156,10 +157,10 @@ class _Capture:
         why: str,
         timed: bool,
     ) -> Conversion:
-        """Return the conversion of *step* for the ranks of *entries*, chosen for the reason *why*, if known.
+        """Return the conversion of *step* for the ranks of *entries*, with the reason *why* it was chosen.
 
-        *measured* has the measurements of all steps. With *timed*, all captured steps can be chosen;
-        otherwise, only steps with a host trace.
+        *measured* contains the measurements of all steps. With *timed*, all captured steps can be chosen.
+        Otherwise, only steps with a host trace can be chosen.
         """
         folder = self.trace_set.path
         ranks = [_traces(self.trace_set, entry, timed=timed) for entry in entries]
@@ -209,7 +210,7 @@ def _is_readable(traces: RankTraces) -> bool:
 
 
 def _traces(trace_set: TraceSet, entry: RankEntry, *, timed: bool) -> RankTraces:
-    """Return the trace files of a manifest's *entry*, with its *timed* or its structure steps."""
+    """Return the trace files of a manifest's *entry*, with timed steps (*timed*) or detailed steps."""
     structure, folder = entry.structure_step, trace_set.path
     steps = entry.steps if timed or structure is None else [structure]
     return RankTraces(
@@ -246,16 +247,16 @@ def convert_files(
     """Convert trace files of other tools to a workload, and write the workload at *output*.
 
     *host_trace* and *device_trace* are each a pattern with ``{rank}`` (and ``*``, ``?``), such as
-    ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (the files state their ranks), the files
-    of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files. Without host traces
-    (None), costs and collectives are derived from the device traces, and data dependencies are unknown.
-    *linked_trace*, or linked files as *host_trace* alone, are files of mlc-chakra's trace linker.
-    *capture_trace* is a trace, or a folder of traces, taken during the capture of CUDA or HIP graphs. A
-    capture trace gives the operators of the graphs' kernels. None means a folder ``capture_traces`` next to
-    the device traces, in which files of other kinds are ignored. *output* is the prefix of the files to
-    write, None for no files. *step*, *progress*, *jobs*, *cluster* and *finished* are arguments of `convert`.
-    With *output*, finished ranks are stored next to *output*. Raises `UsageError` for patterns that match
-    nothing or different ranks, and `TraceError` for unusable files.
+    ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (in which case the files state their
+    ranks), the files of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files.
+    Without host traces (None), costs and collectives are derived from the device traces, and data
+    dependencies are unknown. *linked_trace* are files of mlc-chakra's trace linker, which may also be given
+    as *host_trace* alone. *capture_trace* is a trace, or a folder of traces, taken during the capture of CUDA
+    or HIP graphs. The operators of the graphs' kernels come from a capture trace. None means a folder
+    ``capture_traces`` next to the device traces, in which files of other kinds are ignored. *output* is the
+    prefix of the files to write (None: no files). *step*, *progress*, *jobs*, *cluster* and *finished* are
+    arguments of `convert`. With *output*, finished ranks are stored next to *output*. Raises `UsageError` for
+    patterns that match nothing or different ranks, and `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

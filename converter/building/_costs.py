@@ -2,17 +2,17 @@
 
 Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
 
-* matmul m x k by k x n: 2 m k n (times the batch);
-* convolution: 2 x output positions x kernel positions x channels in (per group) x channels out. The
-  backward pass of a convolution needs the same number of operations for each requested gradient;
-* attention: 2 x batch x heads x queries x keys x (width of q + width of v). The backward pass of attention
-  recomputes the scores: 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A causal
-  mask excludes half of the square of the shorter sequence. Packed sequences count as equally long, which
-  gives a lower bound;
-* other operators: `_PER_ELEMENT` operations per element of their largest tensor (default 1);
-* copies, gathers and memory management: no operations.
+* A matmul of m x k by k x n counts 2 m k n (times the batch).
+* A convolution counts 2 x output positions x kernel positions x channels in (per group) x channels out. The
+  backward pass of a convolution needs the same number of operations for each requested gradient.
+* Attention counts 2 x batch x heads x queries x keys x (width of q + width of v). The backward pass of
+  attention recomputes the scores: 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A
+  causal mask excludes half of the square of the shorter sequence. Packed sequences count as equally long,
+  which gives a lower bound.
+* Other operators count `_PER_ELEMENT` operations per element of their largest tensor (default 1).
+* Copies, gathers and memory management count no operations.
 
-The bytes of an operator are those of all tensors that the operator reads or writes, each tensor once. A
+The bytes of an operator are the bytes of all tensors that the operator reads or writes, each counted once. A
 gather reads only the returned rows of the table. Data that an operator only overwrites is not read.
 """
 
@@ -42,8 +42,8 @@ from ._operator_classes import (
 Shape = Sequence[int]
 _MOST = 2**62
 
-# Positions of stride, padding and dilation among the arguments of forward convolutions. Dilation without a
-# position is 1.
+# The positions of stride, padding and dilation among the arguments of forward convolutions. Without a
+# position, dilation is 1.
 _CONVOLUTION_ARGUMENTS = {
     "conv1d": (3, 4, 5), "conv2d": (3, 4, 5), "conv3d": (3, 4, 5), "convolution": (3, 4, 5),
     "_convolution": (3, 4, 5), "convolution_overrideable": (3, 4, 5), "cudnn_convolution": (3, 2, 4),
@@ -53,19 +53,20 @@ _CONVOLUTION_ARGUMENTS = {
     "miopen_depthwise_convolution": (4, 3, 5), "_convolution_pointwise": (4, 3, 5),
     "slow_conv_dilated2d": (4, 5, 6), "slow_conv_dilated3d": (4, 5, 6), "conv_depthwise3d": (4, 5, 6),
 }  # fmt: skip
-# Backward convolutions of PyTorch before 1.11. _SOURCE_FIRST have the input before the gradient of the
-# output. _ONE_GRADIENT return one gradient only and have the gradient's size as the first argument.
+# Backward convolutions of PyTorch before 1.11. The arguments of the operators in _SOURCE_FIRST contain the
+# input before the gradient of the output. The operators in _ONE_GRADIENT return only one gradient, whose size
+# is their first argument.
 _SOURCE_FIRST = frozenset(f"{library}_convolution_backward" for library in ("cudnn", "miopen", "mkldnn"))
 _ONE_GRADIENT = re.compile(r"convolution_backward_(input|weights?)$")
-# Position of the flag `transposed` among the arguments of convolutions. Convolutions of libraries have
-# another flag at this position.
+# The position of the flag `transposed` among the arguments of convolutions. Convolutions of libraries have a
+# different flag at this position.
 _TRANSPOSED_AT = {
     "convolution": 6,
     "_convolution": 6,
     "convolution_overrideable": 6,
     "convolution_backward": 7,
 }
-# Convolutions that do not map input positions to output positions as forward convolutions do.
+# Convolutions that map input positions to output positions in a different way than forward convolutions.
 _ELSEWHERE = re.compile("transpose|backward")
 # Operators that move data without computing, although they do not belong to the class of copies.
 _MOVES = frozenset({
@@ -78,20 +79,21 @@ _OVERWRITES = frozenset({
     "copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "exponential_", "bernoulli_",
     "_foreach_copy_", "_foreach_zero_",
 })  # fmt: skip
-# Kernels of inference engines that receive their outputs as arguments. Normalizations receive an output
+# The kernels of inference engines that receive their outputs as arguments. Normalizations receive an output
 # only if the first argument has the same shape as another argument.
 _GIVEN_OUTPUTS = frozenset({
     "rmsnorm", "rms_norm", "add_rmsnorm", "rmsnorm2d_fwd_with_add", "rmsnorm2d_fwd_with_add_ck",
     "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
 })  # fmt: skip
-# Position of the optional output tensor (``out=``) among the arguments of operators, from PyTorch's
+# The position of the optional output tensor (``out=``) among the arguments of operators, from PyTorch's
 # native_functions.yaml.
 _OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4, "clamp_min": 2, "clamp_max": 2,
            "clamp": 3, "threshold": 3}  # fmt: skip
-# Positions of arguments whose elements the operator all reads and writes, independent of other arguments.
+# The positions of arguments of which the operator reads and writes all elements, regardless of other
+# arguments.
 _REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
               "reshape_and_cache": (0, 1)}  # fmt: skip
-# Position of the dimensions among the arguments of a reduction.
+# The position of the dimensions among the arguments of a reduction.
 _REDUCED = dict.fromkeys(
     ("sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "argmax",
      "argmin", "all", "any", "logsumexp"), 1) | {"norm": 2, "linalg_vector_norm": 2}  # fmt: skip
@@ -109,7 +111,7 @@ _PER_ELEMENT = {
 
 
 class Work(NamedTuple):
-    """The modelled work of an operator; *kind* is the operator's class, "" without a model."""
+    """The modelled work of an operator; *kind* is the operator's class, or "" without a model."""
 
     kind: str
     operations: int
@@ -129,7 +131,7 @@ def operator_work(op: HostOp) -> Work:
 
 
 def operator_cost(op: HostOp) -> tuple[int, int]:
-    """Return (operations, bytes moved) of operator *op*, both at least 1 because simulators require 1."""
+    """Return (operations, bytes moved) of operator *op*; both are at least 1, as simulators require."""
     work = operator_work(op)
     return _counted(work.operations), _counted(work.read_bytes + work.written_bytes)
 
@@ -142,7 +144,7 @@ def _counted(amount: int) -> int:
 def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
     """Return the shapes of the results of the operator *name*, computed from the *shapes* of its arguments.
 
-    *values* are the arguments other than tensors. Operators without a rule return the shape of their
+    *values* are the arguments that are not tensors. Operators without a rule return the shape of their
     largest argument, or [] without arguments.
     """
     plain = plain_name(name)
@@ -158,7 +160,7 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
         if plain == "embedding":
             return [[*_first(shapes[1:]), _first(shapes)[-1]]]
         if "embedding" in plain:
-            return [[]]  # the result is some rows of the largest argument, the table
+            return [[]]  # the result consists of rows of the largest argument, the table
         if class_of(plain) == "convolution" and not _ELSEWHERE.search(plain):
             return [_convolved(_first(shapes), _first(shapes[1:]), plain, values)]
         if plain.endswith("_backward") and class_of(plain) in {"attention", "convolution"}:
@@ -190,7 +192,7 @@ def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[
 
 
 def _reduced(source: Shape, dimensions: Any) -> list[int]:
-    """Return the shape of *source* after reducing *dimensions*: a number, a list, or None for all."""
+    """Return the shape of *source* reduced over *dimensions*: a number, a list, or None for all."""
     if dimensions is None or dimensions == []:
         return [1]
     listed = dimensions if isinstance(dimensions, list) else [dimensions]
@@ -206,7 +208,7 @@ def _broadcast(shapes: Sequence[Shape]) -> list[int]:
 
 
 def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -> list[int]:
-    """Return the shape of a convolution's output; unknown strides keep the input's positions."""
+    """Return the shape of a convolution's output; with unknown strides, positions are unchanged."""
     places = _CONVOLUTION_ARGUMENTS.get(name, ())
     arguments = [values[at] for at in places if at < len(values) and _is_shape(values[at])]
     if not places or len(arguments) < len(places):
@@ -230,7 +232,7 @@ def _spread(argument: Sequence[int], dimensions: int) -> Sequence[int]:
 
 
 def counts_whole(name: str) -> bool:
-    """Return whether the cost of the operator *name* includes the cost of the operators it calls."""
+    """Return whether the cost of the operator *name* includes the cost of operators that it calls."""
     return _counter(plain_name(name)) is not None
 
 
@@ -274,7 +276,7 @@ def _backward_order(name: str) -> tuple[int, int, int]:
 
 
 def _weight_of(name: str, op: HostOp) -> Any:
-    """Return the shape of the weight of the backward convolution *op*; no shape if unrecorded."""
+    """Return the shape of the weight of the backward convolution *op*; or no shape if it was not recorded."""
     arguments = op.inputs[:1] if "_backward_weight" in name else op.shapes[2:3]
     return arguments[0] if arguments else None
 
@@ -321,12 +323,12 @@ def _swapped(shape: Shape) -> list[int]:
 
 
 def _shape(op: HostOp, index: int) -> Shape:
-    """Return the shape of argument *index* of *op*; raises ValueError unless the argument is a tensor."""
+    """Return the shape of argument *index* of *op*; raises ValueError if it is not a tensor."""
     return _first([op.shapes[index]])
 
 
 def _first(shapes: Sequence[Any]) -> Shape:
-    """Return the first of *shapes*; raises ValueError unless the shape is a tensor's."""
+    """Return the first of *shapes*; raises ValueError if it is not the shape of a tensor."""
     shape = shapes[0]
     if not isinstance(shape, list) or not shape or not all(isinstance(size, int) for size in shape):
         raise ValueError(shape)
@@ -371,7 +373,7 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
 
 
 def _overwritten(op: HostOp) -> int:
-    """Return the bytes of the argument that a pointwise Triton kernel reads and overwrites.
+    """Return the bytes of the argument that a pointwise Triton kernel both reads and overwrites.
 
     A separate output is the last argument and has the size of the largest argument. Without a separate
     output, the kernel overwrites its first argument.
@@ -411,11 +413,11 @@ def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], ho
 
 
 def counted_operators(ops: Ops) -> np.ndarray:
-    """Return the operators whose costs to count, chosen to count no work twice.
+    """Return the operators with costs to be counted, so that no work is counted twice.
 
     Matmuls, convolutions and attention are counted as a whole. Elementwise operators are counted as a whole
-    because they may first convert scalars. Of nested operators counted as a whole, the innermost counts. In
-    other operators, the leaf operators count.
+    because they may first convert scalars. If such operators are nested, the innermost operator counts. In
+    all other operators, the leaf operators count.
     """
     whole = which(ops.trace.texts, _is_whole)[ops.name].tolist()
     parents = ops.parent.tolist()

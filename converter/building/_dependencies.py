@@ -1,4 +1,4 @@
-"""Find dependencies of operators: data in storages, buffers of collectives, waits for communications."""
+"""Find dependencies of operators: data in storages, buffers of collectives, and waits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _OF_SHAPES = re.compile(r"aten::(\w+_(like|as)|new_\w+|set_|resize_)$")
 def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
     """Return pairs (writer, reader) of leaf operators: the last writer of each storage an operator reads.
 
-    Storage ids are addresses, which the allocator may reuse after a free. Taking the last writer accounts for
-    this reuse. A view operator returns the storage of its input without writing to it and is no writer.
+    Storage ids are addresses, which the allocator may reuse after a free. The rule of the last writer
+    accounts for this reuse. A view operator returns the storage of its input without writing to it, and does
+    not count as a writer.
     """
     rows = host.rows(ops.record_id)
     leaves = np.flatnonzero((rows >= 0) & ops.is_leaf.astype(bool))
@@ -38,7 +39,7 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
 
 
 class Uses(NamedTuple):
-    """The operators with a communication's storage as an argument; operators in *needed* need its data."""
+    """The operators that use a communication's storage; operators in *needed* need its data."""
 
     users: Mapping[int, Sequence[int]]
     needed: Mapping[int, Sequence[int]]
@@ -70,8 +71,8 @@ def _needing(
 ) -> dict[int, list[int]]:
     """Return, for each storage that *comms* write, the operators among its *users* that need the data.
 
-    These operators cannot run before the data has arrived. Storages that several communications write in
-    parts are omitted because a user of the storage need not wait for all parts.
+    Operators that need the data cannot run before it has arrived. Storages that several communications write
+    in parts are omitted, because a user of such a storage need not wait for all parts.
     """
     written: dict[int, int] = {}
     shared: set[int] = set()
@@ -101,10 +102,10 @@ def with_settled_messages(
     """Return *comms* with messages that end at the arrival or departure of their data, if known.
 
     Gloo's annotation of a message lasts until the call that waits for the message returns. This call may
-    return long after the message and wait for many messages at once. The annotation's end is the end of the
+    return long after the message, and may wait for many messages. The end of the annotation is the end of the
     message only if the waiting call blocked the thread. Otherwise, the data of a send left when the send was
-    issued, provided that the socket accepted the data. If the issuing call blocked for longer than the
-    waiting call, the data of a receive had arrived when the receive was issued.
+    issued, if the socket accepted the data. If the issuing call blocked for longer than the waiting call, the
+    data of a receive had arrived when the receive was issued.
     """
     settled = list(comms)
     messages = [
@@ -139,7 +140,7 @@ def wait_pieces(
 ) -> list[int | None]:
     """Return the piece in which the thread waited for each of *comms*, or None if the thread did not wait.
 
-    The first piece of this list that exists is the wait:
+    The wait is the first existing piece in this list:
 
     1. the rest of the issuing call, if the communication ended in this call;
     2. the recorded piece;
@@ -147,8 +148,8 @@ def wait_pieces(
     4. the piece before the next operator that uses the communication's tensors, or the wait operator itself.
 
     The thread evidently idled if it had done nothing since the issuing call, or continued with an operator
-    that uses the result. The usual time that threads take to continue after these waits identifies other
-    waits.
+    that uses the result. Other waits are identified by the usual time that threads take to continue after
+    such waits.
     """
     consumers = [_consumer(comm, ops, pieces, uses) for comm in comms]
     ended = [
@@ -184,7 +185,7 @@ def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
 def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
     """Return the piece before *consumer* in which the collective *comm* ended, if the thread was idle then.
 
-    A thread waits inside a wait operator, not before the wait operator.
+    A thread waits inside a wait operator, and not before it.
     """
     if comm.spec.collective is None:
         return None
@@ -196,7 +197,7 @@ def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pie
 
 
 def _leads_to(consumer: int | None, at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether only operators that enclose *consumer* began between piece *at* and *consumer*."""
+    """Return whether only operators around *consumer* began between piece *at* and *consumer*."""
     if consumer is None:
         return False
     around, op = set(), int(ops.parent[consumer])
@@ -223,11 +224,11 @@ def _wait_for_use(comm: Communication, consumer: int | None, ops: Ops, pieces: P
 def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
     """Return the operator with which the thread continued after *comm*, or None if no operator needs *comm*.
 
-    This operator is the first that waits for *comm*, or that uses its tensors after its annotation closed.
-    Gloo's thread wakes waiting threads before it closes the annotation, so the annotation ends late on a busy
-    machine. An earlier operator with the result as an argument is therefore chosen under two conditions. The
-    last rank had entered the collective by then. The thread's idle time before this operator is longer than
-    the time until the annotation closed or the data was needed.
+    The result is the first operator that waits for *comm*, or that uses its tensors after its annotation has
+    ended. Gloo's thread wakes waiting threads before it ends the annotation, so the annotation ends late on a
+    busy machine. An earlier operator with the result as an argument is therefore chosen under two conditions.
+    First, the last rank had entered the collective before this operator. Second, the thread's idle time
+    before this operator is longer than the time until the annotation ended or the data was needed.
     """
     issued = int(ops.end_ns[comm.op])
     after = [
@@ -263,7 +264,7 @@ def _later(storages: frozenset[int], users: Mapping[int, Sequence[int]], op: int
 
 
 def _idle_since(op: int, ops: Ops, pieces: Pieces) -> int:
-    """Return the start of the thread's possible wait right before *op*, or the start of *op*."""
+    """Return the start of a possible wait of the thread immediately before *op*, or the start of *op*."""
     start_ns = int(ops.start_ns[op])
     at = _piece_at(start_ns, pieces)
     ends_there = int(pieces.end_ns[at]) == start_ns
@@ -288,9 +289,10 @@ class Gaps(msgspec.Struct, frozen=True):
     """The usual time of a thread from one operator to the next, and from a wait to the next operator.
 
     *between* and *within* are the sorted lengths of gaps between and within operators that have no relation
-    to communication. *resumed* are the remainders of gaps after certain waits. Only the order of lengths
-    matters, so a slower machine gives the same result. *trials* is one more than the number of tested gaps. A
-    gap counts as a wait only if chance would produce fewer than one equally long gap among the tested gaps.
+    to communication. *resumed* are the remainders of gaps after certain waits. The tests depend only on the
+    order of lengths, so a slower machine gives the same result. *trials* is one more than the number of
+    tested gaps. A gap counts as a wait only if chance would produce fewer than one equally long gap among the
+    tested gaps.
     """
 
     pieces: Pieces
@@ -316,14 +318,14 @@ class Gaps(msgspec.Struct, frozen=True):
         return cls(pieces, between, within, nothing, len(comms) + 1)
 
     def resuming(self, certain: Collection[tuple[int, int]]) -> Gaps:
-        """Return a copy of these gaps with *certain* waits, given as pairs of piece and end."""
+        """Return a copy of the gaps with *certain* waits, which are given as pairs of piece and end."""
         left = [int(self.pieces.end_ns[at]) - over_ns for at, over_ns in certain]
         return replace(self, resumed=np.sort(np.array(left, dtype=self.between.dtype)))
 
     def returned(self, at: int, since_ns: int, until_ns: int) -> bool:
-        """Return whether a call that returned at *until_ns* in piece *at* had blocked the thread *since_ns*.
+        """Return whether a call that returned at *until_ns* in piece *at* blocked its thread from *since_ns*.
 
-        The call had blocked the thread if chance is expected to produce no gap of this length among the
+        The call blocked the thread if fewer than one gap of this length is expected by chance among the
         tested gaps.
         """
         return self.trials * _share(until_ns - since_ns, self._alike(at)) < 1
@@ -331,8 +333,8 @@ class Gaps(msgspec.Struct, frozen=True):
     def ended_in(self, at: int, over_ns: int) -> bool:
         """Return whether the thread left piece *at* because a communication ended at *over_ns*.
 
-        If the thread did, the rest of the gap is as long as usual after a wait, or as long as a usual gap. If
-        the thread did not, the whole gap has a usual length and ended soon after *over_ns* by chance.
+        If the communication was the reason, the remaining gap is as long as usual after a wait, or as long as
+        a usual gap. Otherwise, the whole gap has a usual length, and ended soon after *over_ns* by chance.
         """
         whole, left = (int(self.pieces.end_ns[at]) - since for since in (self.pieces.start_ns[at], over_ns))
         alike = self._alike(at)
@@ -345,7 +347,7 @@ class Gaps(msgspec.Struct, frozen=True):
 
 
 def _share(length_ns: int, ordered: np.ndarray) -> float:
-    """Return the share of lengths of at least *length_ns* among the *ordered* lengths and *length_ns*."""
+    """Return the share of the *ordered* lengths and *length_ns* that are at least *length_ns*."""
     return (1 + _longer(length_ns, ordered)) / (1 + len(ordered))
 
 
@@ -367,7 +369,7 @@ _BUFFER_COPIES = {
 
 
 def buffers_of(ops: Ops) -> list[str]:
-    """Return the place of each operator that copies to or from a collective's buffer, "" for others."""
+    """Return the place of each operator that copies to or from a collective's buffer, or ""."""
     places = [""] * len(ops)
     for collective, place in BUFFERS.items():
         copying = {name for name, of in _BUFFER_COPIES.items() if of == collective}
@@ -378,7 +380,7 @@ def buffers_of(ops: Ops) -> list[str]:
 
 
 def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
-    """Return which of *ops* are *chosen* or have a chosen operator around them."""
+    """Return a mask of the *ops* that are *chosen* or inside a chosen operator."""
     inside, outer = np.zeros_like(chosen), chosen
     while (outer & ~inside).any():
         inside = inside | outer
@@ -386,17 +388,17 @@ def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
     return inside
 
 
-# Maximum time in which a call issues its communication. A call that continues for longer is blocked.
+# The maximum time in which a call issues its communication. A call that takes longer is blocked.
 _HANDED_OVER_WITHIN_NS = 100_000
 
 
 def with_held_calls(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces
 ) -> tuple[list[Communication], Pieces]:
-    """Return *comms* with the times at which their calls issued them, and *pieces* cut at these times.
+    """Return *comms* with their times of issue, and *pieces* cut at these times.
 
     A call issues its communication as fast as the fastest call of the same operator. If a call returns much
-    later, its thread was blocked: the thread waited for the communication, or had no processor.
+    later, its thread was blocked: it waited for the communication, or had no processor.
     """
     last = {op: place for place, op in enumerate(pieces.op.tolist())}
     quickest: dict[int, int] = {}
@@ -418,7 +420,7 @@ def with_held_calls(
 
 
 def _cut(pieces: Pieces, cuts: dict[int, int]) -> Pieces:
-    """Return *pieces* in which *cuts* split pieces in two; *cuts* maps the index of a piece to a time."""
+    """Return *pieces* in which *cuts* split pieces in two; *cuts* maps indices of pieces to times."""
     places = np.repeat(np.arange(len(pieces.op)), 1 + np.isin(np.arange(len(pieces.op)), list(cuts)))
     halves = pieces.take(places)
     second = np.flatnonzero(places[1:] == places[:-1]) + 1

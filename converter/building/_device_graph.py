@@ -35,7 +35,8 @@ from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
 from ._steps import Extent, Window
 
-# Maximum attempts. Each attempt removes the excess time of the previous one. Further attempts change nothing.
+# The maximum number of attempts. Each attempt removes the excess time of the previous attempt. Further
+# attempts would change nothing.
 _TRIES = 6
 
 
@@ -53,12 +54,12 @@ def device_graph(
 ) -> RankGraph:
     """Return the graph of a rank with a device.
 
-    If the window is a *whole* capture without marked steps, the step is the device's time from its first
-    work to its last.
+    If the window is a *whole* capture without marked steps, the step is the time from the first to the last
+    work of the device.
 
-    Every host thread is a chain of nodes. A new node begins when the thread issues work or waits. Every
-    piece of device work is a node on the lane of its stream. Device work of a CUDA graph gets the operators
-    of the graph's *captured* work. *evidence* has the cost of recording the steps.
+    Every host thread is a chain of nodes. A new node begins when the thread issues work or waits. Every piece
+    of device work is a node on the lane of its stream. The device work of a CUDA graph gets its operators
+    from the graph's *captured* work. *evidence* contains the cost of recording the steps.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -109,7 +110,8 @@ def _causes(
 class _Builder:
     """A graph under construction; nodes get their final numbers at the end, in order of measured start.
 
-    *issuer* is the node that issues each launch. *awaits* lists (launch, host node that waited for it).
+    *issuer* is the node that issues each launch. *awaits* lists pairs of a launch and the host node that
+    waited for it.
     """
 
     window: Window
@@ -176,7 +178,7 @@ class _Builder:
     def _add_host(
         self, lane: Lane, waits: Sequence[HostWait], more: Marks, working: Bursts | None
     ) -> tuple[HostNodes, int]:
-        """Append the nodes of *lane*; return the nodes and the number of the first node."""
+        """Append the nodes of the host thread *lane*; return them and the number of the first node."""
         launches = self.linked.launches
         issued = np.flatnonzero(launches.lane == lane.number)
         stops = Marks.of(
@@ -200,7 +202,7 @@ class _Builder:
         return nodes, first
 
     def _tie(self, pairs: Sequence[tuple[int, int]], kind: EdgeKind) -> None:
-        """Make the second node of each pair wait for the first."""
+        """Make the second node of each pair wait for the first node."""
         sources, targets = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         self.nodes.tie(sources, targets, kind)
 
@@ -211,7 +213,7 @@ class _Builder:
         data: np.ndarray,
         costs: np.ndarray,
     ) -> None:
-        """Append the device work in order of issue, with the dependencies of each piece."""
+        """Append the device work in order of issue, with the dependencies of each piece of work."""
         launches = self.linked.launches
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
@@ -239,7 +241,7 @@ class _Builder:
         targets: tuple[np.ndarray, np.ndarray],
         kind: EdgeKind | np.ndarray,
     ) -> None:
-        """Make each target node wait for each source node; nodes are given as first numbers and counts."""
+        """Make each target node wait for each source node; the nodes are given by first number and count."""
         (source, own), (target, other) = sources, targets
         kinds = np.repeat(np.broadcast_to(np.asarray(kind, dtype=np.int64), len(source)), own * other)
         pair = spans(np.zeros(len(source), dtype=np.int64), own * other)
@@ -248,10 +250,11 @@ class _Builder:
         self.nodes.tie(first + pair // width, second + pair % width, kinds)
 
     def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
-        """Make host nodes depend on the device work that their threads waited for.
+        """Make host nodes depend on the device work for which their threads waited.
 
         If the device in the graph is ahead of the measurement when the wait ends, the host node gets the
-        difference as latency. Latencies too short for a node thus do not accumulate over many waits.
+        difference as latency. As a result, latencies that are too short for a node do not accumulate over
+        many waits.
         """
         pairs = np.array(self.awaits, dtype=np.int64).reshape(-1, 2)
         work, node = pairs[:, 0], pairs[:, 1]
@@ -351,7 +354,7 @@ class _Builder:
         return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0
 
     def _shares(self) -> np.ndarray:
-        """Return the time of each step as `Window.shares` does; a whole capture has the device's time."""
+        """Return the time of each step like `Window.shares`, but the device's time for a whole capture."""
         if self.extent is not None:
             number = self.window.steps[0].index
             return np.array([(number, self.extent.start_ns, self.extent.end_ns)], dtype=np.int64)
@@ -360,11 +363,11 @@ class _Builder:
         return self.window.shares(launches.call_start_ns, launches.end_ns, busy_until_ns)
 
     def _in_time(self, graph: Graph, starts: np.ndarray, shares: np.ndarray) -> Graph:
-        """Return *graph* with the measured duration of its step although other steps overlapped with it.
+        """Return *graph* with the measured duration of its step, which other steps may have overlapped.
 
         The host and prefetching streams may begin a step while the device still works on the previous step.
-        Device work that finished by then delays no node. The part of the host's lead for which the device
-        would have to wait is removed. The rest of the lead overlaps the device's time, as measured.
+        Device work that finished before delays no node. The part of the host's lead for which the device
+        would have to wait is removed. The remaining lead overlaps the device's time, as measured.
         """
         start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
         lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns
@@ -387,7 +390,7 @@ class _Builder:
     def _accounting(self, graph: Graph, shares: np.ndarray) -> dict[str, int]:
         """Return the breakdown of the measured steps; the difference to the replay is unexplained.
 
-        The steps last from the start of the first share to the end of the last.
+        The steps last from the start of the first share to the end of the last share.
         """
         launches = self.linked.launches
         measured = int(shares[:, 2].max() - shares[:, 1].min())
@@ -414,7 +417,7 @@ class _Builder:
 
 
 def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first nodes and node counts of the given *launches*."""
+    """Return the first nodes and the numbers of nodes of the given *launches*."""
     return nodes[0][launches], nodes[1][launches]
 
 

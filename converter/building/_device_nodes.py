@@ -28,7 +28,7 @@ from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._host_causes import HostCauses
 from ._rank_graph import Group
 
-# Distance between the lane numbers of the simultaneous sends and receives of one kernel.
+# The distance between the lane numbers of simultaneous sends and receives of a kernel.
 _BESIDE = 1_000_000
 # Columns with the kind, size and members of a communication.
 _ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")
@@ -38,7 +38,7 @@ class Marks(Columns, frozen=True):
     """Times at which a thread issues work, or blocks until *resume_ns*.
 
     *waits* means that the awaited work is in the graph. A stop in a call that returns at *return_ns* gets a
-    separate node; *return_ns* is -1 for other stops.
+    separate node. For other stops, *return_ns* is -1.
     """
 
     time_ns: np.ndarray
@@ -54,7 +54,7 @@ class Marks(Columns, frozen=True):
 
     @classmethod
     def at(cls, times_ns: np.ndarray) -> Marks:
-        """Return marks at *times_ns* without a stop."""
+        """Return marks at *times_ns* at which the thread does not stop."""
         return cls(times_ns, times_ns, np.zeros(len(times_ns), bool), np.full(len(times_ns), -1))
 
 
@@ -62,8 +62,9 @@ class HostNodes(msgspec.Struct, frozen=True):
     """The nodes of one thread: measured start, duration, and the piece that gives the name (-1: none).
 
     *stop* is the mark at which the thread stopped in the node's call (-1: none). For each mark, *issuer* is
-    the node that issues the work, and *resumed* is the node after the wait (-1: no wait). For each burst,
-    *burst_first* and *burst_last* are its first and last node. *wait_ns* is the time the thread was stopped.
+    the node that issues the work, and *resumed* is the node after the wait (-1: no wait). *burst_first* and
+    *burst_last* are the first and the last node of each burst. *wait_ns* is the time for which the thread was
+    stopped.
     """
 
     start_ns: np.ndarray
@@ -80,8 +81,8 @@ class HostNodes(msgspec.Struct, frozen=True):
 def host_nodes(lane: Lane, marks: Marks, bursts: Bursts | None = None) -> HostNodes:
     """Return the nodes of the host thread of *lane*, cut at *marks*.
 
-    The thread works only in *bursts*; without bursts, the thread works all the time. A node lasts for the
-    time that the thread spent in it. Time blocked at a mark belongs to no node.
+    The thread works only in *bursts*; without bursts, the thread works all the time. The duration of a node
+    is the time that the thread spent in the node. Time blocked at a mark belongs to no node.
     """
     stops = marks.waits | (marks.resume_ns > marks.time_ns) | (marks.return_ns >= 0)
     order = np.lexsort((stops, marks.time_ns))
@@ -115,7 +116,7 @@ class WorkNodes(msgspec.Struct, frozen=True):
     gap: np.ndarray
 
     def entry(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each launch, the first node and the number of nodes that take the launch's waits."""
+        """Return, for each launch, the first node and the number of nodes that wait for its dependencies."""
         has_gap = self.gap >= 0
         return np.where(has_gap, self.gap, self.first), np.where(has_gap, 1, self.count)
 
@@ -135,7 +136,7 @@ class DeviceNodes(GraphBuilder):
         return np.array([self.text(text) if text else -1 for text in texts], dtype=np.int64)
 
     def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
-        """Append the *nodes* of a host thread and return the number of the first.
+        """Append the *nodes* of a host thread, and return the number of the first node.
 
         *called* is the number of the call in which a node waited for the device (see `numbers`), -1 for
         none.
@@ -274,7 +275,7 @@ class DeviceNodes(GraphBuilder):
         ends_of: Mapping[int, Sequence[Mapping[str, Any]]],
         first: np.ndarray,
     ) -> None:
-        """Fill the communication columns of the nodes in *columns*; each communication has its lane."""
+        """Fill the communication columns of nodes in *columns*; each communication has a separate lane."""
         size = len(columns["name"])
         for name in _ENDS[1:]:
             columns[name] = np.full(size, NODE_COLUMNS[name][1], dtype=np.int64)
@@ -293,7 +294,7 @@ class DeviceNodes(GraphBuilder):
 def _lanes_of(queues: Sequence[tuple[int, int]]) -> np.ndarray:
     """Return a lane for each of *queues* (device, stream): the stream's number, or the next free lane.
 
-    Raises `TraceError` if a device has more streams than there are lanes.
+    Raises `TraceError` if a device has more streams than available lanes.
     """
     taken: set[int] = set()
     lanes = []

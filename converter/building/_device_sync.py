@@ -1,9 +1,9 @@
 """Order the work of a device: the waits of streams, and the earliest start of each piece of work.
 
-Traces taken with ``enable_cuda_sync_events`` name the event of each wait. Other traces only have the calls.
-For a call in a collective's own operator, the collective waits for the thread's stream. For other calls,
-the thread's stream waits for the thread's oldest collective without a wait. Waits that contradict the
-measured times are never assumed.
+Traces taken with ``enable_cuda_sync_events`` name the event of each wait. Other traces contain only the
+calls. In a call inside a collective's own operator, the collective waits for the thread's stream. In all
+other calls, the thread's stream waits for the thread's oldest collective without a wait. Waits that
+contradict the measured times are never assumed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .._columns import Columns, groups_of, which
 from ..linking import Lane, Launches, Linked
 from ..readers import COMM_OPS, PARAMETERS, DeviceTrace, HostTrace, Op, parameters
 
-# Names of the runtimes' calls that make a stream wait.
+# The names of runtime calls that make a stream wait.
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
-# A stream waited for another stream's work if it was idle for the first time, and continued within the
-# second time after the work ended.
+# A stream counts as having waited for work of another stream if it was idle for at least the first time, and
+# continued within the second time after the end of this work.
 _STOOD_STILL_NS = 20_000
 _WENT_ON_WITHIN_NS = 10_000
 # Unexplained time between pieces of work accumulates to this length before it becomes a node.
@@ -33,7 +33,7 @@ Queue = tuple[int, int]
 
 
 class IssueOrder(msgspec.Struct):
-    """The launches of each stream in order of issue with issue times, and all launches in order of end."""
+    """The launches of each stream in order of issue, with issue times, and all launches in order of end."""
 
     times: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
     launches: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
@@ -98,7 +98,7 @@ def _recorded_waits(
 ) -> Iterator[tuple[int, int]]:
     """Yield the waits that the trace records.
 
-    A stream's next work waits for the work that the event's stream had before the event was recorded.
+    The next work of the waiting stream waits for the work that was on the event's stream before the event.
     """
     syncs, calls = trace.syncs.take(recorded), trace.calls
     start_of = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
@@ -115,7 +115,7 @@ def _recorded_waits(
 
 
 class _LaneWaits:
-    """The stream waits that one host thread requested, inferred from the places of the calls."""
+    """The stream waits that one host thread requested, inferred from the operators around the calls."""
 
     def __init__(self, lane: Lane, host: HostTrace, launches: Launches, issued: IssueOrder) -> None:
         self._lane, self._host, self._launches, self._issued = lane, host, launches, issued
@@ -123,14 +123,14 @@ class _LaneWaits:
         self._by_sequence: dict[tuple[str, int], list[int]] = {}
         for index in sorted(launches.comms):
             for comm in launches.comms[index]:
-                for group in {"", comm.group_name}:  # waits in old traces name no group
+                for group in {"", comm.group_name}:  # waits in old traces do not name a group
                     self._by_sequence.setdefault((group, comm.sequence), []).append(index)
         self._unwaited: dict[int, None] = {}  # in order of issue
         self._pending: list[tuple[bool, int]] = []  # (is a launch, launch or time of the wait request)
         self._last = -1
 
     def edges(self, asked_ns: Sequence[int]) -> list[tuple[int, int]]:
-        """Return pairs (source, waiting); *asked_ns* are the thread's wait requests in order of time."""
+        """Return pairs (source, waiting); *asked_ns* are the times of the thread's wait requests."""
         found: list[tuple[int, int]] = []
         starts, asked = self._launches.call_start_ns[self._own].tolist(), list(asked_ns)
         is_comm = self._launches.is_comm[self._own].tolist()
@@ -169,10 +169,10 @@ class _LaneWaits:
             self._pending.append((False, asked_ns))
 
     def _waited_sequence(self, chain: Sequence[Op]) -> tuple[str, int] | None:
-        """Return the group and the sequence number of the collective that the operator around a call awaits.
+        """Return group and sequence number of the collective that the operator around a call awaits.
 
-        The number is -1 if the trace does not record the collective. Return None if the operator does not
-        wait.
+        The number is -1 if the trace does not record the collective. The result is None if the operator does
+        not wait.
         """
         if not chain:
             return None
@@ -182,7 +182,7 @@ class _LaneWaits:
         return stated.group_name, stated.sequence
 
     def _sources(self, is_launch: bool, item: int, waiting: int) -> Iterable[int]:
-        """Return the launches that *item* refers to: the launch *item*, or other streams' newest work."""
+        """Return the launches to which *item* refers: the launch *item*, or other streams' newest work."""
         if is_launch:
             return [item]
         launches = self._launches
@@ -201,11 +201,11 @@ class _LaneWaits:
 def coinciding_waits(
     linked: Linked, waits: Sequence[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], dict[int, int]]:
-    """Return waits between streams that follow from measured times only, in addition to *waits*.
+    """Return additional waits between streams (not in *waits*) that follow only from measured times.
 
     A stream waited for another stream's work if the stream was idle although the host had issued its next
-    work, and continued just when the other stream's work ended. Also return, by launch, the time until which
-    work issued before the window delayed the launch.
+    work, and continued just when the other stream's work ended. The function also returns, by launch, the
+    time until which work from before the window delayed the launch.
     """
     launches, carried = linked.launches, linked.carried
     known = np.zeros(len(launches), dtype=np.int64)
@@ -241,12 +241,12 @@ def _free_ns(linked: Linked) -> np.ndarray:
 
 
 class StreamSlots(Columns, frozen=True):
-    """The place of each launch on its stream.
+    """The place of each launch on its stream, with gaps and delays.
 
     *before* is the previous launch on the stream (-1: the first in the window). *start_ns* is the time at
-    which the launch began, never before the previous launch. *gap_ns* is time in which the device did not
-    begin although no known wait delayed the launch; a gap is a separate node. *lag_ns* is how much earlier
-    than measured the launch starts in the graph, gaps included.
+    which the launch began, never before the previous launch. *gap_ns* is the time before the launch that no
+    known wait explains; a gap is a separate node. *lag_ns* is the difference between the measured start and
+    the start in the graph, including gaps.
     """
 
     before: np.ndarray
@@ -256,7 +256,7 @@ class StreamSlots(Columns, frozen=True):
 
 
 class _Stream(msgspec.Struct):
-    """The state of a stream after the launches processed before."""
+    """The state of a stream after the launches that have been processed so far."""
 
     end_ns: int = 0
     start_ns: int = 0
@@ -269,12 +269,12 @@ def stream_slots(
 ) -> StreamSlots:
     """Return the slot of every launch.
 
-    *waits* are pairs of launches: the second launch waits for the first, in addition to the stream's order.
-    *held_ns* is the time until which work from before the window delayed a launch. A launch begins after the
-    host has issued it, the stream has finished its earlier work, and the launch's waits have ended. The
-    remaining delay is a latency. Latencies accumulate along a chain of device work and become a gap when
-    their sum exceeds a few microseconds. If the host's issue determines the start, the sum restarts at 0.
-    Device work of another step until *behind_ns* delays no launch.
+    *waits* are pairs of launches. The second launch of a pair waits for the first, in addition to the order
+    of its stream. *held_ns* is the time until which work from before the window delayed a launch. A launch
+    begins after the host has issued it, the stream has finished its earlier work, and the launch's waits have
+    ended. The remaining delay is a latency. Latencies accumulate along a chain of device work and become a
+    gap when their sum exceeds a few microseconds. If the host's issue determines the start, the sum restarts
+    at 0. Device work of another step, which lasts until *behind_ns*, delays no launch.
     """
     launches, carried = linked.launches, linked.carried
     streams = [_Stream() for _ in launches.queues]

@@ -1,4 +1,4 @@
-"""Find the causes of host time outside operators: spans from marks, frames and evidence."""
+"""Find the causes of host time outside operators, from marks, frames and evidence."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ from ..readers import (
 from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, is_engine_range, mark_of
 from ._steps import Window
 
-# Kinds of time that a span claims: only gaps between operators, operators as well as gaps, or all of the
+# The kinds of time that a span explains: only gaps between operators, operators and gaps, or all of the
 # span's time.
 GAPS, OPERATIONS, MOMENTS = range(3)
-# In a gap shorter than this, the framework dispatches the next operator. In a longer gap, Python code ran.
+# In a gap shorter than this, the framework dispatches the next operator; in a longer gap, Python code runs.
 DISPATCH_NS = 50_000
-# Minimum length of a part of a piece that becomes a node. Inside operators, short parts may be many.
+# The minimum length of a part of a piece that becomes a node. The limit is lower inside operators, which may
+# have many short parts.
 LEAST_NS, _LEAST_INSIDE_NS = 20_000, 2_000
-# Causes that only state that host code ran. Any other cause takes precedence.
+# The causes that state only that host code ran. Any other cause has precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
 # Causes that explain long gaps only, even if a sample near a short gap shows them.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")
 # Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
 _PLACED = ("garbage_collection", "lock")
-# Cause of time in which the running code was delayed, and the minimum share of other work in a gap that also
-# has another cause.
+# The cause of time in which the running code was delayed, and the minimum share of other work with which a
+# gap also has another cause.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
-# Gaps next to an operator that waits for a value have this cause as well.
+# Gaps next to an operator that waits for a value also have this cause.
 _SHARED = "synchronisation"
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")
-# Annotations of the profiler, the tracer and of communication.
+# The annotations of the profiler, of the tracer and of communication, which name no place of the script.
 _NO_PLACE = (STEP_MARK, *OWN_RANGES, NCCL, GLOO)
 _LIBRARIES = ("torch/", "<")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
@@ -69,7 +70,7 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a piece up to *end_ns*; a part without a *cause* is the operator's self time."""
+    """A part of a piece of host time up to *end_ns*; a part without a *cause* is operator self time."""
 
     end_ns: int
     cause: str = ""
@@ -77,7 +78,7 @@ class Part(NamedTuple):
 
 
 def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
-    """Return disjoint spans with causes for the profiler's ranges among a thread's events *own*, in order."""
+    """Return disjoint spans with causes for the profiler's ranges among the events *own* of a thread."""
     events = trace.events.take(own)
     inside = (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
     names = events.name * 2 + events.is_operator
@@ -100,7 +101,7 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
 def _flat(nested: Sequence[Span]) -> list[Span]:
     """Return disjoint spans for *nested* spans, sorted by start; the strongest cause wins in overlaps."""
     result: list[Span] = []
-    group: list[Span] = []  # the last outermost range with the ranges inside
+    group: list[Span] = []  # the last outermost range and the ranges inside it
     for span in nested:
         if not group or span.start_ns >= group[-1].end_ns:
             result += group
@@ -143,7 +144,7 @@ class _Cursor:
 
 
 def _stronger(lower: Span, upper: Span) -> Span:
-    """Return the span with the stronger cause; a missing place comes from the other span."""
+    """Return the span with the stronger cause; if its place is missing, take the other span's place."""
     ranked = sorted((upper, lower), key=_strength)
     strong, weak = ranked
     under = weak.under if weak.cause == _DELAYED else weak.cause
@@ -160,10 +161,10 @@ def _strength(span: Span) -> int:
 
 
 class HostCauses:
-    """The spans of one thread, which give the cause of each piece of the thread.
+    """The spans of one host thread, which determine the cause of each piece of the thread's time.
 
-    *calls* are disjoint calls of models without gradients. Work of a model without gradients has the place of
-    the call. *hooks* are the places of the script's hooks of the backward pass, the most frequent first.
+    *calls* are disjoint calls of models without gradients. Work in such a call has the place of the call.
+    *hooks* are the places of the script's hooks in the backward pass, with the most frequent place first.
     """
 
     def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hooks: Sequence[str] = ()) -> None:
@@ -212,7 +213,7 @@ class HostCauses:
         return _places_at(self._calls, times_ns)
 
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """Return which pieces of operators, from *start_ns* to *end_ns*, overlap a span."""
+        """Return a mask of the pieces from *start_ns* to *end_ns* that overlap a span."""
         begun = np.searchsorted([span.start_ns for span in self._claiming], end_ns)
         claimed: np.ndarray = begun > np.searchsorted(self._claiming_ends, start_ns, side="right")
         return claimed
@@ -240,7 +241,7 @@ class HostCauses:
         return _parts(exact, start_ns, end_ns, whole, _LEAST_INSIDE_NS) if exact else (whole,)
 
     def _of_hook(self, part: Part) -> Part:
-        """Return a *part* of autograd's time with the place of a hook, unless its place is certain."""
+        """Return a *part* of autograd's time with a hook's place, unless it already has a certain place."""
         is_certain = part.place in self._hooks or (part.place and part.cause in _PLACED)
         return part if is_certain else part._replace(place=next(iter(self._hooks), part.place))
 
@@ -276,15 +277,15 @@ def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
 
 
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
-    """Return whether a gap of *length_ns* is long even without its delays.
+    """Return whether a gap of *length_ns* would be long even without its delays by other processes.
 
-    A long gap without its delays contains work. Without this work, the delays would not occur.
+    If a gap is long without its delays, it contains work. Without this work, the delays would not occur.
     """
     return length_ns - _delayed_ns(spans) >= max(DISPATCH_NS, _WORK_SHARE * length_ns)
 
 
 def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
-    """Return the causes whose time was not delayed much more than the time of the whole thread."""
+    """Return the causes with time that was delayed about as much as the time of the whole thread."""
     worked: Counter[str] = Counter()
     delayed: Counter[str] = Counter()
     for span in spans:
@@ -322,9 +323,10 @@ def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_
 def _parts(
     spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part, least_ns: int = LEAST_NS
 ) -> list[Part]:
-    """Divide the time from *start_ns* to *end_ns* into parts for *spans*, and the *rest* between spans.
+    """Divide the time from *start_ns* to *end_ns* into parts for *spans*, and parts with cause *rest*.
 
-    Parts shorter than *least_ns* are merged into the previous part; a short first part joins the next part.
+    Parts that are shorter than *least_ns* are merged into the previous part, or into the next part if there
+    is no previous part.
     """
     parts: list[Part] = []
     cursor = start_ns
@@ -350,7 +352,7 @@ def _parts(
 
 
 class _Place(NamedTuple):
-    """Activity and mechanism of a frame and its callers as causes ("" for none), and the script place."""
+    """The activity and the mechanism of a frame and its callers as causes, and the script place."""
 
     activity: str = ""
     mechanism: str = ""
@@ -362,10 +364,10 @@ class _Place(NamedTuple):
 
 
 def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) -> list[Span]:
-    """Return disjoint spans of the functions in long pieces of the thread with the events *own*, in order.
+    """Return disjoint spans of functions in long pieces of the thread with the events *own*.
 
-    A span has the innermost function outside PyTorch and Python's library. Without a script's
-    function, the span has the innermost annotation.
+    The place of a span is the innermost function outside PyTorch and Python's library. Without such a
+    function, the place is the innermost annotation.
     """
     starts, ends, names = _enclosing(trace, own, window)
     if not len(starts):
@@ -403,7 +405,7 @@ def _enclosing(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return start, end and name of the thread's frames and annotations, enclosing frames first.
 
-    Frames that enclose the whole window are omitted. Other frames are clipped to their enclosing frame.
+    Frames that enclose the whole window are omitted. All other frames are clipped to their enclosing frame.
     """
     events, frames = trace.events, trace.frames
     marks = own[~events.is_operator[own]]
@@ -422,12 +424,12 @@ def _enclosing(
 
 
 def _is_place(name: str) -> bool:
-    """Return whether the annotation *name* is the script's and indicates no cause."""
+    """Return whether the annotation *name* comes from the script and indicates no cause."""
     return not name.startswith(_NO_PLACE) and mark_of(name, False) is None
 
 
 def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> list[_Place]:
-    """Return the activity and mechanism of each frame together with its callers."""
+    """Return the activity and the mechanism of each frame, taking its callers into account."""
     places: list[_Place] = []
     around: list[tuple[int, _Place]] = []
     for name, start, end in zip(names, starts, ends, strict=True):
@@ -466,7 +468,7 @@ def _is_library(path: str) -> bool:
 
 
 def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
-    """Yield *parts* as spans; adjacent parts of the same place are joined."""
+    """Yield *parts* as spans; adjacent parts with the same place are joined."""
     last: Span | None = None
     for start, end, place in parts:
         claims = OPERATIONS if place.activity else GAPS
@@ -482,7 +484,7 @@ def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
 
 
 def _clipped(spans: Iterator[Span], starts: Sequence[int], ends: Sequence[int]) -> Iterator[Span]:
-    """Yield the parts of *spans* inside pieces; *starts* and *ends* of the pieces are sorted."""
+    """Yield the parts of *spans* inside pieces; the *starts* and *ends* of pieces are sorted."""
     first = 0
     for span in spans:
         while first < len(ends) and ends[first] <= span.start_ns:

@@ -67,9 +67,10 @@ LEFT_OUT = (
     "communications issued by threads other than the training thread, as in PowerSGD's hook, are "
     "left out: no network changes their time"
 )
-# Namespaces of operators that start communications or wait for communications, and compute nothing.
+# The namespaces of operators that start or await communications, and that compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
-# A later piece of an operator shorter than this is added to the operator's first piece and gets no node.
+# If a later piece of an operator is shorter than this, it is added to the operator's first piece instead of
+# becoming a node.
 _MERGED_BELOW_NS = 2_000
 
 
@@ -83,7 +84,7 @@ def host_graph(
     world_size: int,
     evidence: Evidence | None,
 ) -> RankGraph:
-    """Return the graph of a rank that computes on the host itself."""
+    """Return the graph of a rank that computes on the host instead of a device."""
     traces = opened.traces
     own = _busiest_thread(trace.events, window)
     ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
@@ -125,7 +126,7 @@ def _why_outside(opened: OpenRank) -> str:
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
-    """Return a note if threads other than that of the events *own* communicate in the window."""
+    """Return a note if threads other than the thread of the events *own* communicate in the window."""
     inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
     inside[own] = False
     return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
@@ -142,7 +143,7 @@ def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
 
 
 def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
-    """Raise `TraceError` if operators communicate by calls that the graph cannot represent."""
+    """Raise `TraceError` if operators communicate in ways that the graph cannot represent."""
     lost = lost_communications(ops)
     if lost:
         raise TraceError(
@@ -177,10 +178,11 @@ class _Piece:
 class _Builder:
     """A graph under construction, with the end of each node in the replay.
 
-    *names*, *modules* and *phases* describe operators. *works_of_op* has the computing nodes of operators.
-    *costs* has the costs of pieces. *computes* marks the pieces in which an operator computes. *places* are
-    the pieces' places in the script. *buffers* is the place of each operator that copies to or from a
-    collective's buffer, "" for other operators; the last item is "" for pieces outside operators.
+    *names*, *modules* and *phases* describe operators. *works_of_op* contains the computing nodes of
+    operators, and *costs* contains the costs of pieces. *computes* marks the pieces in which an operator
+    computes. *places* are the pieces' places in the script. *buffers* is the place of each operator that
+    copies to or from a collective's buffer, or "" for other operators. The last item is "", for pieces
+    outside operators.
     """
 
     window: Window
@@ -208,7 +210,7 @@ class _Builder:
     def add(
         self, node: dict[str, Any], start_ns: int, measured_start_ns: int, waits: Mapping[int, EdgeKind]
     ) -> int:
-        """Append *node*, which waits for *waits* and starts at *start_ns* in the replay; return the id."""
+        """Append *node*, which waits for *waits* and starts at *start_ns* in the replay; return its id."""
         self.start_ns.append(start_ns)
         self.end_ns.append(start_ns + node["duration_ns"])
         return self.built.add({**node, "measured_start_ns": measured_start_ns - self.window.start_ns}, waits)
@@ -235,7 +237,7 @@ class _Builder:
         if piece.op >= 0:
             parts = self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
-                # The operator did its work, although the thread had a processor only for part of the time.
+                # The operator did its work, although the thread had a processor only for a part of the time.
                 done_ns = begin_ns + LEAST_NS
                 rest = [part for part in parts if part.end_ns > done_ns]
                 parts = [Part(done_ns if rest else piece.end_ns, "", parts[0].place), *rest]
@@ -262,7 +264,7 @@ class _Builder:
                 self.works_of_op[piece.op].append(number)
 
     def extend_host(self, piece: _Piece) -> bool:
-        """Add a short later piece of an operator to the newest node; return False if *piece* needs a node."""
+        """Add a short later *piece* of an operator to the newest node; return False if it needs a node."""
         if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
             return False
         self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
@@ -291,7 +293,7 @@ class _Builder:
     def add_comm(self, comm: Communication, group: int, place: str) -> int:
         """Append *comm*, issued by the newest host node, with the duration that leads to its measured end.
 
-        *place* is used if the script itself issues *comm*, outside modules and the backward pass.
+        *place* is used if the script issues *comm* directly, outside modules and the backward pass.
         """
         spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)
@@ -338,8 +340,8 @@ def _assembled(
     """Return the graph of one rank; *causes* explain the time of its thread outside operators.
 
     The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
-    communication depends on the node that issued it and ends at its measured time. The node that waited for a
-    communication depends on the communication. The measured wait belongs to no node.
+    communication depends on the node that issued it, and ends at its measured time. The node that waited for
+    a communication depends on the communication. The measured wait belongs to no node.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
     comms, pieces = with_held_calls(comms, ops, pieces)
@@ -409,7 +411,7 @@ def _builder(
 
 
 def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
-    """Return the script place of each piece; gradients have the place of their forward's marked call."""
+    """Return the script place of each piece; gradients have the place of the marked forward call."""
     places = causes.places((pieces.start_ns + pieces.end_ns) // 2)
     called, sequences = causes.call_places(ops.start_ns), ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
@@ -429,7 +431,7 @@ def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
-    """Return the costs of operators by piece; the longest piece of an operator gets the cost."""
+    """Return the costs of operators by piece; the longest piece of an operator gets its cost."""
     counted = counted_operators(ops)
     lengths = (pieces.end_ns - pieces.start_ns).tolist()
     bearers: dict[int, int] = {}
@@ -454,7 +456,7 @@ def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, in
 def _waits(
     ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace, gaps: Gaps
 ) -> dict[int, list[int]]:
-    """Return the indices of the communications that each piece waited for, by index of the piece."""
+    """Return, by index of the piece, the indices of the communications for which the piece waited."""
     waits: dict[int, list[int]] = {}
     for index, place in enumerate(wait_pieces(comms, ops, pieces, uses_of(comms, ops, host), gaps)):
         if place is not None:
@@ -475,7 +477,7 @@ def _over_when_awaited(
 
 
 def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
-    """Make nodes wait for the nodes that wrote the data they read."""
+    """Make nodes wait for the nodes that wrote the data that they read."""
     node_of_op = np.full(len(ops), -1, dtype=np.int64)
     node_of_op[list(builder.node_of_op)] = list(builder.node_of_op.values())
     source, target = node_of_op[data_dependencies(ops, host)].T

@@ -1,8 +1,8 @@
 """Find waits of host threads for the device: synchronisation, blocking copies, full queues, spinning.
 
-A thread that polls memory until a kernel writes to it records no event. However, the thread's intervals
-without calls and operators repeatedly end with a kernel of the same class. The trace records a loop that
-polls an event as a series of queries.
+A thread that polls memory until a kernel writes to it records no event. However, intervals of the thread
+without calls and operators repeatedly end together with a kernel of the same class. A loop that polls an
+event appears in the trace as a series of queries.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from ..linking import KERNEL, MEMCPY, Lane, Launches, Linked
 from ..readers import DeviceTrace
 from ._device_sync import IssueOrder
 
-# Names of the runtimes' calls that block until the device has finished all work.
+# The names of runtime calls that block until the device has finished all work.
 DEVICE_SYNC_CALLS = frozenset(
     {"cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize", "cudaThreadSynchronize"}
 )
 STREAM_SYNC_CALLS = frozenset({"cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize"})
 EVENT_SYNC_CALLS = frozenset({"cudaEventSynchronize", "hipEventSynchronize", "cuEventSynchronize"})
 _HOST_SYNC_CALLS = DEVICE_SYNC_CALLS | STREAM_SYNC_CALLS | EVENT_SYNC_CALLS
-# Maximum delay until the host notices the end of awaited work.
+# The maximum delay until the host notices the end of the work for which it waits.
 _NOTICED_WITHIN_NS = 100_000
 # An event synchronisation shorter than this did not wait.
 _WAITED_NS = 20_000
-# Usual duration of a call that issues work, and the number of outstanding launches in a full queue. A longer
-# call with a full queue waits for room in the queue.
+# The usual duration of a call that issues work, and the number of outstanding launches in a full queue. A
+# longer call with a full queue waits for space in the queue.
 _ISSUES_WITHIN_NS = 20_000
 _QUEUE_LENGTH = 900
 EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
-# Minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries scan a list of
-# events.
+# The minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries only scan
+# a list of events.
 _QUERIES, _QUERIED_NS = 8, 100_000
-# Maximum delay until a spinning thread notices the end of work. A kernel signals at most the second time
-# before its end, and at most the share of its duration before its end.
+# The maximum delay until a spinning thread notices the end of work. A kernel signals its end before it ends:
+# at most the second time, and at most the given share of its duration, before.
 _SPIN_NOTICED_WITHIN_NS = 20_000
 _SIGNALS_BEFORE_END_NS, _SIGNALS_BEFORE_END = 100_000, 0.1
-# Minimum length of a long interval, and the minimum multiple of the thread's usual interval length.
+# The minimum length of a long interval, in ns and as a multiple of the thread's usual interval.
 _LONG_NS, _LONG = 200_000, 20
 # A thread waits for a class of kernels if long intervals end with these kernels at least _OFTEN times, in at
 # least the share _MOST of cases, and with a probability by chance of at most _BY_CHANCE.
 _OFTEN, _MOST, _BY_CHANCE = 3, 0.8, 0.01
-# Intervals of equal length are a single random trial. Lengths differ if their spread exceeds _DIFFER times
-# the width that counts as a coincidence.
+# Intervals of equal length count as a single random trial. Lengths are different if their spread exceeds
+# _DIFFER times the width that counts as a coincidence.
 _DIFFER, _ONE_CHANCE = 10, 0.1
 
 
 class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that waited from *start_ns* to *resume_ns* for the launches *sources*.
 
-    Without *sources*, the thread waited for work issued before the window. *name* is the call in which the
-    thread waited, and *return_ns* is the time at which this call returned. Calls that only issue work have
-    the name "" and the return time -1.
+    Without *sources*, the thread waited for work that was issued before the window. *name* is the call in
+    which the thread waited, and *return_ns* is the time at which this call returned. Calls that only issue
+    work have the name "" and the return time -1.
     """
 
     lane: int
@@ -90,8 +90,8 @@ def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> lis
 def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> Iterator[HostWait]:
     """Yield the waits of synchronising calls.
 
-    A wait for work issued before the window counts as time of the call. If the device runs behind the host
-    from step to step, however, this wait is the host's lead and not part of the step.
+    A wait for work that was issued before the window counts as time of the call. However, if the device runs
+    behind the host from step to step, this wait is the host's lead and not part of the step.
     """
     waits = _Waits(linked.launches, trace)
     lane_of = {lane.thread: lane for lane in lanes}
@@ -111,7 +111,7 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
 
 
 def _full_queues(linked: Linked) -> Iterator[HostWait]:
-    """Yield the waits of calls for room in the device's full queue.
+    """Yield the waits of calls for space in the device's full queue.
 
     A call takes one place in the queue, even if the call launches all kernels of a CUDA graph.
     """
@@ -138,7 +138,7 @@ def _full_queues(linked: Linked) -> Iterator[HostWait]:
 
 
 def _calls(launches: Launches, works: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and the last-ending launch among *works* of each call, in order of issue."""
+    """Return, for each call among *works*, the first and the last-ending launch, in order of issue."""
     fresh = np.ones(len(works), dtype=bool)
     fresh[1:] = launches.call[works[1:]] != launches.call[works[:-1]]
     number = np.cumsum(fresh) - 1
@@ -167,7 +167,7 @@ class _SyncCall(msgspec.Struct, frozen=True):
 
 
 class _Waits:
-    """Finds the work that a synchronising call waited for."""
+    """Finds the work for which a synchronising call waited."""
 
     def __init__(self, launches: Launches, trace: DeviceTrace) -> None:
         self._launches, self._issued = launches, IssueOrder.of(launches)
@@ -179,7 +179,7 @@ class _Waits:
             self._calls = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
 
     def awaited(self, call: _SyncCall, lane: Lane) -> list[int]:
-        """Return the launches that *call* waited for, if known."""
+        """Return the launches for which *call* waited, if they are known."""
         issued, launches = self._issued, self._launches
         sync = self._records.get(call.correlation)
         last = {queue: issued.last_before(queue, call.start_ns) for queue in issued.times}
@@ -239,7 +239,7 @@ def _spin_waits(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) -
 
 
 def _spun(launches: Launches, lane: Lane, span: tuple[int, int], source: int, name: str) -> HostWait:
-    """Return the wait of a *lane* that spun during *span* (start, end) for the launch *source*."""
+    """Return the wait of the thread *lane* that spun during *span* (start, end) for the launch *source*."""
     start_ns, end_ns = span
     resume = min(end_ns, int(launches.end_ns[source]))
     return HostWait(lane.number, start_ns, resume, (source,), name, end_ns)
@@ -265,10 +265,10 @@ def _query_loops(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) 
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """Distances between the ends of intervals and the ends of the latest kernels of one class.
+    """The distances between the ends of intervals and the ends of the latest kernels of one class.
 
-    *near* means that interval and kernel end together. *chance* is the share of the interval within which an
-    end counts as together.
+    *near* means that the interval and the kernel end together. *chance* is the share of the interval within
+    which two ends count as together.
     """
 
     start_ns: np.ndarray
@@ -280,7 +280,7 @@ class _Ends(msgspec.Struct, frozen=True):
     def are_waits(self, classes: int) -> bool:
         """Return whether intervals end with the kernels more often than by chance, for *classes* tests.
 
-        If the intervals have equal lengths, all intervals end with kernels or none does.
+        If the intervals have equal lengths, either all intervals or no intervals end with kernels.
         """
         hits = int(self.near.sum())
         if hits < _OFTEN or hits < _MOST * len(self.near):
@@ -343,9 +343,9 @@ def _stretches(launches: Launches, trace: DeviceTrace, lane: Lane) -> tuple[np.n
 def _classes(
     launches: Launches, trace: DeviceTrace, lane: Lane, starts: np.ndarray, ends: np.ndarray
 ) -> dict[str, _Ends]:
-    """Return, by kernel function, the ends of intervals relative to the last kernel of *lane* per stream.
+    """Return, by kernel function, the ends of intervals relative to the last kernel per stream.
 
-    Kernels that ended before the interval are ignored.
+    Only kernels of *lane* count. Kernels that ended before the interval are ignored.
     """
     rows: dict[str, list[np.ndarray]] = defaultdict(list)
     for works in groups_of(launches.queue).values():

@@ -1,8 +1,8 @@
 """Convert production logs to a workload: the logged collectives, and the time between them.
 
-A log has no operators. The time of a rank between two collectives is one node with the length of the gap in
-the log. An operation waits for all operations that had ended before it began, and for earlier operations of
-its group.
+A production log contains no operators. The time of a rank between two collectives is one node with the length
+of the gap in the log. An operation waits for all operations that had ended before it began, and for earlier
+operations of its group.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SEEN_LATE = (
 
 
 class _Item(msgspec.Struct):
-    """An operation of one rank: record, index of the record, node columns, and times."""
+    """An operation of one rank: its record, the record's index, node columns, and times."""
 
     op: LoggedOp
     place: int
@@ -76,7 +76,7 @@ def convert_logs(
     """Convert the logs at *targets* (files, folders or archives) to a workload, and write it at *output*.
 
     Logs without times become a workload only with *back_to_back*, which leaves out computation.
-    *cut_unfinished* omits collectives that did not complete, as in the dump of a running job. Raises
+    *cut_unfinished* omits collectives that did not complete, which occur in the dump of a running job. Raises
     `UsageError` for logs without times. Raises `TraceError` for ranks that disagree about a collective, for a
     collective that did not complete, or for ranks without a log whose work is unknown.
     """
@@ -163,10 +163,9 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
 
 
 def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
-    """Return the numbers of the communicators: 0 for the first of all ranks, unique numbers for the others.
+    """Return the numbers of communicators: 0 for the first one of all ranks, and unique other numbers.
 
-    Communicators of the same ranks remain separate because their collectives may be in flight in different
-    orders.
+    Communicators of the same ranks remain separate, because the order of their collectives may differ.
     """
     everyone = tuple(range(logs.world_size))
     ordered = sorted(used, key=lambda group: (logs.groups[group] != everyone, logs.groups[group], group))
@@ -250,7 +249,7 @@ def _message(found: LoggedMessage, op: LoggedOp) -> dict[str, Any]:
 
 
 def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]:
-    """Set the begin and end of each operation in common time; return the assumptions."""
+    """Set the begin and end of each operation on a common clock, and return the assumptions."""
     ahead = matched.clocks.ahead_ns
     last_entry = {
         id(op): max(o.created_ns - ahead[rank] for rank, o in found.ops.items())
@@ -306,7 +305,7 @@ def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
 
 
 def _would_deadlock(graphs: Sequence[Graph]) -> bool:
-    """Return whether ranks would deadlock because their operations have contradicting orders.
+    """Return whether ranks would deadlock because of contradicting orders of operations.
 
     In this check, a collective has one node for all ranks, identified by its number in the group. A receive
     waits for its send.
@@ -336,7 +335,8 @@ def _would_deadlock(graphs: Sequence[Graph]) -> bool:
 def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> RankGraph:
     """Return the graph of *rank*: the operations at their times, and a gap before each operation.
 
-    An operation waits for another operation if it began at least *sure_ns* after the other's end.
+    An operation waits for another operation if it began at least *sure_ns* after the end of the other
+    operation.
     """
     builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}

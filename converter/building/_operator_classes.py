@@ -1,4 +1,4 @@
-"""Classes of operators by name; the class determines how operations and bytes are counted."""
+"""The classes of operators by name; a class determines how operations and bytes are counted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Attention(NamedTuple):
     """The positions of an attention operator's arguments.
 
     *query* is the index of the query, followed by key and value. *causal* is the index of the causal flag (or
-    of a mask type above 0). With ``heads_first`` the layout is batch, heads, sequence, width; otherwise the
+    of a mask type above 0). With ``heads_first``, the layout is batch, heads, sequence, width. Otherwise, the
     layout is batch, sequence, heads, width. *lengths* is the index of the cumulative lengths of packed
-    sequences, -1 for none.
+    sequences (-1: none).
     """
 
     query: int
@@ -20,8 +20,8 @@ class Attention(NamedTuple):
     lengths: int = -1
 
 
-# Signatures: aten/src/ATen/native/native_functions.yaml of PyTorch 2.8, flash_attn_interface.py of
-# flash-attention 2.8, aiter/ops/mha.py.
+# The signatures come from aten/src/ATen/native/native_functions.yaml of PyTorch 2.8, flash_attn_interface.py
+# of flash-attention 2.8, aiter/ops/mha.py.
 ATTENTIONS = {
     "scaled_dot_product_attention": Attention(0, 5),
     "_scaled_dot_product_attention_math": Attention(0, 5),
@@ -47,7 +47,7 @@ ATTENTIONS = {
     "mha_fwd": Attention(0, 5, heads_first=False),
 }
 
-# Positions of the two factors among the arguments of matmuls, by name.
+# The positions of the two factors among the arguments of matmuls, by name.
 GEMM_FACTORS = {
     "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_int_mm": (0, 1),
     "_scaled_mm": (0, 1), "_addmm_activation": (1, 2), "addbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2),
@@ -61,11 +61,11 @@ _CONVOLUTIONS = (
     "convolution", "conv1d", "conv2d", "conv3d", "conv_depthwise", "slow_conv", "conv_transpose",
 )  # fmt: skip
 COPY, EXPERTS, TRITON = "copy", "experts", "triton"
-# Classes that process each element independently, so that one kernel can fuse adjacent operators.
+# The classes that process each element independently, so that one kernel can fuse adjacent operators.
 FUSIBLE_CLASSES = ("elementwise", COPY)
-# Classes whose operations run on matrix units if the chip has matrix units.
+# The classes with operations that run on matrix units if the chip has matrix units.
 MATRIX_CLASSES = ("gemm", "convolution", "attention", EXPERTS)
-# Prefixes of the names of Inductor's Triton kernels, and of the operators that launch these kernels.
+# The prefixes of the names of Inductor's Triton kernels, and of the operators that launch these kernels.
 _TRITON_PREFIXES = ("triton_poi_", "triton_red_", "triton_per_")
 
 _NAMES = {
@@ -118,7 +118,7 @@ def plain_name(name: str) -> str:
 def class_of(name: str) -> str:
     """Return the class of the operator *name* (without namespace), or "" if no model covers the operator.
 
-    In-place, list (``_foreach_``) and backward variants of an operator have the operator's class.
+    In-place, list (``_foreach_``) and backward variants of an operator have the same class as the operator.
     """
     if name in GEMM_FACTORS or name in LINEARS:
         return "gemm"

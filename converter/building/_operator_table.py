@@ -1,4 +1,4 @@
-"""Tabulate time and work of a rank's operators by arguments and by the batch of an inference engine."""
+"""Tabulate the time and work of a rank's operators by arguments and by inference batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from ._costs import Work, operator_work
 from ._operator_classes import COPY, EXPERTS, plain_name
 from ._recorded_shapes import recorded_operator
 
-# The class of copies between host and device. The bandwidth of the device's memory does not limit them.
+# The class of copies between host and device. The bandwidth of the device's memory does not limit these
+# copies.
 TRANSFER = "transfer"
 _TO_HOST = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
 _MOST_ARGUMENTS = 3
@@ -33,7 +34,7 @@ _LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
 
 
 class _Called(NamedTuple):
-    """A key of equal calls: the kind of the *record* (-1: none), or the name and *spelled* arguments."""
+    """A key of equal operator calls: the kind of *record* (-1: none), or the name and *spelled* arguments."""
 
     record: int
     name: str
@@ -45,8 +46,7 @@ class OperatorCalls(NamedTuple):
     """The calls of one operator with the same arguments on a rank.
 
     *kind* is the operator's class, "" without a model. *time_ns* is the total time of the *pieces* of device
-    work of all *calls*; on the host, the total time of the calls. *operations* and bytes are figures of one
-    call.
+    work of all *calls* or, on the host, of the calls. *operations* and bytes are figures of one call.
     """
 
     operator: str
@@ -113,7 +113,7 @@ def host_operators(ops: Ops, counted: np.ndarray, host: HostTrace) -> list[Opera
 
 
 def joined_operators(of_ranks: Mapping[int, Iterable[OperatorCalls]]) -> dict[str, Any]:
-    """Return the operator calls of all ranks as metadata, in which each ``kind`` of call appears once."""
+    """Return the operator calls of all ranks as metadata; each ``kind`` of call appears only once."""
     kinds: dict[tuple[Any, ...], int] = {}
     ranks = {
         str(rank): [[kinds.setdefault(call[:7], len(kinds)), *call[7:]] for call in calls]
@@ -125,7 +125,7 @@ def joined_operators(of_ranks: Mapping[int, Iterable[OperatorCalls]]) -> dict[st
 def _called(
     trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], index: int, batches: Batches
 ) -> tuple[_Called, int]:
-    """Return the operator of a launch without its record in the host trace, and the number of its call.
+    """Return the operator of a launch, without its host record, and the number of the operator's call.
 
     All launches of one call have the same call number.
     """
@@ -152,7 +152,7 @@ def _called(
 def _calls(
     op: HostOp, pieces: Sequence[str], figures: tuple[int, int, int], context: Context
 ) -> OperatorCalls:
-    """Return the calls of *op*, which launched *pieces* by name; *figures* are calls, pieces and time."""
+    """Return the calls of *op* with the *pieces* they launched; *figures* are calls, pieces and time."""
     work = work_in_context(op, context, pieces) or operator_work(op)
     kind, read, written = work.kind, work.read_bytes, work.written_bytes
     if _LIST_TYPE in op.types:
@@ -189,23 +189,24 @@ def _arguments(op: HostOp) -> str:
     return " ".join(spelled[:_MOST_ARGUMENTS]) + (f" and {more} more" if more > 0 else "")
 
 
-# Positions of query, key and value among the arguments, from vllm/attention/layer.py,
+# The positions of query, key and value among the arguments, from vllm/attention/layer.py,
 # sglang/srt/layers/radix_attention.py, aiter/ops/attention.py and mha.py, and flash_attn_interface.py of
 # vllm-flash-attn.
 _CACHED_ATTENTION = {
     "unified_attention": (0, 1, 2), "unified_attention_with_output": (0, 1, 2), "varlen_fwd": (0, 1, 2),
     "mha_batch_prefill": (0, 1, 2), "paged_attention_ragged": (2, 3, 4),
 }  # fmt: skip
-# Pattern of the affixes that SGLang's profiler adds to a function's name, such as the number of the layer.
+# The pattern of the affixes that SGLang's profiler adds to a function's name, such as the number of the
+# layer.
 _RANGE = re.compile(r"^attention_|_\d+$")
 # Operators with hidden states, both weights and the experts of each token as arguments, from fused_moe.py of
 # vLLM, SGLang and aiter.
 _FUSED_EXPERTS = frozenset({"inplace_fused_experts", "outplace_fused_experts", "fused_moe_"})
-# Operators with hidden states and router logits as arguments. The layer holds the weights
+# Operators with hidden states and router logits as arguments. The layer contains the weights
 # (vllm/model_executor/layers/fused_moe).
 _EXPERT_LAYERS = frozenset({"moe_forward", "moe_forward_shared"})
 _GATED = re.compile(r"swiglu|_glu|silu_and_mul")
-# Bits per weight element by kernel name. In MX formats, a block of 32 elements shares an 8-bit scale.
+# The bits per weight element by kernel name. In MX formats, a block of 32 elements shares an 8-bit scale.
 _WEIGHT_BITS = (("mxfp4", 4.25), ("mxfp8", 8.25), ("fp8", 8.0), ("e4m3", 8.0))
 
 _SUMS = r"sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)"
@@ -214,7 +215,7 @@ _SGLANG = re.compile(r"\b([cg])_(sq|sk|sqsq|sqsk)=(\d+)")
 
 
 class Batch(NamedTuple):
-    """The number of *keys* of all requests in a batch, and of (query, key) *pairs* in attention."""
+    """An inference batch: the number of *keys* of all requests, and of (query, key) *pairs* in attention."""
 
     keys: int
     pairs: float
@@ -228,7 +229,7 @@ class Context(NamedTuple):
 
 
 class Batches:
-    """The batches that the annotations of a *trace* describe, by time."""
+    """The inference batches that the annotations of a *trace* describe, by time."""
 
     def __init__(self, trace: DeviceTrace) -> None:
         described = {number: batch for number, text in enumerate(trace.texts) if (batch := _batch(text))}
@@ -267,7 +268,7 @@ def allocated_in(lanes: Sequence[Lane], lane: int, op: int) -> tuple[tuple[int, 
 
 
 def work_in_context(op: HostOp, context: Context, kernels: Iterable[str]) -> Work | None:
-    """Return the work of *op* with *kernels* of these names, or None if no model uses the *context*."""
+    """Return the work of *op* with the kernels called *kernels*, or None if no model uses *context*."""
     name = plain_name(op.name)
     try:
         if name in _FUSED_EXPERTS:
@@ -302,10 +303,10 @@ def _width(shape: Sequence[int]) -> int:
 
 
 class _Experts(NamedTuple):
-    """The two matmuls of an expert layer, *hidden* to *wide* and *inner* to *hidden*.
+    """The two matmuls of an expert layer, from *hidden* to *wide* and from *inner* to *hidden* columns.
 
-    Each token is routed to *chosen* experts. *element_bytes* is the size of one row element, *weight_bytes*
-    the size of all weights of one expert.
+    Each token is routed to *chosen* experts. *element_bytes* is the size of an element of a row, and
+    *weight_bytes* is the size of all weights of an expert.
     """
 
     tokens: int
@@ -327,7 +328,7 @@ class _Experts(NamedTuple):
 
 
 def _fused_experts(op: HostOp) -> _Experts:
-    """Return the experts from weights in the arguments: experts x rows x columns, possibly packed."""
+    """Return the experts from the weights among the arguments, of experts x rows x columns elements."""
     (tokens, hidden), up, down, chosen = (_shape(op, place) for place in (0, 1, 2, 4))
     packed = hidden // up[2]
     weights = (math.prod(one[1:]) * dtype_bytes(op.types[place]) for place, one in ((1, up), (2, down)))
@@ -348,7 +349,7 @@ def _expert_layer(op: HostOp, allocated: Iterable[Sequence[int]], kernels: Seque
 
 
 def _shape(op: HostOp, place: int) -> list[int]:
-    """Return the shape of the argument at *place*; raises ValueError unless the argument is a tensor."""
+    """Return the shape of the argument at *place*; raises ValueError if it is not a tensor."""
     shape: Any = op.shapes[place]
     if not isinstance(shape, list) or not shape or not all(isinstance(size, int) for size in shape):
         raise ValueError(shape)

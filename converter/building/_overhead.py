@@ -16,7 +16,7 @@ from ...support import duration_text
 from .._columns import which
 from ..chakra import COMM_LANE, Graph, NodeType, Workload
 
-if TYPE_CHECKING:  # answers need no traces
+if TYPE_CHECKING:  # the results need no traces
     from ...tracer import Evidence, RankEntry, StepRange
     from ..readers import Events
     from ._rank_graph import RankGraph
@@ -25,11 +25,13 @@ if TYPE_CHECKING:  # answers need no traces
 _CAPTURED, _UNPROFILED, _RESCALED = "captured_step_ns", "unprofiled_step_ns", "host_rescaled"
 _SCATTER, _ERROR = "unprofiled_quartiles_ns", "unprofiled_error_ns"
 _KEY, _REMOVED = "profiler_overhead", "profiler_ns"
-# Minimum number of baseline steps. With fewer steps, the first steps or a step with a checkpoint dominate.
+# The minimum number of baseline steps. With fewer steps, the first steps or a step with a checkpoint dominate
+# the median.
 _LEAST_STEPS = 5
 # Maximum interquartile range of baseline steps, relative to the median.
 _MOST_SCATTER = 0.2
-# Minimum ratio of captured to unprofiled steps worth reporting. Steps without a profiler differ as much.
+# The minimum ratio of captured to unprofiled steps that is reported. Steps without a profiler also differ by
+# up to this ratio.
 _WORTH_TELLING = 1.1
 # Number of first steps of a run that allocate and compile.
 _FIRST = 3
@@ -38,13 +40,13 @@ _LONG = 1.5
 # The standard error of a normal sample's median is 0.93 interquartile ranges / sqrt(number of values).
 _MEDIAN_ERROR = 0.93
 # Maximum relative error of a median used as a baseline. A difference of fewer than _ERRORS standard errors
-# may be chance.
+# may be due to chance.
 _MOST_ERROR, _ERRORS = 0.1, 2
 # Maximum recording cost per event. PyTorch's profiler takes 1 to 5 us per event, including its Python part.
-# Additional time has other reasons.
+# Additional time has other causes.
 _MOST_NS = 10_000
 # Events per block in which PyTorch allocates events (`BlockSize` in torch/csrc/profiler/collection.h). The
-# first event of a block costs much more than the others.
+# first event of a block costs much more than the other events.
 _BLOCK = 512
 _WAITS = ("sync", "wait", "idle")
 CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
@@ -56,8 +58,8 @@ class ProfilerOverhead(NamedTuple):
 
     *removed_ns* is the cost of recording operators, already subtracted from the workload's host time.
     *host_rescaled* means that the remaining difference was also subtracted. *quartiles_ns* are the quartiles
-    of unprofiled steps, and *error_ns* is the standard error of their median. Workloads of old versions did
-    not record these figures; they have None and -1.
+    of unprofiled steps, and *error_ns* is the standard error of their median. For workloads of old versions,
+    which did not record these figures, they are None and -1.
     """
 
     captured_ns: int
@@ -75,7 +77,7 @@ class ProfilerOverhead(NamedTuple):
 
     @property
     def usual_ns(self) -> int:
-        """The median unprofiled step (ns), or 0 if its error is large; many scattered steps have a median."""
+        """The median unprofiled step (ns), or 0 if the error of the median is large."""
         return self.unprofiled_ns if 0 <= self.error_ns <= _MOST_ERROR * self.unprofiled_ns else 0
 
     @property
@@ -85,7 +87,7 @@ class ProfilerOverhead(NamedTuple):
 
     @property
     def matters(self) -> bool:
-        """Whether results include the overhead, and the overhead exceeds the spread of steps."""
+        """Whether results include the profiler's overhead, and the overhead exceeds the spread of steps."""
         return self.ratio >= _WORTH_TELLING and not self.host_rescaled and not self.is_scattered
 
     @property
@@ -110,7 +112,7 @@ def measured_overhead(
 ) -> dict[str, Any]:
     """Return the workload's metadata on the overhead of the *captured* steps.
 
-    {} if fewer than five steps of a rank were timed without a profiler.
+    The result is {} if fewer than five steps of a rank were timed without a profiler.
     """
     recorded = [_durations_ns(steps) for steps in captured]
     unprofiled = [_durations_ns(entry.unprofiled_steps) for entry in entries]
@@ -177,7 +179,7 @@ def _removed_ns(metadata: Mapping[str, Any]) -> int:
 
 
 def with_overhead_noted(workload: Workload) -> Workload:
-    """Return *workload* with the overhead as an assumption, if the overhead matters or was subtracted."""
+    """Return *workload* with an assumption on the profiler's overhead, if it matters or was subtracted."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not (overhead.matters or overhead.removed_ns):
         return workload
@@ -188,7 +190,7 @@ def with_overhead_noted(workload: Workload) -> Workload:
 
 
 def without_overhead(workload: Workload, place: str) -> Workload:
-    """Return *workload* with host time scaled by the ratio of an unprofiled step to a captured one.
+    """Return *workload* with host time scaled by the ratio of an unprofiled to a captured step.
 
     Raises `UsageError` if too few steps of *place* were timed without a profiler, or if these steps scatter.
     """
@@ -241,7 +243,7 @@ def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -
 
 
 def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequence[StepRange]) -> float:
-    """Return the cost of recording one of the *events* of the stepping thread (ns), 0.0 if unknown.
+    """Return the profiler's cost (ns) of recording one of the thread's *events*, or 0.0 if unknown.
 
     The cost is the CPU time of the *converted* steps minus the CPU time of unprofiled steps, divided by the
     number of events. The upper quartile of unprofiled steps is used because the converted step may be slow.
@@ -275,8 +277,9 @@ def costs_by_phase(
 ) -> np.ndarray:
     """Return the cost of recording each event, which is *cost_ns* on average in the *converted* steps.
 
-    *phases* are the events' phases among `CLOCK_PHASES`, -1 outside the steps. Some events cost more than
-    others. Each phase bears a share of the sum proportional to its excess over the median unprofiled step.
+    *phases* are the events' phases in `CLOCK_PHASES` (-1: outside the steps). Some events cost more than
+    others. Each phase bears a share of the total cost, in proportion to its excess over the median unprofiled
+    step.
     """
     costs = np.full(len(phases), cost_ns)
     if evidence is None or not cost_ns or not evidence.steps.forward_ns:
@@ -308,11 +311,11 @@ def without_recording(
 ) -> RankGraph:
     """Return the graph *own* with each lane's recording *costs_ns* of *events* subtracted from host nodes.
 
-    The profiler works before it records an event's start and after it records the event's end. Half of the
-    cost is subtracted from the node that ran until the start, and half from the node that ran after the end.
-    The part that exceeds a node's duration is subtracted from the following nodes at the same place of the
-    script, because recording also slows down later uses of the recorded tensors. At other places, at most the
-    cost of a block of events is subtracted. From waiting nodes, only the cost of their own events is
+    The profiler does its work before it records an event's start, and after it records the event's end. Half
+    of the cost is subtracted from the node that ran until the start, and half from the node that ran after
+    the end. The part that exceeds a node's duration is subtracted from the following nodes at the same place
+    of the script, because recording also slows down later uses of the recorded tensors. At other places, at
+    most the cost of a block of events is subtracted. From waiting nodes, only the cost of their own events is
     subtracted.
     """
     if not any(costs.any() for costs in costs_ns.values()):
@@ -334,7 +337,7 @@ def without_recording(
             - over[np.searchsorted(after, starts[rows])]
         )
         waits = which(nodes["kind"].texts, _WAITS.__contains__)[nodes["kind"].numbers[rows]]
-        payable = np.maximum(durations[rows] - 1, 0)  # no critical path contains a node of 0 ns
+        payable = np.maximum(durations[rows] - 1, 0)  # a critical path contains no node of 0 ns
         payable = np.where(waits, np.minimum(costs, payable), payable)
         most = np.where(
             _stays(nodes["place"].numbers[rows], nodes["place"].texts),
@@ -347,14 +350,14 @@ def without_recording(
 
 
 def _stays(places: np.ndarray, texts: Sequence[str]) -> np.ndarray:
-    """Return whether the next node is at the same named script place, for each node."""
+    """Return, for each node, whether the next node is at the same named place of the script."""
     named = which(texts, bool)[places]
     stays: np.ndarray = named & (places == np.append(places[1:], -1))
     return stays
 
 
 def _paid(costs: np.ndarray, payable: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return the part of *costs* to subtract from each node; later nodes bear up to *most* of the rest."""
+    """Return the part of *costs* to subtract from each node; later nodes bear up to *most* of it."""
     excess = zip((costs - payable).tolist(), most.tolist(), strict=True)
     unpaid = [*accumulate(excess, lambda left, more: min(more[1], max(0.0, left + more[0])), initial=0.0)]
     paid: np.ndarray = np.minimum(payable, costs + unpaid[:-1]).astype(np.int64)

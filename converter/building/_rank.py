@@ -45,13 +45,13 @@ _NO_OPERATOR = (
 
 
 class StepsDiffer(Exception):
-    """Steps differ in communication, so the host trace of one step does not apply to another step."""
+    """The error for steps with different communication, which cannot share a host trace."""
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
     """Find the steps of all *ranks*; unknown steps are read from the device traces.
 
-    With *keep*, small device traces are retained after reading. Several *threads* read at the same time.
+    With *keep*, small device traces are retained after reading. Several *threads* read traces concurrently.
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
     opened = partial(open_rank, keep=keep and small)
@@ -109,8 +109,8 @@ def _size(path: Path) -> int:
 def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     """Return the graph of one rank for the selected steps.
 
-    Raises `TraceError` for traces that are unusable or not of one run, and `StepsDiffer` if only the step
-    with a host trace can be converted.
+    Raises `TraceError` for traces that are unusable or come from different runs. Raises `StepsDiffer` if only
+    the step with a host trace can be converted.
     """
     traces = opened.traces
     trace, host, lacking = read_rank(traces, opened.trace, opened.host)
@@ -155,7 +155,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
 
 
 def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
-    """Read the device trace, and the host trace if a linked trace replaces both."""
+    """Read the device trace; if a linked trace replaces both traces, also read the host trace."""
     if traces.linked and traces.device_path == traces.host_path:
         return read_linked(traces.device_path)
     return read_device_trace(traces.device_path, with_arguments=traces.host_path is None), None
@@ -166,7 +166,7 @@ def read_rank(
 ) -> tuple[DeviceTrace, HostTrace, list[str]]:
     """Return the device trace and host trace of a rank, and notes on missing information.
 
-    *trace* and *host* are the traces already in memory. Raises `TraceError` for unusable files.
+    *trace* and *host* are the traces that are already in memory. Raises `TraceError` for unusable files.
     """
     if trace is None:
         trace, host = _device_trace(traces)
@@ -191,7 +191,7 @@ def _with_lent_records(
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
-    """Raise `TraceError` if the rank used a device whose work the trace lacks."""
+    """Raise `TraceError` if the rank used a device, but the trace lacks the work of the device."""
     named = traces.device if traces.device not in HOST_DEVICES else _tensor_device(host)
     if not named and any(text.startswith(NCCL) for text in trace.texts):
         named = "a GPU"
@@ -226,7 +226,7 @@ def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None
 
 
 def _tensor_device(host: HostTrace) -> str:
-    """Return an accelerator that holds tensors, or "" if the host holds all tensors."""
+    """Return an accelerator with tensors of the script, or "" if all tensors are on the host."""
     for kind in np.unique(host.kind[:_LOOKED_AT]).tolist():
         op = host.kinds[kind]
         for tensor in [*op.inputs, *op.outputs] if tensors(op.inputs) or tensors(op.outputs) else []:

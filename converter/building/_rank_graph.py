@@ -44,12 +44,12 @@ class OpenRank(msgspec.Struct):
     """A rank with known steps; *marked* means that the trace marks the steps.
 
     Without marks, a step is the whole trace, a repetition of the work, or the interval up to the end of an
-    optimizer's step. *begins_with* names the first kernels or operators of each step, or the optimizer.
-    *own* is the time of each step on host and device, if known. *names* are the annotations of steps, *which*
-    the steps that a requested annotation selects. *world_size* and *stated_rank* come from the trace; they
-    are 0 and -1 if the trace was not read. *trace* is the device trace if it was read and is small enough to
-    keep. *host* is the host data of the same file. *last_entries* are the known times at which the last rank
-    entered each collective.
+    optimizer's step. *begins_with* names the first kernels or operators of each step, or the optimizer. *own*
+    is the time of each step on host and device, if known. *names* are the annotations of steps, and *which*
+    are the steps that a requested annotation selects. *world_size* and *stated_rank* come from the trace;
+    they are 0 and -1 if the trace has not been read. *trace* is the device trace if it was read and is small
+    enough to keep. *host* is the host data of the same file. *last_entries* are the known times at which the
+    last rank entered each collective.
     """
 
     traces: RankTraces
@@ -67,7 +67,7 @@ class OpenRank(msgspec.Struct):
 
     @property
     def identity(self) -> Identity:
-        """The origin of the traces, as known before the traces are read completely."""
+        """The origin of the traces, as far as it is known before the traces are read completely."""
         traces = self.traces
         host_path = None if traces.host_path == traces.device_path else traces.host_path
         return Identity(
@@ -81,12 +81,12 @@ class OpenRank(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RankGraph:
-    """The graph of one rank, and the facts of its traces for which a graph has no column.
+    """The graph of one rank, and the facts in its traces for which a graph has no column.
 
-    The column ``group`` numbers *groups* from 1. A group has ranks and a label (see `group_labels`). Number
-    0 is the group of all ranks. *splits* maps a collective's node to the bytes for each member, if the traces
-    list the splits. *accounting* divides the time of the measured steps (ns). *step_shares* has the time of
-    each step: number, start and end (ns from *began_ns*, which is in the trace's clock). *arrivals* are the
+    The column ``group`` numbers *groups* from 1. A group has ranks and a label (see `group_labels`). Number 0
+    is the group of all ranks. *splits* maps a collective's node to the bytes for each member, if the traces
+    list the splits. *accounting* divides the time of the measured steps (ns). *step_shares* contains the time
+    of each step: number, start and end (ns from *began_ns*, a time of the trace's clock). *arrivals* are the
     times at which each captured step issued communications (Unix ns). *operators* are the calls of each
     operator. *repeated* are the nodes of copies that repeat an earlier copy. *shared_inputs* has rows of two
     nodes and the bytes that the first node reads after the second. *chip* names the device. *identity* is the
@@ -109,16 +109,16 @@ class RankGraph:
 
     @property
     def rank(self) -> int:
-        """The rank to which the graph belongs."""
+        """The number of the rank to which the graph belongs."""
         return self.graph.rank
 
 
 _KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
-# Minimum share of steps, and of the delay in question, in which a rank must be late.
+# The minimum share of steps in which a rank must be late, and the minimum share of the delay.
 _MOST_STEPS, _MOST_OF_IT = 0.75, 0.5
 _FEWEST_STEPS = 2
-# Number of first unprofiled steps to skip (they allocate), minimum number of unprofiled steps, and minimum
-# share of these steps that ranks spend waiting.
+# The number of first unprofiled steps to skip (because they allocate memory), the minimum number of
+# unprofiled steps, and the minimum share of these steps that ranks spend waiting.
 _FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
 
 
@@ -134,8 +134,8 @@ def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, A
     """Return the workload's metadata on the lateness of each rank, from `arrivals` on a common clock.
 
     The lateness in a captured step is the maximum, over the step's collectives, of the rank's delay after the
-    median of the other ranks. Steps in which ranks issue different numbers of collectives are omitted. Return
-    {} if no step remains.
+    median of the other ranks. Steps in which ranks issue different numbers of collectives are omitted. The
+    result is {} if no step remains.
     """
     ranks = sorted(of_ranks)
     if len(ranks) < 2:
@@ -153,11 +153,11 @@ def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, A
 
 
 def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
-    """Return the workload's metadata on how much less each rank waited for collectives than its peers.
+    """Return metadata on the time by which each rank waited less for collectives than its peers.
 
     The last rank to arrive does not wait. The figure for an unprofiled step is the median wait of the other
-    ranks minus the wait of the rank (ns). Return {} for a single rank, for too few steps, or if ranks hardly
-    waited: hosts do not wait for collectives of devices.
+    ranks minus the wait of the rank (ns). The result is {} for a single rank, for too few steps, or if ranks
+    hardly waited, because hosts do not wait for collectives of devices.
     """
     waits = {rank: _waits(evidence) for rank, evidence in of_ranks.items()}
     steps = sorted(set.intersection(*map(set, waits.values()))) if len(waits) > 1 else []
@@ -190,8 +190,8 @@ def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
 def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> bool:
     """Return whether *rank* was late in most steps, or True if the lateness is unknown.
 
-    Most unprofiled steps have to agree with `usually_late_ns`. Without unprofiled steps, the rank has to be
-    late by about *late_ns* in most captured steps.
+    The rank has to be late in most unprofiled steps (see `usually_late_ns`). Without unprofiled steps, the
+    rank has to be late by about *late_ns* in most captured steps.
     """
     own = _of_rank(metadata, _WAITED_LESS, rank)
     if own:
@@ -204,13 +204,13 @@ def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> boo
 
 
 def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:
-    """Return how late *rank* was in the median unprofiled step (ns), or 0 if unknown."""
+    """Return the lateness of *rank* in the median unprofiled step (ns), or 0 if it is unknown."""
     own = _of_rank(metadata, _WAITED_LESS, rank)
     return max(0, round(median(own))) if own else 0
 
 
 def _of_rank(metadata: Mapping[str, Any], key: str, rank: int) -> list[int]:
-    """Return the times of *rank* under *key* of the metadata, one per step, or [] without times."""
+    """Return the times of *rank* per step under the *key* of the metadata, or [] without times."""
     stated = metadata.get(key)
     own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
     return own if isinstance(own, list) and all(type(ns) is int for ns in own) else []
@@ -226,8 +226,8 @@ def flights_of(traces: RankTraces) -> Sequence[Flight]:
 def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
     """Return the time at which the last rank entered each collective of each rank's flight record.
 
-    The times are Unix nanoseconds of the ranks' clocks. Ranks that compute on a device have no entries
-    because the device's work has the times of collectives.
+    The times are Unix nanoseconds of the ranks' clocks. Ranks that compute on a device have no entries,
+    because the times of their collectives are in the device's work.
     """
     own = [_entries(rank) for rank in ranks]
     latest: dict[tuple[tuple[int, ...], Entry], int] = {}
@@ -275,7 +275,7 @@ class _Part(msgspec.Struct):
 
 
 class _Calls(msgspec.Struct):
-    """The collectives of a graph: group, and a row of (row, id, kind, size) for each collective."""
+    """The collectives of a graph by group, each as (row, node id, kind, size)."""
 
     group: np.ndarray
     figures: np.ndarray
@@ -297,7 +297,7 @@ def with_uneven_splits(
 ) -> tuple[list[Graph], list[str]]:
     """Return the graphs of all *ranks* with the members' bytes in uneven collectives, and notes.
 
-    ASTRA-sim supports a single size for all members. The largest member's size is used.
+    ASTRA-sim supports a single size for all members. Therefore, the size of the largest member is used.
     """
     graphs, splits_by_rank = [one.graph for one in ranks], [one.splits for one in ranks]
     if len(graphs) < max(2, world_size):
@@ -343,7 +343,7 @@ def _is_uneven(parts: Sequence[_Part]) -> bool:
 
 
 def _shares(part: _Part, members: int) -> tuple[int, ...]:
-    """Return equal shares for all members, or the whole size for each if all get the same data."""
+    """Return equal shares for all members, or the whole size for each member if all get the same data."""
     if part.kind == CollectiveType.ALL_GATHER:
         return (part.size,) * members
     share, more = divmod(part.size, members)

@@ -1,4 +1,4 @@
-"""Read operators' arguments from device traces, for jobs without host traces.
+"""Read the arguments of operators from device traces, for jobs without host traces.
 
 With ``record_shapes`` the profiler records shapes, types and numeric values of arguments. The
 profiler records neither the identity of tensors nor the results of an operator. The annotation of the
@@ -42,7 +42,7 @@ _WAIT_TENSOR = f"{FUNCTIONAL}wait_tensor"
 _COMMUNICATION = (PARAMETERS, NCCL, GLOO, FUNCTIONAL)
 _MESSAGES = ("send", "recv")
 _MAX_ELEMENTS = 2**50
-# Assumed bytes per element of tensors in lists, whose types the profiler does not record.
+# The assumed bytes per element of tensors in lists, because the profiler does not record their types.
 _LIST_ELEMENT_BYTES = 4
 _BOOLEAN = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "isnan",
@@ -96,8 +96,8 @@ def with_own_records(trace: DeviceTrace) -> DeviceTrace:
 def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
     """Return the operators' arguments in *trace* as a host trace, and a note on missing arguments.
 
-    *trace* must have been read with arguments, and must have record ids. Only a functional collective and its
-    wait share a storage. Other data dependencies are unknown.
+    *trace* must have been read with arguments, and must have record ids. In the result, only a functional
+    collective and its wait share a storage. Other data dependencies are unknown.
     """
     own, kinds = _called(trace)
     relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
@@ -126,7 +126,7 @@ def recorded_operator(name: str, spelled: str) -> HostOp:
 
 
 def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
-    """Return the kind number of each operator with recorded arguments by record id, and all kinds."""
+    """Return the number of the kind of each operator with recorded arguments by record id, and all kinds."""
     events = trace.events
     known = np.flatnonzero((events.arguments >= 0) & (events.record_id > 0))
     records, first = np.unique(events.record_id[known], return_index=True)
@@ -170,7 +170,7 @@ def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iter
 
 
 def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """Yield communicating operators with the record id and name of the collective's annotation.
+    """Yield communicating operators with the record id and the name from the collective's annotation.
 
     The annotation of a collective is the next annotation by record id. NCCL's annotation is on the operator's
     thread; gloo's annotation may be on any thread.
@@ -208,7 +208,7 @@ def _message_bytes(comm: CommArguments) -> int:
 
 
 def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
-    """Yield waits of functional collectives with the awaited operator: the oldest without a wait."""
+    """Yield the waits of functional collectives, each with the oldest operator without a wait."""
     pending: deque[int] = deque()
     issued_until: dict[str, int] = {}
     for event in events:

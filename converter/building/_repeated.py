@@ -13,7 +13,7 @@ from ._costs import Work, operator_work
 from ._operator_classes import FUSIBLE_CLASSES
 from ._steps import Window
 
-# Operators that every cast, transfer and transposed copy of PyTorch calls with the copied tensor.
+# The operators that every cast, transfer and transposed copy of PyTorch calls with the copied tensor.
 _COPIES = frozenset({"aten::_to_copy", "aten::clone"})
 
 
@@ -21,8 +21,8 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
     """Return the record ids of the copies that repeat an earlier copy of the same step.
 
     Both copies have the same arguments and copy the same part of a storage, to which no operator writes
-    between the copies. Copies whose result is changed in place are necessary and therefore omitted. Return an
-    empty array if *host* does not identify tensors.
+    between the copies. Copies with a result that is changed in place are necessary, and therefore omitted.
+    The result is empty if *host* does not identify tensors.
     """
     if not len(host.offsets) or not threads:
         return np.empty(0, dtype=np.int64)
@@ -61,7 +61,7 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
 
 
 def of_records(ops: Ops, records: np.ndarray) -> np.ndarray:
-    """Return which operators have a record id in *records*, or have a direct caller with such a record id."""
+    """Return a mask of operators with a record id in *records*, or with such a direct caller."""
     own = np.isin(ops.record_id, records)
     called: np.ndarray = own | (own[ops.parent] & (ops.parent >= 0)) if len(own) else own
     return called
@@ -77,7 +77,7 @@ def _copies(rows: np.ndarray, host: HostTrace) -> np.ndarray:
 def _writes(rows: np.ndarray, host: HostTrace, storages: set[int]) -> dict[int, list[tuple[int, bool]]]:
     """Return the operators that write each of *storages* in order, and whether they write in place.
 
-    Operators that return a view of their input write nothing.
+    Operators that return a view of their input do not count as writers.
     """
     if not storages:
         return {}
@@ -97,18 +97,19 @@ def _writes(rows: np.ndarray, host: HostTrace, storages: set[int]) -> dict[int, 
 def _is_changed(writes: Sequence[tuple[int, bool]], starts: np.ndarray, copied_ns: int) -> bool:
     """Return whether the result of a copy that ended at *copied_ns* is changed in place.
 
-    Storages are addresses. If an operator returns the storage as new, the copy's result was freed before.
+    Storages are addresses. If an operator returns the storage as new, the result of the copy has been freed
+    before.
     """
     later = (in_place for writer, in_place in writes if starts[writer] >= copied_ns)
     return next(later, False)
 
 
 def shared_inputs(records: np.ndarray, host: HostTrace) -> np.ndarray:
-    """Return rows of two places in *records* and the bytes that the first operator reads after the second.
+    """Return rows of two indices of *records*, and the bytes that the first operator reads after the second.
 
     *records* are the record ids of operators in the order of execution. Both operators of a row are
-    elementwise operators or copies, and no other operator reads or writes the tensor between them. Return an
-    empty array if *host* does not identify tensors.
+    elementwise operators or copies, and no other operator reads or writes the tensor between them. The result
+    is empty if *host* does not identify tensors.
     """
     rows = host.rows(records)
     places = np.flatnonzero(rows >= 0)
@@ -145,7 +146,7 @@ def shared_inputs(records: np.ndarray, host: HostTrace) -> np.ndarray:
 
 
 def _accesses(rows: np.ndarray, host: HostTrace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return accesses of *rows*: storage index in *host*, index of the row, and whether it is a read."""
+    """Return the accesses of operators *rows*: storage index in *host*, row index, and whether it reads."""
     begins, ends = zip(
         *(bounds.reshape(-1, 2).T for bounds in (host.reads(rows), host.writes(rows))), strict=True
     )

@@ -13,25 +13,25 @@ from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
 _LEAST_REPEATED = 3
-_LEAST_PIECES = 4  # minimum pieces per step, because fewer pieces are a loop within a step
+_LEAST_PIECES = 4  # minimum pieces per step; fewer pieces are a loop within a step
 _LEAST_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
 _SAME = 0.9  # minimum share of the sequence that recurs one period later
-_AS_GOOD = 0.002  # tolerance within which a shorter period explains the sequence as well as the best one
+_AS_GOOD = 0.002  # a shorter period within this tolerance is as good as the best period
 _CONTEXT = 4  # pieces that identify the beginning of a step
 _SPACING = 0.1  # maximum deviation of the distance between beginnings, as a share of the period
 _MOST_PIECES = 1 << 18
 _MOST_PERIODS = 256  # candidate periods to compare in full
 _DIMENSIONS = 8
-# Prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
+# The prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
 OPTIMIZER_STEP = "Optimizer.step#"
 _BACKWARD = "autograd::engine::evaluate_function"
 
 
 class _Pieces(msgspec.Struct, frozen=True):
-    """A sequence to search for repetitions: a number per piece, and the times of the piece's host call.
+    """A sequence of pieces of work: a number that identifies each piece, and the times of its host call.
 
-    *opens* marks the pieces at which a step may start. No step starts within the pieces of one graph launch
-    or operator.
+    *opens* marks the pieces at which a step may start. No step starts within the pieces of a graph launch or
+    an operator.
     """
 
     symbol: np.ndarray
@@ -43,10 +43,10 @@ class _Pieces(msgspec.Struct, frozen=True):
 def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
     """Return the steps of *trace*, numbered from 0, and the optimizer that ends each step.
 
-    A step ends with a call of an optimizer's ``step``. If several optimizers take turns, a step ends with
-    the call of the last optimizer. Calls of ``step`` within an operator are parts of a backward pass, and
-    end no step. The steps cover the whole trace. The
-    first step and the last step may be incomplete. Return no steps if fewer than two are found.
+    A step ends with a call of an optimizer's ``step``. If several optimizers take turns, a step ends with the
+    call of the last optimizer. A call of ``step`` within an operator is part of a backward pass, and does not
+    end a step. The steps cover the whole trace. The first step and the last step may be incomplete. The
+    result is empty if fewer than two steps are found.
     """
     events = trace.events
     is_mark = which(trace.texts, lambda text: text.startswith(OPTIMIZER_STEP))[events.name]
@@ -70,7 +70,8 @@ def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
     """Return the optimizer calls *marks* that a backward pass follows before the next optimizer call.
 
-    The last call is always included. In a trace without marks of backward passes, all calls are included.
+    The last optimizer call is always included. In a trace without marks of backward passes, all calls are
+    included.
     """
     events = trace.events
     is_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))[events.name]
@@ -94,9 +95,9 @@ def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 
     The sequence consists of the kernels on the busiest stream or, without a device, of the operators of a
     host thread. The sequence must repeat one period at least three times from its first piece to its last.
-    The layers of a single step do not: other work precedes or follows them. Two repetitions are enough if
-    they are equal piece by piece. Repetitions within one operator are not steps. The steps cover the whole
-    trace. Of at least three steps, the first and the last may be incomplete.
+    The layers of a single step do not repeat in this way, because other work precedes or follows them. Two
+    repetitions are enough if they are equal piece by piece. Repetitions within one operator are not steps.
+    The steps cover the whole trace. Of at least three steps, the first and the last may be incomplete.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
     if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
@@ -147,7 +148,7 @@ def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) 
 
 
 def _is_outer(operators: Events) -> np.ndarray:
-    """Return which operators of one thread, sorted by start, no earlier operator encloses."""
+    """Return a mask of the operators of a thread (sorted by start) that no earlier operator encloses."""
     return operators.start_ns >= np.maximum.accumulate(np.append(0, operators.end_ns))[:-1]
 
 
@@ -203,7 +204,7 @@ def _has_equal_halves(symbols: np.ndarray) -> bool:
 
 
 def _beginnings(pieces: _Pieces, period: int, least: int) -> np.ndarray:
-    """Return the starts of steps: with the sequence if its periods fit, else after the longest pause."""
+    """Return the starts of steps: at the sequence's start if periods fit, or after the longest pause."""
     windows = np.lib.stride_tricks.sliding_window_view(pieces.symbol, min(_CONTEXT, period))
     _, context = np.unique(windows, axis=0, return_inverse=True)
     context = context.ravel()
@@ -221,7 +222,7 @@ def _beginnings(pieces: _Pieces, period: int, least: int) -> np.ndarray:
 
 
 def _is_regular(rows: np.ndarray, period: int, least: int) -> bool:
-    """Return whether *rows* has at least *least* rows at distances of one *period*, from the first period."""
+    """Return whether *rows* has at least *least* rows at distances of one *period*."""
     if len(rows) < least or rows[0] >= period * (1 + _SPACING):
         return False
     return bool((np.abs(np.diff(rows) - period) <= _SPACING * period).all())

@@ -1,4 +1,4 @@
-"""Find causes of host time in the tracer's evidence: Python stacks, collections, processor time."""
+"""Find the causes of host time in the tracer's evidence: Python stacks, garbage collections, CPU time."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from ._steps import Window
 
 # A thread whose CPU time is less than this share of an interval did not compute in the interval.
 _BUSY = 0.5
-# Minimum run delay, in ns and as a share of the time between samples. Ordinary scheduling causes shorter
-# delays.
+# Minimum run delay, in ns and as a share of the time between samples. Ordinary scheduling causes delays that
+# are shorter.
 _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
-# Minimum share of a step in which a sleeping thread slept. Below this share, the thread only ran, or waited
+# Minimum share of a step in which a sleeping thread slept. Below this share, the thread only ran or waited
 # for a processor.
 _SLEPT = 0.02
-# Minimum duration of a garbage collection that matters.
+# The minimum duration of a garbage collection that is reported.
 _COLLECTION_NS = 100_000
 # Name of the tracer's function that Python calls around each collection. Python before 3.11 omits the class.
 _COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)?_note$")
@@ -62,9 +62,9 @@ _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel
 # Functions that autograd's engine calls and that are no hooks: backward passes in Python, and recomputation
 # of activations.
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
-# Causes and module of data loaders. The profiler marks ranges of data loaders.
+# The causes and the module of data loaders, which the profiler marks with ranges.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
-# Activities whose ranges the tracer marks completely. Samples do not extend these ranges.
+# The activities with ranges that the tracer marks completely. Samples do not extend these ranges.
 _MARKED = frozenset({"recomputation", "anomaly_detection", "sampler"})
 
 
@@ -153,10 +153,10 @@ class SampledCauses:
         return [place for place, _ in places.most_common()]
 
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[State]:
-        """Yield states from the samples between two times and the next sample, if there are samples between.
+        """Yield states from the samples between two times, and from the next sample.
 
-        A sample's evidence about a data loader applies only within the range of *loads* around the sample:
-        the sampler often gets the interpreter lock just when the thread enters the range.
+        A sample's evidence about a data loader applies only within the range of *loads* around the sample,
+        because the sampler often gets the interpreter lock just when the thread enters the range.
         """
         samples, rows, times = self._evidence.samples, self._rows, self._times
         first, after = bisect_left(times, start_ns), bisect_left(times, end_ns)
@@ -200,7 +200,7 @@ class SampledCauses:
     def _changed_ns(self, before: int, row: int) -> int:
         """Return the time at which the thread blocked or continued between two samples.
 
-        The time is 0 unless the thread changed exactly once. The thread had a processor, or waited for a
+        The time is 0 if the thread did not change exactly once. The thread had a processor, or waited for a
         processor, before it blocked or after it continued.
         """
         samples = self._evidence.samples
@@ -253,9 +253,9 @@ class SampledCauses:
         return _AWAITING_PEERS.match(f"{frames[0].path}:{frames[0].function}") is not None
 
     def _holder(self, before: int, row: int, idle: int) -> str | None:
-        """Return the place where another thread ran Python in most of the *idle* time between two samples.
+        """Return the place at which another thread ran Python in most of the *idle* time between samples.
 
-        Return None if no other thread had a processor for that time.
+        The result is None if no other thread had a processor for this time.
         """
         samples = self._evidence.samples
         last: dict[int, int] = {}
@@ -324,7 +324,7 @@ class SampledCauses:
         """Return the garbage collections of the thread as spans.
 
         Collections without a sample have the place of the longest collection of the same generation. The
-        place of a full collection that the script requests does not apply to other generations.
+        place of a full collection that the script requested does not apply to other generations.
         """
         rows = self._evidence.collections
         columns = zip(rows.start_ns, rows.end_ns, rows.generation, rows.thread, strict=True)
@@ -350,10 +350,10 @@ class SampledCauses:
         return ""
 
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
-        """Return the time between two samples in which the runnable thread did not run, and the reason.
+        """Return the time between two samples for which the runnable thread did not run, and the reason.
 
-        The reason None is a lack of CPUs. A place as the reason is that of the thread with the interpreter
-        lock.
+        The reason None means a lack of CPUs. Otherwise, the reason is the place of the thread with the
+        interpreter lock.
         """
         samples = self._evidence.samples
         wall = samples.time_ns[row] - samples.time_ns[before]
@@ -382,7 +382,7 @@ class SampledCauses:
     def _scheduled_rows(self) -> list[int]:
         """Return the samples of the thread, except intervals spent entirely waiting for a processor.
 
-        The kernel counts a delay only when the delay ends.
+        The operating system counts a run delay only when the delay ends.
         """
         samples, waits, rows = self._evidence.samples, self._evidence.waits, self._rows[:1]
         for row in self._rows[1:]:
@@ -395,8 +395,8 @@ class SampledCauses:
 def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
     """Return the run delay until each sample; *rows* are the samples of the stepping thread.
 
-    The kernel counts a delay only when the delay ends. In a step in which the thread never slept, however,
-    all time without a processor is run delay.
+    The operating system counts a run delay only when the delay ends. In a step in which the thread never
+    slept, however, all time without a processor is run delay.
     """
     steps, samples = evidence.steps, evidence.samples
     delays = list(samples.delay_ns)
@@ -414,5 +414,5 @@ def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
 
 
 def _since(column: Sequence[int], before: int, row: int) -> int:
-    """Return how much a counter grew from row *before* to *row*, or -1 if the counter was not read."""
+    """Return the growth of a counter from row *before* to *row*, or -1 if the counter was not read."""
     return column[row] - column[before] if min(column[row], column[before]) >= 0 else -1

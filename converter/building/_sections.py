@@ -28,7 +28,7 @@ class Elements(NamedTuple):
 
     @classmethod
     def of(cls, ops: Ops, window: Window, *, nested: bool = False) -> Elements:
-        """Return the elements of *window*; with *nested*, the edges of inner operators are included."""
+        """Return the elements of *window*; with *nested*, include the edges of inner operators."""
         outer = (ops.parent < 0) | nested
         edges = np.unique(
             np.concatenate([ops.start_ns[outer], ops.end_ns[outer], [window.start_ns, window.end_ns]])
@@ -36,10 +36,10 @@ class Elements(NamedTuple):
         return cls(edges.tolist())
 
     def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
-        """Return the intervals of a delay within an interval, in order: the ends of its longest elements.
+        """Return the intervals of a delay within an interval, which are at the ends of its longest elements.
 
         A thread that loses its processor gets a processor back milliseconds later, so short elements were not
-        delayed. Without the delay, the longest elements have equal lengths.
+        delayed. The longest elements are assumed to have equal lengths without the delay.
         """
         inner = self.edges[bisect_right(self.edges, start_ns) : bisect_left(self.edges, end_ns)]
         elements = sorted(pairwise([start_ns, *inner, end_ns]), key=lambda one: one[0] - one[1])
@@ -52,7 +52,7 @@ class Elements(NamedTuple):
         return sorted((begin + level_ns, end) for begin, end in elements if end - begin > level_ns)
 
     def boundary(self, earlier_ns: int, since_ns: int, later_ns: int) -> int:
-        """Return the time at which the state sampled at *earlier_ns* changed to that sampled at *later_ns*.
+        """Return the time at which the state sampled at *earlier_ns* changed to the state at *later_ns*.
 
         The earlier state began at *since_ns* at the latest. If possible, states begin and end with operators.
         """
@@ -86,7 +86,7 @@ def section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
 
 
 def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> np.ndarray:
-    """Return the number among `CLOCK_PHASES` of each time of *times_ns*, or -1 outside *steps*.
+    """Return the index in `CLOCK_PHASES` of the phase at each of *times_ns*, or -1 outside *steps*.
 
     The latest operator of *ops* before a time determines the phase.
     """
@@ -114,7 +114,7 @@ ACROSS_THE_MODEL = "validation"
 
 
 class State(NamedTuple):
-    """The activity of the stepping thread at a sample; the start is the latest possible, or *is_exact*."""
+    """The stepping thread's activity at a sample; its start is the latest possible start, or *is_exact*."""
 
     since_ns: int
     time_ns: int
@@ -131,9 +131,9 @@ def states_of_other_steps(
 ) -> Iterator[State]:
     """Yield states from *other* steps (phases and states) for sections without a sample in *own*.
 
-    A sample of another step applies to a section if its distances from the start and end of the phase fit
-    the section. The sample also applies if the phase is a single section and all its samples show one place.
-    *steps* are the phases of the steps to describe.
+    A sample of another step applies to a section if its distances from the start and end of the phase fit the
+    section. The sample also applies if the phase is a single section, and all its samples show the same
+    place. *steps* are the phases of the steps to describe.
     """
     seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
     for phases, (other, states) in product(steps, others):
@@ -162,7 +162,7 @@ def states_of_other_steps(
 def _alike_in_phases(
     here: Sequence[int], there: Sequence[int], states: Sequence[State]
 ) -> Iterator[tuple[int, State]]:
-    """Yield the number and state of each phase in which all *states* of another step show one place.
+    """Yield the number and state of each phase in which all *states* of another step show the same place.
 
     *here* and *there* are the edges of the phases in the two steps.
     """
@@ -202,7 +202,7 @@ def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
 def spans_around(
     states: Sequence[State], elements: Elements, edges: Sequence[int], window: Window
 ) -> Iterator[Span]:
-    """Yield a span around each run of equal *states*; a state only applies to its section between *edges*.
+    """Yield a span around each run of equal *states*; a state applies only to its section.
 
     Validation runs modules, so a state of validation applies to all sections up to the next sample.
     """

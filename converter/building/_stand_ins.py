@@ -1,4 +1,4 @@
-"""State facts on a workload: steps, device, and the ranks without traces, which other ranks may replace."""
+"""Describe a workload: its steps, device, and ranks without traces, which other ranks may replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import TraceError
 from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, Workload, recognise
 
-if TYPE_CHECKING:  # answers need no traces
+if TYPE_CHECKING:  # the results need no traces
     from ._rank_graph import RankGraph
 
 import msgspec
@@ -25,7 +25,7 @@ STAND_INS = "stand_ins"
 STAND_IN_OF = "stand_in_of"
 # Metadata key: the script's names of process groups, by number.
 GROUP_NAMES = "group_names"
-# Metadata key: the reason why this step was chosen among several.
+# Metadata key: the reason for the choice of the step among several steps.
 STEP_CHOICE = "step_choice"
 _NAMED_AT_MOST = 8
 MAX_PROGRAMS = 1024
@@ -34,7 +34,7 @@ _Groups = Mapping[int, tuple[int, ...]]
 
 
 def captured_steps(metadata: Mapping[str, Any]) -> int:
-    """Return the number of training steps in a workload with this *metadata*, by default 1."""
+    """Return the number of training steps in a workload with this *metadata*, or 1 by default."""
     steps = metadata.get("steps")
     return max(1, len(steps)) if isinstance(steps, list) else 1
 
@@ -66,7 +66,7 @@ def computed_on_host(workload: Workload) -> bool:
 def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
     """Return the assumption that the *given* ranks represent all *world_size* ranks of the job.
 
-    *stated* are the ranks that the traces state, -1 if unknown.
+    *stated* are the ranks that the traces state (-1: unknown).
     """
     known = list(stated) if min(stated) >= 0 else list(range(given))
     missing = np.setdiff1d(np.arange(world_size), known).tolist()
@@ -97,11 +97,12 @@ class _Refused(Exception):
 def with_stand_ins(
     ranks: Sequence[RankGraph], groups: _Groups, world_size: int, why_missing: str
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[int, int]]:
-    """Return all ranks, all groups, and the replacement of each rank without a graph.
+    """Return all ranks, all groups, and the replacement rank of each rank without a graph.
 
     A replica runs the same program on another part of the batch. Replicas are the members of a data-parallel
     group: one of the *groups*, or all ranks, in which ranks exchange gradients or parameters. Raises
-    `TraceError`, with *why_missing*, for a rank without a replica, or with replicas that differ.
+    `TraceError`, with *why_missing*, for a rank without a replica, or with replicas that differ from each
+    other.
     """
     found = recognise([one.graph for one in ranks], np.zeros(world_size, dtype=np.int32), groups)
     everyone = tuple(range(world_size))
@@ -160,7 +161,7 @@ def _stand_in(
 
 
 class _Moved:
-    """A map of the ranks around *source* to the ranks around *target*, its replica in the group *own*."""
+    """A map from ranks around *source* to ranks around *target*, its replica in the group *own*."""
 
     def __init__(
         self, source: int, target: int, own: tuple[int, ...], replicas: Sequence[tuple[int, ...]]
@@ -209,7 +210,7 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
 
 
 def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups) -> None:
-    """Refuse *graph* if its collectives and messages do not match those of the other ranks."""
+    """Raise an error if the collectives and messages of *graph* do not match those of other ranks."""
     for number, ranks in known.items():
         if graph.rank not in ranks:
             continue
@@ -251,7 +252,7 @@ def _named(ranks: Sequence[int]) -> str:
 def pose_for_all(
     workload: Workload, num_ranks: int, made_groups: Sequence[Sequence[int]], place: str
 ) -> Workload:
-    """Return a workload of *num_ranks* ranks like rank 0 of *workload*.
+    """Return a workload of *num_ranks* ranks that all run the program of rank 0 of *workload*.
 
     *made_groups* are the ranks of every group of the script, in order of creation. Each rank gets the groups
     that correspond to the groups of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the
@@ -298,7 +299,7 @@ def pose_for_all(
 def groups_like(
     ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
 ) -> list[tuple[int, ...]]:
-    """Return the groups created together with the group of *ranks*, which together hold each rank once.
+    """Return the groups created together with the group of *ranks*, which contain each rank once.
 
     Raises `TraceError` naming *place* if the script created no groups for the other ranks.
     """
@@ -358,8 +359,8 @@ def measured_alone(
     """Return the measured ranks as a separate job: graphs, groups, metadata and a note.
 
     *stated* are the numbers of these ranks in the original job, -1 if unknown. Collectives keep only the
-    measured members. Messages to other ranks become communication without a peer. Only a replay can use a
-    workload of measured ranks only.
+    measured members. Messages to other ranks become communication without a peer. A workload with only
+    measured ranks can only be replayed.
     """
     known = list(stated) if min(stated) >= 0 else list(range(len(graphs)))
     place = {rank: number for number, rank in enumerate(known)}

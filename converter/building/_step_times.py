@@ -1,4 +1,4 @@
-"""Summarise unprofiled steps: durations, recurring long steps, and the CPU cores left free."""
+"""Summarise unprofiled steps: their durations, recurring long steps, and free CPU cores."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
 _KEY = "step_times"
-# Metadata keys: time a thread waited for a processor in the median unprofiled step and in captured steps by
-# number, and the same time by rank.
+# Metadata keys: the time for which a thread waited for a processor in the median unprofiled step and in
+# captured steps (by number), and the same times by rank.
 RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"
 # Minimum number of steps for a distribution, and number of first steps to omit because they allocate and
 # compile.
 _FEWEST, _FIRST = 6, 3
 # Minimum multiple of the median of a long step, and minimum share of the run in which long steps matter. Time
-# waiting for a processor does not count because the script does not cause it.
+# spent waiting for a processor does not count, because the script does not cause this time.
 _LONG, _MATTERS = 1.5, 0.05
-# Minimum share of the excess time of long steps at the places of a period, and minimum share of these places
-# with long steps.
+# The minimum share of long steps' excess time at the positions of a period, and the minimum share of these
+# positions with long steps.
 _REGULAR = 0.8
 # Minimum number of long steps for a pattern, and minimum number of long steps for a cause.
 _TIMES, _SEVERAL = 3, 2
 # Maximum probability that randomly long steps fit any of the tried periods.
 _BY_CHANCE = 0.02
-# Long steps are consecutive if their number of groups is this many standard deviations below that of randomly
-# long steps.
+# Long steps count as consecutive if they form fewer groups than randomly long steps would, by this number of
+# standard deviations.
 _IN_A_ROW = -1.64
-# Minimum share of a step of a compared phase. Phases are longer alike if the relative excess of each phase is
-# at least _ALIKE times the relative excess of the step.
+# Minimum share of a step of a compared phase. All phases are longer by a similar factor if the relative
+# excess of each phase is at least _ALIKE times the relative excess of the step.
 _PHASES = ("loader_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _PHASE_SHARE, _ALIKE = 0.1, 0.5
 # Causes that are counted for each step, in addition to the causes in the step's samples.
@@ -144,7 +144,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         return {}
     times, long = _times(slowest)
     if not times.every and _follow_each_other(long, sorted(slowest)) and _alike(long, slowest, evidence):
-        times, long = StepTimes(*times[:5]), set()  # the machine was slower for a while
+        times, long = StepTimes(*times[:5]), set()  # in this case, the machine was slower for a while
     if times.matters:
         working = _slowest(evidence, working=True)
         times = _explained(times, long, {index: working[index] for index in slowest}, evidence)
@@ -220,7 +220,7 @@ def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
 
 
 def _follow_each_other(long: Collection[int], steps: Sequence[int]) -> bool:
-    """Return whether *long* steps form far fewer groups among *steps* than randomly long steps would."""
+    """Return whether *long* steps form far fewer groups of consecutive *steps* than random steps would."""
     few, count = len(long), len(steps)
     if few < _TIMES or few >= count:
         return False
@@ -231,7 +231,7 @@ def _follow_each_other(long: Collection[int], steps: Sequence[int]) -> bool:
 
 
 def _alike(long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]) -> bool:
-    """Return whether all phases of the *long* steps grow about in proportion to these steps.
+    """Return whether all phases of the *long* steps are longer by about the same factor.
 
     Additional work of the script would make only one phase longer.
     """
@@ -278,7 +278,7 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
 
 
 def _chance(count: int, due: int, long: int, steps: int) -> float:
-    """Return the probability that *long* steps, random among *steps*, include *count* or more *due* steps."""
+    """Return the probability that *long* random steps of *steps* include *count* or more *due* steps."""
     ways = sum(comb(due, some) * comb(steps - due, long - some) for some in range(count, min(due, long) + 1))
     return ways / comb(steps, long)
 
@@ -289,7 +289,7 @@ def _explained(
     """Return *times* with the cause that takes more time in the *long* steps than in other steps."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
-    visits: Counter[tuple[bool, str]] = Counter()  # additional time of the steps that run each function
+    visits: Counter[tuple[bool, str]] = Counter()  # excess time of the steps that run each function
     loading_ns = 0.0
     for index, step in steps.items():
         sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
@@ -341,9 +341,10 @@ def rank_delays(metadata: Mapping[str, Any]) -> list[int]:
 
 
 def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the wait for a processor (ns) in the usual case and in the workload's steps, or None if unknown.
+    """Return the usual wait for a processor and the wait in the workload's steps (ns), or None if unknown.
 
-    The usual wait is that of the median unprofiled step, times the number of the workload's steps.
+    The usual wait is the wait in the median unprofiled step, multiplied by the number of the workload's
+    steps.
     """
     stated, steps = metadata.get(RUN_DELAYS), metadata.get("steps")
     if not isinstance(stated, Mapping) or not isinstance(steps, list):
@@ -365,7 +366,7 @@ def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
 
 
 _CORES = "cores"
-_FIRST_STEADY = 3  # earlier steps allocate, compile and start workers
+_FIRST_STEADY = 3  # number of the first steady step; earlier steps allocate, compile and start workers
 _Row = tuple[float, float, float]
 _LEAST_NS = 100_000_000  # the kernel counts CPU time in hundredths of a second
 
@@ -379,12 +380,12 @@ class FreeCores(NamedTuple):
 
     @property
     def movable_share(self) -> float:
-        """The maximum share of a step that moving work to free cores saves, with the work unchanged."""
+        """The maximum share of a step that can be saved by moving (unchanged) work to free cores."""
         return self.free / max(1e-9, self.busy + self.free)
 
     @property
     def text(self) -> str:
-        """The free and usable cores, such as ``0.9 of 2 cores were free``."""
+        """The free and the usable cores as text, such as ``0.9 of 2 cores were free``."""
         return f"{self.free:.2g} of {self.usable:.3g} cores were free"
 
 
@@ -392,7 +393,7 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
     """Return metadata on the CPU cores of each rank in unprofiled steps, or {} if unknown.
 
     Ranks of one host share its cores with the workers of their data loaders. Ranks without *evidence* are
-    assumed to be as busy as the other ranks. Cores that other processes use are not free.
+    assumed to be as busy as the other ranks. Cores that other processes use do not count as free.
     """
     hosts = {entry.rank: entry.hostname for entry in entries}
     spans = {rank: list(_spans(own)) for rank, own in evidence.items()}

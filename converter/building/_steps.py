@@ -21,7 +21,7 @@ from ..linking import Linked
 from ..readers import STEP_MARK, DeviceTrace
 
 _start_ns = attrgetter("start_ns")
-# A choice of steps: a number, "median", "all", or an annotation (NAME, NAME#3, or a glob).
+# The choice of the steps to convert: a number, "median", "all", or an annotation (NAME, NAME#3, or a glob).
 StepChoice = int | str
 _EACH = ("all", "median")
 _STUMP_SHARE = 0.1
@@ -30,8 +30,8 @@ _MOST_SUGGESTED = 20
 # Pattern of names that end with a number and contain no characters with a meaning in a glob.
 _NUMBERED = re.compile(r"([^\[\]*?]*#)\d+")
 _UNKNOWN = -1
-# Kinds of batches by SGLang's forward mode (`ForwardMode`). Speculative drafts and their verification belong
-# to decode.
+# Kinds of batches by SGLang's forward mode (`ForwardMode`). Speculative drafts and their verification count
+# as decode.
 _SGLANG_KINDS = {
     "decode": "decode",
     "draft_extend": "decode",
@@ -48,7 +48,7 @@ _SGLANG_KINDS = {
 class MarkedSteps(msgspec.Struct, frozen=True):
     """The steps that annotations mark, in order, and their annotations by number of the step.
 
-    *which* is the choice of steps, if the request named an occurrence of the annotation.
+    *which* is the choice among these steps, if the request named an occurrence of the annotation.
     """
 
     steps: list[StepRange]
@@ -64,7 +64,7 @@ def step_choice(text: str) -> StepChoice:
 
 
 def is_annotation(step: StepChoice) -> bool:
-    """Return whether *step* names an annotation, and is no number, ``"all"`` or ``"median"``."""
+    """Return whether *step* names an annotation, instead of a number, ``"all"`` or ``"median"``."""
     return isinstance(step, str) and step not in _EACH
 
 
@@ -115,8 +115,8 @@ def _batches(device: DeviceTrace) -> list[tuple[StepRange, str]]:
 def named_steps(device: DeviceTrace, annotation: str, place: str, window: Window | None) -> MarkedSteps:
     """Return the occurrences of *annotation* (NAME, NAME#3 or a glob) in *window*, numbered from 0.
 
-    An exact name takes precedence over a glob, and a glob over NAME#3. Nested occurrences are omitted. Raises
-    `UsageError`, which names *place*, without an occurrence.
+    An exact name has precedence over a glob, and a glob has precedence over NAME#3. Nested occurrences are
+    omitted. Without an occurrence, raises `UsageError`, which names *place*.
     """
     events = device.events
     if window is not None:
@@ -174,7 +174,7 @@ def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRa
 
 
 def step_names(device: DeviceTrace) -> list[str]:
-    """Return the values of ``--step`` for the annotations of *device*, sorted by covered time.
+    """Return the values of ``--step`` for the annotations in the trace *device*, sorted by covered time.
 
     Annotations that differ only in the number at their end form one pattern.
     """
@@ -203,8 +203,8 @@ def whole_trace(device: DeviceTrace) -> StepRange:
 def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange]:
     """Return the time of each of *steps* on host and device (see `Window.shares`).
 
-    If some steps issued work to the device, steps without device work are omitted as parts of a truncated
-    trace.
+    If some steps issued work to the device, steps without device work are omitted, because they are parts of
+    a truncated trace.
     """
     calls, works = device.calls, device.works
     works = works.take(works.correlation > 0)
@@ -226,7 +226,7 @@ def typical_steps(
 
     The most typical step is nearest to the usual duration *usual_ns*, or to the median if *usual_ns* is 0
     (unknown). *delays* are the machine's delays of each step, by number. The delays are subtracted from the
-    steps' durations, and the ``median`` delay from *usual_ns*.
+    steps' durations, and the ``median`` delay is subtracted from *usual_ns*.
     """
     return _from_the_typical(steps, _common(steps), usual_ns, delays)
 
@@ -259,11 +259,11 @@ def choose_steps(
     place: str,
     own: Sequence[Sequence[StepRange]] = (),
 ) -> set[int]:
-    """Return the numbers of the steps to convert: step *step*, ``"all"`` or the ``"median"`` step.
+    """Return the numbers of the steps to convert: step number *step*, ``"all"`` or the ``"median"`` step.
 
-    *steps* are the steps of each rank. Only a step of every rank can be chosen. The median step is that of
-    the slowest rank, by the *own* time of the rank's steps if known. Raises `TraceError` without a common
-    step and `UsageError` for an unknown *step*; both name *place*.
+    *steps* are the steps of each rank. Only a step that every rank has can be chosen. The median step is the
+    median of the slowest rank, by the *own* time of the rank's steps if it is known. Raises `TraceError`
+    without a common step and `UsageError` for an unknown *step*; both name *place*.
     """
     common = _common(steps)
     if not common:
@@ -305,7 +305,7 @@ class Window(msgspec.Struct, frozen=True):
         return found
 
     def own_times(self) -> list[list[int]]:
-        """Return number, start and end of each step on the host, from the window's start."""
+        """Return the number, start and end of each step on the host, in ns since the window's start."""
         ordered = sorted(self.steps, key=_start_ns)
         return [[s.index, s.start_ns - self.start_ns, s.end_ns - self.start_ns] for s in ordered]
 
@@ -315,7 +315,7 @@ class Window(msgspec.Struct, frozen=True):
         *issued_ns* and *ended_ns* are the issue and end times of device work. *busy_until_ns* is the end of
         work issued before the window. A step ends when the host has finished the step and the device has
         finished all work of the step. A step begins with the host's step or at the end of earlier device
-        work, whichever is later. The times of steps that overlap on the device thus add up.
+        work, whichever is later. As a result, the times of steps that overlap on the device add up.
         """
         order = np.argsort(issued_ns, kind="stable")
         done = np.maximum.accumulate(np.append(busy_until_ns, ended_ns[order]))
@@ -344,7 +344,7 @@ class Extent(msgspec.Struct, frozen=True):
     def cut(
         self, lanes: np.ndarray, starts_ns: np.ndarray, durations_ns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return starts and durations of the nodes on *lanes*, without host time outside the extent."""
+        """Return the starts and durations of nodes on *lanes*, without host time outside the extent."""
         host = lanes < DEVICE_LANE
         times = starts_ns, starts_ns + durations_ns
         begin, end = (np.clip(time, self.start_ns, self.end_ns) for time in times)

@@ -1,8 +1,8 @@
 """Convert ranks in processes of this machine, or on a Dask cluster, and store finished graphs.
 
-For large traces, the converting process writes each graph to a file. The file is read by column, and an
-interrupted conversion resumes from it. A file records its inputs. The file is invalid for traces of other
-sizes or times, for other steps, or for another version.
+For large traces, the converting process writes each graph to a file. The graph's file is read by column, and
+an interrupted conversion reuses it. The file records its inputs. It is invalid for traces with other sizes or
+times, for other steps, and for another version.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class Workers(Protocol):
 
     @property
     def finished(self) -> FinishedRanks:
-        """The store of finished graphs, available after the start."""
+        """The store of finished graphs, which is available after the start."""
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
         """Return the number of threads for reading *ranks* in this process."""
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
-        """Return whether data of *ranks* read in this process is available during the conversion."""
+        """Return whether data of *ranks* that this process has read is available during the conversion."""
 
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
-        """Open and convert each rank with the steps of *selection*, and store the graph of the rank.
+        """Open and convert each rank with the steps of *selection*, and store the rank's graph.
 
         Yields, in order of completion, the index in *ranks*, the opened rank and whether the conversion
         succeeded. Raises the errors of `open_rank`.
@@ -76,7 +76,7 @@ class Workers(Protocol):
 
 @contextmanager
 def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | None) -> Iterator[Workers]:
-    """Yield the executor: a Dask *cluster*, or up to *jobs* processes (None: a useful number).
+    """Yield the executor: a Dask *cluster*, or up to *jobs* processes (None: as many as are useful).
 
     *finished* stores the graphs of large traces. Without *finished*, graphs stay in memory. For a batch
     system's cluster, *jobs* is the number of the batch system's jobs. Raises the errors of `connected`.
@@ -150,7 +150,7 @@ def _begin(
     opened = open_rank(traces, keep=True)
     graph = None
     if selection.steps <= {step.index for step in opened.steps}:
-        with suppress(ChakrascopeError, StepsDiffer):  # a needed conversion raises the error again
+        with suppress(ChakrascopeError, StepsDiffer):  # a conversion that is needed raises the error again
             graph = rank_graph(opened, selection)
     opened.trace = opened.host = None
     if graph is None:
@@ -170,7 +170,7 @@ def _found(
     selection: Selection,
     finished: FinishedRanks,
 ) -> Iterator[RankGraph]:
-    """Yield the graphs in *answers*; graphs that are None come from *finished*."""
+    """Yield the graphs in *answers*; a graph that is None is read from *finished*."""
     for rank, graph in zip(opened, answers, strict=False):
         yield graph or finished.find(rank, selection) or rank_graph(rank, selection)
 
@@ -216,7 +216,7 @@ class _OnCluster:
 
         def tasks() -> Iterator[_Task]:
             for index, rank in enumerate(opened):
-                if errors:  # errors of earlier ranks, still in conversion, are raised first
+                if errors:  # errors of earlier ranks that are still being converted are raised first
                     return
                 yield _Task.of(index, rank, selection, self.finished)
 
@@ -236,7 +236,7 @@ class _OnCluster:
 
 @dataclass(frozen=True)
 class _Task:
-    """A rank to convert; *seen* are the rank's files that exist on the machine of the command."""
+    """A task to convert a rank; *seen* are the rank's files that exist on the submitting machine."""
 
     index: int
     opened: OpenRank
@@ -286,7 +286,7 @@ _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """The sources of a cached graph, the steps of its traces, and its facts; tables hold the columns."""
+    """The facts of a cached graph: its sources, the steps of its traces, and its other facts."""
 
     made_from: str
     of_traces: str
@@ -300,12 +300,12 @@ class _Head(msgspec.Struct):
     rank_graph: RankGraph
 
 
-# Fields that a head shares with an open rank.
+# Fields that the head of a rank has in common with an open rank.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "begins_with")
 
 
 class FinishedRanks:
-    """A cache of the graphs of finished ranks in *folder*, which is created for large traces only.
+    """A cache of the graphs of finished ranks in *folder*, which is created only for large traces.
 
     Workers get a copy of the cache, with which they check that they can access the folder.
     """

@@ -17,7 +17,7 @@ _BLOCK_NODES = 1 << 12
 class GraphBuilder:
     """A graph under construction; nodes are numbered from 0 in the order of their addition.
 
-    Whole columns have numbers in place of their texts (see `texts`).
+    Whole columns contain numbers instead of texts (see `texts`).
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class GraphBuilder:
         return np.array(own, dtype=np.int32)[place.ravel()]
 
     def column(self, name: str) -> np.ndarray:
-        """Return the column *name* of the nodes added before."""
+        """Return the column *name* of the nodes that have been added so far."""
         self._gather()
         dtype, default = NODE_COLUMNS[name]
         missing = self.text(default) if dtype == "str" else default
@@ -79,7 +79,7 @@ class GraphBuilder:
         return np.concatenate([_typed(name, missing, 0), *parts])
 
     def edges(self) -> np.ndarray:
-        """Return the edges added before as rows of source, target and kind."""
+        """Return the edges that have been added so far as rows of source, target and kind."""
         self._gather()
         return np.concatenate([np.empty((0, 3), np.int64), *self._edges])
 
@@ -91,7 +91,7 @@ class GraphBuilder:
         order: np.ndarray | None = None,
         **changed: np.ndarray,
     ) -> Graph:
-        """Return the graph of *rank*; given *edges* and *changed* columns replace the builder's.
+        """Return the graph of *rank*; given *edges* and *changed* columns replace those of the builder.
 
         With an *order*, nodes get new numbers in this order.
         """
@@ -108,7 +108,7 @@ class GraphBuilder:
         return Graph.of_columns(rank, columns, ends)
 
     def _gather(self) -> None:
-        """Convert the nodes added one by one to columns."""
+        """Convert the nodes that were added one by one to columns."""
         if not self._rows:
             return
         rows, self._rows, ties, self._ties = self._rows, [], self._ties, []
@@ -138,8 +138,8 @@ def communication(
 ) -> dict[str, Any]:
     """Return the columns of a communication: type, size, and members.
 
-    *size_bytes* follows ASTRA-sim's conventions. *peer* and *tag* describe a message, for which *collective*
-    is None.
+    *size_bytes* is the size as ASTRA-sim defines it. *peer* and *tag* describe a message, for which
+    *collective* is None.
     """
     columns: dict[str, Any] = {
         "type": node_type,

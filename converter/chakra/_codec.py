@@ -28,14 +28,14 @@ from .._native import order_by_dependency
 from .._native import replay as replay_times
 from ._graph import NodeType
 
-_TYPE_FIELD = b"\x18"  # prefix of the extra fields of a node whose type `NodeType` lacks
+_TYPE_FIELD = b"\x18"  # prefix of a node's extra fields if `NodeType` lacks its type
 
 
 def read_et(path: str | Path) -> bytes:
-    """Return the content of the ``.et`` file at *path*; gzip files are decompressed, as by ASTRA-sim.
+    """Return the content of the ``.et`` file at *path*; gzip files are decompressed, like in ASTRA-sim.
 
     Raises `WorkloadError` if the file cannot be read. Raises `WorkloadFormatError` if the file is truncated
-    or unpacks to more bytes than any graph has.
+    or unpacks to more bytes than a graph can have.
     """
     try:
         return unpacked(Path(path))
@@ -107,7 +107,7 @@ def _integers(column: np.ndarray) -> np.ndarray:
 
 
 def _dependencies(ids: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of the nodes on which each node depends, by node; missing nodes are omitted."""
+    """Return the ids of the nodes on which each node depends, by node, without missing nodes."""
     place = positions(ids, targets)
     known = place >= 0
     return dependencies(_integers(sources)[known], place[known], len(ids))
@@ -127,7 +127,7 @@ _FIELDS = {
 
 
 def bytes_of_messages(messages: Iterable[Any], *, rank: int) -> bytes:
-    """Return the ``.et`` file of *messages*: a ``GlobalMetadata``, then each ``Node``.
+    """Return the ``.et`` file of *messages*, which are a ``GlobalMetadata`` followed by ``Node`` messages.
 
     Raises `WorkloadFormatError` for messages of other types or with other field numbers.
     """
@@ -227,9 +227,9 @@ HOST_CAUSES: Mapping[str, str] = {
     "dispatch": "Dispatch and launches",
 }
 """Each cause of host time (column ``cause``), and its label; "" is host time whose cause is unknown."""
-# First lanes of collectives and messages. The collectives of a group have a separate lane. The messages to or
-# from each peer in a group also have a separate lane: on the wire, a message only waits for messages in the
-# same direction between the same two ranks.
+# The first lanes of collectives and messages. The collectives of a group have a separate lane. The messages
+# to or from each peer in a group also have a separate lane: on the wire, a message only waits for messages in
+# the same direction between the same two ranks.
 COMM_LANE, MESSAGE_LANE = 100, 500
 # Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
 DEVICE_LANE = 1000
@@ -286,13 +286,13 @@ def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColu
     return type(column)(numbers, texts)
 
 
-# Kinds of edges that are inferred from measured times. Edges of other kinds are certain.
+# Kinds of edges that the converter infers from measured times. Edges of all other kinds are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
 _SEARCHED_FROM = 200
 
 
 def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return *edges* without inferred edges that close a dependency cycle, and the number of removed edges.
+    """Return *edges* without inferred edges that close a cycle, and the number of removed edges.
 
     An inferred edge within a cycle is removed if its target did not start later than its source.
     """
@@ -317,7 +317,7 @@ def execution_order(
 ) -> np.ndarray:
     """Return the node indices in order of start; every node comes after its dependencies.
 
-    *edges* are (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
+    *edges* are rows of (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
     """
     starts = np.asarray(starts_ns, dtype=np.int64)
     order = np.argsort(starts, kind="stable")
@@ -339,7 +339,7 @@ def execution_order(
 def dependencies(sources: np.ndarray, targets: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the dependencies of *count* nodes: an array of bounds, and the sources sorted by target.
 
-    The sources of node i start at the i-th entry of the bounds.
+    The sources of node i start at the index in the i-th entry of the bounds.
     """
     order = np.argsort(targets, kind="stable")
     bounds = np.zeros(count + 1, dtype=np.int64)
@@ -364,9 +364,9 @@ def replay(graph: Graph) -> Replay:
     """Start every node when its dependencies and its predecessor on its lane (``stream``) have ended.
 
     Receives occupy no lane, as in simulations, so any number of receives may be pending. Nodes start in id
-    order, which is program order. In foreign files, a node may depend on a node with a higher id; nodes then
-    start in the nearest possible order. Raises `DependencyError` if a node waits for a missing node or for
-    itself.
+    order, which is program order. In files of other programs, a node may depend on a node with a higher id.
+    In this case, nodes start in the nearest possible order. Raises `DependencyError` if a node waits for a
+    missing node or for itself.
     """
     nodes, edges = graph.node_columns, graph.edge_columns
     ids, sources, targets = nodes["node_id"], edges["src"], edges["dst"]
@@ -389,9 +389,9 @@ def replay(graph: Graph) -> Replay:
 
 
 def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return which of *count* nodes can never start: nodes on cycles, and nodes that depend on cycles.
+    """Return a mask of the *count* nodes that can never start: they are on cycles, or depend on cycles.
 
-    *src* and *dst* are the edges' ends as indices.
+    *src* and *dst* are the ends of edges as node indices.
     """
     stuck = np.ones(count, dtype=bool)
     stuck[order_by_dependency(np.zeros(count, np.int64), *dependencies(src, dst, count))] = False

@@ -1,6 +1,7 @@
 """The Chakra graph of one program: nodes and edges as columns, with the enum values of the format.
 
-Fields without a column, such as fields of other writers and the splits of uneven collectives, stay encoded.
+Fields that have no column, such as fields of other writers and the splits of uneven collectives, stay
+encoded.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class CollectiveType(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> CollectiveType | None:
-        """Return the collective with the value *number*, or None for other values, such as messages'."""
+        """Return the collective type with the value *number*, or None for other values, as for messages."""
         try:
             return cls(number)
         except ValueError:
@@ -78,12 +79,12 @@ class CollectiveType(IntEnum):
 
     @property
     def ring_passes(self) -> int:
-        """How often a ring sends all but one rank's share over each link; 0 for collectives without rings."""
+        """The number of times that a ring sends all but one rank's share over each link; 0 without rings."""
         return 2 if self is CollectiveType.ALL_REDUCE else int(self not in (*_ROOTED, CollectiveType.BARRIER))
 
     @property
     def sized_by_shard(self) -> bool:
-        """Whether the collective's size is one rank's shard, as in ASTRA-sim, and not the total size."""
+        """Whether the collective's size is one rank's shard (as in ASTRA-sim) instead of the total size."""
         return self in (CollectiveType.ALL_GATHER, CollectiveType.GATHER)
 
 
@@ -91,7 +92,7 @@ _ROOTED = (CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER,
 
 
 class EdgeKind(IntEnum):
-    """The reason for an edge.
+    """The kind of an edge of a graph, which is the reason why a node waits for another node.
 
     ``DATA`` is a data dependency in the file. All other kinds are control dependencies.
     """
@@ -151,8 +152,8 @@ class RowsOnDemand(Protocol):
 class Graph:
     """One program, which one rank (or several identical ranks) executes.
 
-    The data of a graph are columns. *node_columns* have the names of `NODE_COLUMNS` and are sorted by
-    ``node_id``. *edge_columns* are ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts.
+    The data of a graph are stored in columns. *node_columns* have the names of `NODE_COLUMNS` and are sorted
+    by ``node_id``. *edge_columns* are ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts.
     *nodes* and *edges* are the same data as tables, built on first use. *extra* has the encoded fields of a
     read file that have no column, by node id, and the file's metadata under `FILE_METADATA`. Writing the
     graph writes these fields again.
@@ -169,7 +170,7 @@ class Graph:
         edge_columns: Mapping[str, np.ndarray],
         extra: Mapping[int, bytes] | None = None,
     ) -> None:
-        """Store columns that are already complete and sorted."""
+        """Make a graph from columns that are already complete and sorted."""
         self.rank = rank
         self.node_columns = node_columns
         self.edge_columns = edge_columns
@@ -185,8 +186,8 @@ class Graph:
     ) -> Graph:
         """Make a graph from columns, sorted by ``node_id``, and edges (src, dst, kind).
 
-        Missing columns get their default. Of several edges with the same ends, only the edge of the lowest
-        kind is kept.
+        Missing columns get their default values. Of several edges with the same ends, only the edge of the
+        lowest kind is kept.
         """
         count = len(nodes["node_id"])
         complete = {name: _complete(nodes.get(name), name, count) for name in NODE_COLUMNS}
@@ -238,7 +239,7 @@ class Graph:
         return Graph(self.rank, nodes, self.edge_columns, self.extra)
 
     def derived(self, **columns: Callable[[Mapping[str, Any]], Column]) -> Graph:
-        """Return a copy with derived columns; a graph in a file computes derived columns on every read."""
+        """Return a copy with derived columns; for a graph in a file, they are computed on every read."""
         if isinstance(self.node_columns, dict):
             return self.with_columns(**{name: make(self.node_columns) for name, make in columns.items()})
         nodes = _Derived(self.node_columns, columns)
@@ -308,7 +309,7 @@ class Graph:
         return f"Graph(rank={self.rank}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit the tables from pickles and copies, because columns can rebuild the tables."""
+        """Omit the tables from pickles and copies, because the tables can be rebuilt from the columns."""
         return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "edges")}
 
 
@@ -369,7 +370,7 @@ def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray
 
 
 def _distinct_edges(array: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of *array* sorted by target; each (src, dst) keeps its lowest kind."""
+    """Return the columns of *array* sorted by target; each pair (src, dst) keeps only its lowest kind."""
     source, target, kind = (array[:, place] for place in range(3))
     order = np.lexsort((kind, source, target))
     source, target, kind = source[order], target[order], kind[order]
@@ -422,7 +423,7 @@ class Extra(Mapping[int, bytes]):
         return _Values(self, self._ends, self._content)
 
     def spans(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the content, and start and end of the entries of *ids*; missing entries are empty."""
+        """Return the content, and the start and end of the entries of *ids*; missing entries are empty."""
         at = positions(self._ids, ids)
         ends = np.concatenate([self._ends, [0]])  # the position -1 of a missing id selects this 0
         begins = np.concatenate([[0], self._ends])

@@ -20,10 +20,10 @@ def replicate(
     *,
     first_only: bool = False,
 ) -> tuple[tuple[Graph, ...], np.ndarray, dict[int, tuple[int, ...]], list[str]]:
-    """Return graphs, programs, groups and assumptions for *num_ranks*, a multiple of the present ranks.
+    """Return graphs, programs, groups and assumptions for *num_ranks*, a multiple of the current number.
 
     The captured ranks are one block, which is repeated. Groups of data parallelism, and of all ranks, span
-    all blocks. Other groups, all-to-alls and point-to-point peers stay inside their block. A block needs
+    all blocks. Other groups, all-to-alls and point-to-point peers stay inside their block. Blocks need
     separate graphs only if some communication stays inside the block. With *first_only*, the graphs and
     programs of the first block are returned, with all its groups. Raises `WorkloadError` for a job that shows
     no data parallelism.
@@ -76,7 +76,7 @@ def replicate(
 def _staying(
     found: Parallelism, groups: Mapping[int, tuple[int, ...]], everyone: set[int], world: int
 ) -> dict[tuple[int, bool], tuple[int, ...]]:
-    """Return the ranks of groups that stay in a block, by (group, whether only all-to-alls stay)."""
+    """Return the ranks of groups that stay inside a block, by (group, whether only all-to-alls stay)."""
     staying: dict[tuple[int, bool], tuple[int, ...]] = {}
     for key in {0, *groups}:
         ranks = groups.get(key, tuple(range(world)))
@@ -107,7 +107,7 @@ def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
 
 
 def _moved(graph: Graph, renamed: Mapping[tuple[int, bool], int], offset: int) -> Graph | None:
-    """Return *graph* for ranks shifted by *offset*, or None if the graph stays the same."""
+    """Return *graph* for ranks that are shifted by *offset*, or None if the graph does not change."""
     nodes = graph.node_columns
     collectives = nodes["type"] == NodeType.COMM_COLL
     exchanges = collectives & (nodes["comm_type"] == CollectiveType.ALL_TO_ALL)
@@ -193,7 +193,7 @@ _INSTEAD = (
 
 @dataclass
 class _Traffic:
-    """The traffic of one group in bytes, by purpose; 0 without traffic."""
+    """The traffic of one process group in bytes, by purpose."""
 
     total: int = 0
     forward: int = 0
@@ -204,11 +204,11 @@ class _Traffic:
 
 @dataclass(frozen=True)
 class Parallelism:
-    """The purpose of a job's groups; group 0 (all ranks) is included if used.
+    """The purposes of a job's groups; group 0 (all ranks) is included if the job uses it.
 
-    *growing* groups span the repetitions: *replicas* (data parallelism), and groups of all ranks. *tensor*
-    groups work on one tensor. *exchanging* groups exchange tokens or samples (all-to-all), with or without
-    other communication. *why_not* is the reason why the job cannot be repeated, or "".
+    *growing* groups span the repetitions: they are *replicas* (data parallelism), and groups of all ranks.
+    *tensor* groups share the work on a tensor. *exchanging* groups exchange tokens or samples (all-to-all),
+    with or without other communication. *why_not* is the reason why the job cannot be repeated, or "".
     """
 
     growing: frozenset[int] = frozenset()
@@ -222,7 +222,7 @@ class Parallelism:
 def recognise(
     graphs: Sequence[Graph], program_of_rank: np.ndarray, groups: Mapping[int, tuple[int, ...]]
 ) -> Parallelism:
-    """Return the purpose of the *groups* of the job, from their traffic and its phase.
+    """Return the purposes of the *groups* of the job, from their traffic and the phase of this traffic.
 
     All-reduces and reduce-scatters of the forward pass move activations, which indicates tensor parallelism.
     All-to-alls move tokens or samples of experts, tables or sequences. Sends belong to pipeline stages. Other
@@ -316,7 +316,7 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
     _, kind, count = np.unique(alike, axis=0, return_inverse=True, return_counts=True)
     early = (
         count[kind.ravel()] > 1
-    )  # without a backward pass, layers have equal traffic, and a single result may be anything
+    )  # without a backward pass, equal traffic belongs to layers, and a single result is unclear
     begun = np.array([source_moment.get(node, 0) for node in ids[rows].tolist()], dtype=np.int64)
     for step in np.unique(nodes["step"][rows]).tolist():
         starts = moment[is_backward & (nodes["step"] == step)]
@@ -330,7 +330,7 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
 def _axis(
     data: Mapping[int, _Traffic], groups: Mapping[int, tuple[int, ...]], world: int, *, has_peers: bool
 ) -> set[int]:
-    """Return the *data* groups that grow: one per rank, and groups that hold a rank's whole state.
+    """Return the *data* groups that grow: one per rank, which replicates the rank's whole state.
 
     If parameters are sharded in one group and replicated over another group, the replicating group grows.
     """

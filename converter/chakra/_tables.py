@@ -44,14 +44,14 @@ _DAMAGES_OF_0_2 = (
 
 @dataclass(frozen=True)
 class Tables:
-    """The content of the tables: whole graphs by SHA-256 of their encoded file, and all edges by rank."""
+    """The content of a workload's tables: graphs by SHA-256 of their encoded file, and edges by rank."""
 
     graphs: dict[str, Graph]
     edges: Mapping[int, Mapping[str, np.ndarray]]
 
 
 class _Program(msgspec.Struct):
-    """A program in the tables; a program that is not *whole* has fields without a column."""
+    """A program in the tables; a program that is not *whole* has fields that the tables lack."""
 
     rank: int
     nodes: int
@@ -79,8 +79,9 @@ def save_tables(
 ) -> None:
     """Write the columns of all *graphs*, each file atomically.
 
-    *digests* are the SHA-256 of the graphs' encoded files, which exist already. *program_of_file* gives the
-    graph in the file of each rank. From graphs with fields without a column, only the edges will be read.
+    *digests* are the SHA-256 of the graphs' encoded files, which exist already. *program_of_file* is the
+    index of the graph in the file of each rank. If a graph has fields without a column, only its edges are
+    read from the tables.
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
     programs = [
@@ -123,7 +124,8 @@ def _write(prefix: Path, graphs: Sequence[Graph], note: str, *, sync: bool = Tru
 def _return_freed_memory() -> None:
     """Return freed memory to the system, because glibc keeps the large memory of a conversion.
 
-    PyArrow, which is loaded next, needs as much memory. Without this call, both would add to peak memory.
+    PyArrow, which is loaded next, needs as much memory. Without this call, both amounts would add up to the
+    peak memory.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -163,7 +165,7 @@ def _part(columns: Mapping[str, Column], name: str, rows: slice) -> Column:
 def load_tables(prefix: Path) -> Tables | None:
     """Return the content of a workload's tables, or None without tables; columns are read on demand.
 
-    The ``.et`` files are authoritative: a graph whose file has another digest is not read from the tables.
+    The ``.et`` files are authoritative: a graph is not read from the tables if its file has another digest.
     Raises `ValueError` for damaged tables. A damaged column is detected when the column is read.
     """
     try:
@@ -190,7 +192,7 @@ def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
     """Return the graph of *rank* that `write_graph` wrote, and the note, or None without a graph.
 
     Raises `ValueError` for damaged tables. A damaged column raises `WorkloadFormatError` on its first use.
-    The files do not stay open.
+    The files are closed after reading.
     """
     files = _open(prefix, stays_open=False)
     if files is None:
@@ -251,7 +253,7 @@ class _Rows:
         return whole[self._within(groups, rows)]
 
     def uncached(self, name: str, rows: slice) -> Column:
-        """Return the given *rows* of a column, without a change of the cache."""
+        """Return the given *rows* of a column, without changing the cache."""
         groups = self._groups(rows)
         with self._lock:
             whole = self._cache.get((name, groups.start, groups.stop))
@@ -317,7 +319,7 @@ def _archive_of_0_2(prefix: Path) -> Path:
 
 
 def _tables_before_0_3(prefix: Path) -> Tables | None:
-    """Return the edges that versions 0.1 and 0.2 stored with reasons, which ``.et`` files lack."""
+    """Return the edges with reasons that versions 0.1 and 0.2 stored in addition to ``.et`` files."""
     archive, parquet = _archive_of_0_2(prefix), tables_paths(prefix)[1]
     path = next((path for path in (archive, parquet) if path.is_file()), None)
     if path is None:
@@ -345,7 +347,7 @@ def _edges_of_0_2(path: Path) -> dict[str, np.ndarray]:
 def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]] | None:
     """Return integer columns *names* of the nodes of all programs and their ``rank``, by row group.
 
-    Return None if the workload has no tables with these columns. The ``.et`` files are not read.
+    The result is None if the workload has no tables with these columns. The ``.et`` files are not read.
     """
     file = _nodes_file(prefix)
     if file is None or not {"rank", *names} <= file.kinds.keys():
@@ -383,7 +385,8 @@ def _nodes_file(prefix: Path) -> ParquetFile | None:
 def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
     """Return the SHA-256 of the ranks' files that are unchanged since the tables were written.
 
-    A file counts as unchanged if its size is the recorded size and its status changed before the tables'.
+    A file counts as unchanged if its size is the recorded size, and its last status change precedes that of
+    the tables.
     """
     file = _nodes_file(prefix)
     if file is None:

@@ -33,7 +33,7 @@ _MANY_PROGRAMS = 32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Workload:
-    """The graphs that a cluster executes.
+    """A workload: the graphs that the ranks of a cluster execute.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to the group's global ranks in
     ring order. Group 0 always contains all ranks and is never listed. With *representative_of_rank*, only
@@ -85,7 +85,7 @@ class Workload:
 
     @classmethod
     def load(cls, prefix: str | Path) -> Workload:
-        """Read the workload in ``PREFIX.{rank}.et`` and the files next to these.
+        """Read the workload in the files ``PREFIX.{rank}.et`` and the files next to them.
 
         Groups, metadata and tables are optional: plain ``.et`` files of any origin load. Ranks with identical
         files share one graph. Raises `WorkloadError` if a rank is missing and `WorkloadFormatError` for a
@@ -124,9 +124,9 @@ class Workload:
     def copy(prefix: str | Path, target: Path) -> bool:
         """Copy the files of the workload *prefix*, as `save` wrote them, to the new PREFIX *target*.
 
-        Files of equal ranks become hard links if possible. If a file has changed since `save`, return False
-        and copy nothing; load and save the workload instead. Raises `OSError`, and the error of `load` for a
-        missing rank.
+        Files of equal ranks become hard links if possible. If a file has changed since `save`, the function
+        returns False and copies nothing. In this case, load and save the workload instead. Raises `OSError`,
+        and the error of `load` for a missing rank.
         """
         prefix = Path(prefix)
         metadata = _load_metadata(prefix)
@@ -189,7 +189,7 @@ class Workload:
             yield list(messages_of_bytes(encode_graph(self.graph_of(rank)), et_def))
 
     def save(self, prefix: str | Path, *, linked: bool = False) -> None:
-        """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
+        """Write the ``.et`` files, groups, tables and finally the metadata, each atomically.
 
         With *linked*, the files of equal ranks are hard links if the file system supports hard links. Use
         *linked* for folders in which no file is edited in place. The file of rank 0 is written last, so an
@@ -201,7 +201,7 @@ class Workload:
         remove_leftovers(prefix.parent)
         _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
         for rank, path in _files_of_ranks(prefix).items():
-            if rank not in self.own_ranks:  # the file is left from an earlier, larger workload
+            if rank not in self.own_ranks:  # the file belongs to an earlier, larger workload
                 path.unlink()
         try:
             self._write(prefix, linked=linked)
@@ -250,10 +250,10 @@ class Workload:
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
         """Return this workload scaled out to *num_ranks* ranks by more data parallelism.
 
-        *num_ranks* is a multiple of the present number. With *first_only*, only the ranks of the first
-        repetition are returned, with groups that span all repetitions. Assumptions are appended to
-        ``metadata["assumptions"]``. Raises `UsageError` for any other number, and `WorkloadError` for a job
-        that shows no data parallelism to repeat: pipeline stages or tensor-parallel ranks alone.
+        *num_ranks* is a multiple of the present number of ranks. With *first_only*, only the ranks of the
+        first repetition are returned, with groups that span all repetitions. Assumptions are appended to
+        ``metadata["assumptions"]``. Raises `UsageError` for any other number. Raises `WorkloadError` for a
+        job without data parallelism, such as a job with only pipeline stages or tensor-parallel ranks.
         """
         if num_ranks < self.num_ranks or num_ranks % self.num_ranks:
             raise UsageError(
@@ -273,7 +273,7 @@ class Workload:
         return Workload(graphs, program, groups, metadata)
 
     def node_table(self) -> pd.DataFrame:
-        """Return a table of the nodes that each rank executes, with the column ``rank`` first.
+        """Return a table of the nodes that each rank executes, with ``rank`` as the first column.
 
         Ranks without a graph have no rows.
         """
@@ -305,7 +305,7 @@ class Workload:
         return result
 
     def summary(self) -> dict[str, int]:
-        """Return the number of ranks, and of nodes and communication nodes on all ranks."""
+        """Return the numbers of ranks, and of nodes and communication nodes on all ranks."""
         comm = [int((graph.node_columns["type"] >= NodeType.COMM_SEND).sum()) for graph in self.graphs]
         nodes = [graph.num_nodes for graph in self.graphs]
         programs = self.program_of_rank.tolist()
@@ -337,7 +337,7 @@ def _run_lengths(representatives: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray | None:
-    """Remove the ranks' representatives from *metadata* and return them, or None without them."""
+    """Remove the representatives of ranks from *metadata*, and return them, or None."""
     runs = metadata.pop("representatives", None)
     if runs is None:
         return None
@@ -437,7 +437,7 @@ def _load_tables(prefix: Path) -> Tables:
 
 
 def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
-    """Return *graph* with the edge reasons of *kept* on edges with the same ends."""
+    """Return *graph*, with the reasons of edges in *kept* for edges with the same ends."""
     if kept is None or not len(kept["src"]) or not graph.num_edges:
         return graph
     edges = graph.edge_columns

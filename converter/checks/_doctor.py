@@ -45,7 +45,7 @@ _KNOW_IT = (
 class _How:
     """Options of the conversion: *jobs* processes, *progress*, and the cache of *finished* ranks.
 
-    The fields have the names of the arguments of `convert`.
+    The fields have the same names as the arguments of `convert`.
     """
 
     jobs: int | None
@@ -70,9 +70,9 @@ def doctor(
     *target* is a trace set's folder, an ``.et`` file, the ``PREFIX`` of several ``.et`` files
     (``PREFIX.<rank>.et``), or traces or production logs of other tools: a file, a pattern with ``{rank}`` (of
     traces), a folder, or an archive. For studies, use `check_study`. *jobs*, *progress* and *finished* are
-    arguments of `convert`, which converts the traces. Without *finished*, converted ranks of large traces are
+    passed to `convert`, which converts the traces. Without *finished*, converted ranks of large traces are
     cached next to *target*, so that an interrupted check resumes. Problems are returned and never raised.
-    Raises `UsageError` for any other *target*, and the errors of *progress*.
+    Raises `UsageError` for any other *target*. Exceptions of *progress* are passed on.
     """
     if finished is None:
         with finished_ranks(f"{target}.doctor") as cache:
@@ -142,7 +142,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
 
 
 def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
-    """Check traces of other tools, and the converted graphs; missing information is a note."""
+    """Check traces of other tools, and the converted graphs; missing information becomes a note."""
     host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
     try:
         ranks = find_rank_traces(host, device, linked)
@@ -175,7 +175,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
-    """Check the traces of one rank independently of other ranks; also return the traces' origin."""
+    """Check the traces of one rank independently of other ranks; also return the origin of the traces."""
     place = str(traces.device_path)
     try:
         device, host, _ = read_rank(traces)

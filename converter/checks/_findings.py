@@ -12,10 +12,10 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem or a remark; an *error* makes results wrong, a *warning* may do so, a *note* does not.
+    """A finding of a check: an *error* makes results wrong, a *warning* may do so, and a *note* does not.
 
-    *place* is a file, rank, node or part of a configuration. *cause* is the problem at this place. *remedy*
-    is the next step, or ``""`` without a remedy or if the cause contains the remedy.
+    *place* is a file, a rank, a node or a part of a configuration. *cause* is the problem at this place.
+    *remedy* is the next step, or ``""`` without a remedy or if the cause contains the remedy.
     """
 
     severity: Severity

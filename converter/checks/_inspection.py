@@ -59,12 +59,11 @@ def load_workload(path: str | Path) -> Workload:
 
 
 def inspect_workload(workload: Workload) -> dict[str, Any]:
-    """Return counts and sizes of *workload* and of each program, by the first rank, as JSON-able data.
+    """Return counts and sizes of *workload*, and of its programs by their first rank, as plain data.
 
-    ``ranks`` of a program are all ranks that run the program. ``replay_ns`` of a rank is the time of its
-    nodes with their durations and dependencies only. ``longest_chain_nodes`` is the length of the longest
-    dependency chain. Both figures are -1 if a dependency is missing or circular. ``findings`` are the
-    findings of `doctor`.
+    ``ranks`` of a program are all ranks that run the program. ``replay_ns`` of a rank is the time of a replay
+    of its nodes, without other ranks. ``longest_chain_nodes`` is the length of the longest dependency chain.
+    Both figures are -1 if a dependency is missing or circular. ``findings`` are the findings of `doctor`.
     """
     ranks = {
         str(rank): {
@@ -196,10 +195,10 @@ def step_rows(workload: Workload) -> list[dict[str, Any]]:
 
     ``kind, requests, tokens`` describe the step's batch ("" and -1 without an annotation). ``duration_ns`` is
     the step's duration, the sum of computation, exposed communication, exposed copies and idle time.
-    ``gap_before_ns`` is the time since the previous step, ``longest_gap_ns`` the longest idle interval.
-    ``kernels``, ``copies`` and ``launches`` (calls that issued device work) count for the step that issued
-    them. ``host_ns`` is the busy time of the main thread until the next step. ``bound_by`` is the largest
-    part of the step; idle time of the device counts for the host.
+    ``gap_before_ns`` is the time since the previous step, and ``longest_gap_ns`` is the longest idle
+    interval. ``kernels``, ``copies`` and ``launches`` (calls that issued device work) belong to the step that
+    issued them. ``host_ns`` is the busy time of the main thread until the next step. ``bound_by`` is the
+    largest part of the step; idle time of the device counts as bound by the host.
     """
     shares = workload.metadata.get("step_shares")
     if not isinstance(shares, Mapping):
@@ -272,7 +271,7 @@ def _united(times: np.ndarray) -> np.ndarray:
 def step_kinds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row per kind of step in *rows*: number of steps, spread of durations, and medians.
 
-    ``bound_by`` is the bound of the steps with the most time.
+    ``bound_by`` is the bound with the most time over all steps of the kind.
     """
     found = []
     for kind in dict.fromkeys(row["kind"] for row in rows):

@@ -1,4 +1,4 @@
-"""Check that trace sets and production logs can be converted and belong together."""
+"""Check that trace sets and production logs can be converted, and that their files belong together."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class _Rank:
 
 
 def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
-    """Return the problems of the trace set in *folder*, and the gaps of ranks; read each file once.
+    """Return the problems of the trace set in *folder*, and missing or unreadable traces of its ranks.
 
-    Other ranks may replace ranks with gaps.
+    Other ranks may replace the ranks with missing traces. Each file is read only once.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -98,12 +98,12 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
 
 
 def _has_times_alone(entry: RankEntry) -> bool:
-    """Return whether a rank recorded only step times, as the capture requested."""
+    """Return whether the capture was requested to record only the step times of a rank."""
     return entry.step_times is not None and not (entry.host_trace or entry.device_trace)
 
 
 def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
-    """Check the files of one rank individually and against each other; return gaps separately."""
+    """Check the files of one rank; return missing or unreadable files separately from other findings."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
     if _has_times_alone(entry):

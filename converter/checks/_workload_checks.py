@@ -49,7 +49,7 @@ _CONVERT_HERE = (
 _MAY_BE_UNEVEN = frozenset(
     {CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER}
 )
-# Text in the assumption about traces that lack the groups of collectives.
+# A part of the assumption about traces that lack the groups of collectives.
 _UNNAMED = "all ranks are assumed"
 # Attributes of PyTorch's host traces that only the public converter copies.
 _PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
@@ -60,7 +60,7 @@ def check_workload(workload: Workload, place: str = "workload") -> list[Finding]
     findings: list[Finding] = []
     for graph in workload.graphs:
         findings += _check_graph(graph, f"{place}, rank {graph.rank}")
-    if workload.representative_of_rank is not None:  # other ranks have no graph
+    if workload.representative_of_rank is not None:  # ranks that are represented have no graph
         return findings
     findings += _check_presence(workload, place)
     findings += _check_groups(workload, place)
@@ -173,7 +173,7 @@ def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding
     if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work["node_id"]).any():
         return
     if remedy != _CONVERT_HERE and not work["stream"].duplicated().any():
-        return  # every stream has a single piece of device work
+        return  # every stream has only one piece of device work
     yield Finding(
         "error",
         place,
@@ -351,9 +351,10 @@ def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
         )
 
 
-# Maximum number of nodes to check for deadlocks. Larger workloads are scaled out from checkable workloads.
+# Maximum number of nodes to check for deadlocks. Larger workloads are usually scaled out from workloads that
+# can be checked.
 _MOST_NODES = 5_000_000
-# Code of the reason of a wait for a message, which has no `EdgeKind`.
+# The code for a wait for a message, which has no `EdgeKind`.
 _MESSAGE = -1
 
 
@@ -384,7 +385,7 @@ def circular_wait(workload: Workload) -> str | None:
 class _Nodes:
     """The concatenated nodes of all ranks; ``first[r]`` is the first node of rank *r*.
 
-    *turn* has the position of each node in a possible execution order of its rank.
+    *turn* is the position of each node in a possible execution order of its rank.
     """
 
     workload: Workload

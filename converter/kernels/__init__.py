@@ -1,4 +1,4 @@
-"""Recognise communication kernels by patterns of their names, which are data."""
+"""Recognise communication kernels by patterns of their names, which come from data files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KernelPattern(msgspec.Struct, frozen=True):
     """A kind of kernel: its *library*, *operation* (``all_reduce``, ``dispatch``, ...) and *kind*.
 
     *name* and *within* are regular expressions for the kernel's function and namespaces. *source* and
-    *version* are the origin of the name.
+    *version* identify the origin of the kernel's name.
     """
 
     name: re.Pattern[str]
@@ -88,7 +88,7 @@ def _patterns(own_file: str) -> tuple[KernelPattern, ...]:
 
 
 def function_name(kernel: str) -> tuple[str, str]:
-    """Return namespaces and function of *kernel*, without return type, template and parameters."""
+    """Return the namespaces and the function of *kernel*, without return type, template and parameters."""
     text = kernel[:_LONGEST_NAME].replace(_ANONYMOUS, "anonymous")
     shorter = _TEMPLATE.sub("", text)
     while shorter != text:
@@ -158,10 +158,10 @@ _MOST_NAMED = 3
 
 
 class UnsizedCommunication(msgspec.Struct, frozen=True):
-    """Communication kernels of unknown size on the *rank* on which these kernels take longest.
+    """Communication kernels of unknown size on the *rank* on which they take longest.
 
-    *kernels* is the number of kernels, *duration_ns* their total time. *by_operation* has both figures by
-    library and operation, longest first.
+    *kernels* is the number of kernels, and *duration_ns* is their total time. *by_operation* contains both
+    figures by library and operation, longest first.
     """
 
     rank: int
@@ -183,7 +183,7 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
 
 
 def unsized_communication(workload: Workload) -> UnsizedCommunication | None:
-    """Return the unsized communication of the rank with the most, or None without unsized communication."""
+    """Return the communication of unknown size on the rank with most of it, or None."""
     best: tuple[int, int, np.ndarray] | None = None
     for program, graph in enumerate(workload.graphs):
         rows = _rows(graph)
@@ -198,7 +198,7 @@ def unsized_communication(workload: Workload) -> UnsizedCommunication | None:
 
 
 def _rows(graph: Graph) -> np.ndarray:
-    """Return the nodes of type computation and kind communication, whose size is unknown."""
+    """Return the nodes with type computation and kind communication, which have no known size."""
     kinds = graph.node_columns["kind"]
     if not isinstance(kinds, TextColumn) or "communication" not in kinds.texts:
         return np.empty(0, np.int64)
@@ -219,6 +219,6 @@ def _by_operation(graph: Graph, rows: np.ndarray) -> dict[str, int]:
 
 
 def _operation(kernel: str) -> str:
-    """Return library and operation of *kernel*, such as ``DeepEP dispatch``, or its function."""
+    """Return the library and operation of *kernel*, such as ``DeepEP dispatch``, or its function."""
     pattern = kernel_pattern(kernel)
     return f"{pattern.library} {pattern.operation}" if pattern else function_name(kernel)[1] or kernel

@@ -1,4 +1,4 @@
-"""Match records: host operators with device work, and logs of the same collective across ranks."""
+"""Match records: host operators with device work, and log records of collectives across ranks."""
 
 from __future__ import annotations
 

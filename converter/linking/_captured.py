@@ -1,4 +1,4 @@
-"""Find the operators of a CUDA graph's kernels in the capture trace; graph launches name no operators."""
+"""Find the operators of a CUDA graph's kernels in a capture trace, because launches do not name them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .._columns import groups_of, which
 from ..readers import CATEGORIES, PHASES, DeviceTrace, Ops, Threads, cut_pieces
 from ._host_lanes import Lane
 
-# A piece of device work: category, and name of the kernel ("" for copies, and for unknown kernels).
+# A piece of device work: its category, and the name of the kernel ("" for copies, and for unknown kernels).
 _Piece = tuple[int, str]
-# Minimum share of matched kernels. Nearly all kernels match the right capture; kernels of another graph share
-# only some names.
+# Minimum share of matched kernels. Nearly all kernels match the graph's own capture, and only a few match the
+# capture of another graph.
 _LEAST_MATCHED = 0.5
 _ALLOCATION = "aten::empty"
 _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
@@ -39,14 +39,14 @@ class Origin(NamedTuple):
 
 
 class CapturedGraph(msgspec.Struct, frozen=True):
-    """The contents of a captured graph in order of the calls; calls outside operators have None."""
+    """The contents of a captured graph in order of calls; calls outside operators have no operator."""
 
     pieces: tuple[_Piece, ...]
     origins: tuple[Origin | None, ...]
 
     @property
     def is_named(self) -> bool:
-        """Whether kernels have names; ROCm traces name kernels of a capture, CUDA traces do not."""
+        """Whether kernels have names; ROCm traces name the kernels of a capture, but CUDA traces do not."""
         return any(name for _, name in self.pieces)
 
 
@@ -164,8 +164,8 @@ def graph_origins(
     """Return the origins of the work issued by launches of captured *graphs*, by index into *work*.
 
     *work* are indices into the trace's works, in order of issue. *call* are the issuing calls. If several
-    captures fit a launch, the capture with the fewest launches is chosen, and the first among equals. This
-    choice fits models whose parts are launched in the order of their capture.
+    captures fit a launch, the capture with the fewest launches is chosen, and on a tie the first capture.
+    This choice fits models that launch their parts in the order of capture.
     """
     of_graph = np.flatnonzero(is_graph_launch(trace, call))
     fitting: dict[tuple[_Piece, ...], dict[int, list[tuple[int, int]]]] = {}
@@ -201,9 +201,10 @@ def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dic
 
 
 def _matched(pieces: Sequence[_Piece], graph: CapturedGraph) -> list[tuple[int, int]]:
-    """Match the *pieces* of a launch with pieces of *graph*: the n-th of a kernel name with the n-th.
+    """Match the *pieces* of a launch with pieces of *graph*: the n-th pieces with a kernel name match.
 
-    If the capture does not name kernels, the n-th kernels match, provided that both have equally many.
+    If the capture does not name kernels, the n-th kernels match if the launch and the capture have equally
+    many kernels.
     """
     if not graph.is_named:
         pieces = [(category, "") for category, _ in pieces]

@@ -30,7 +30,7 @@ from ._host_lanes import Lane
 
 KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
-# Maximum time until an idle device begins issued work.
+# The maximum time until an idle device begins work that has been issued.
 _BEGINS_WITHIN_NS = 1_000_000
 # Parts of the names of calls that issue work: cudaLaunchKernel, hipMemcpyWithStream, cuMemsetD8Async, ...
 _ISSUING_WORDS = ("Launch", "Memcpy", "Memset")
@@ -44,11 +44,11 @@ class Launches(msgspec.Struct):
     """Columns of device work in order of issue, with the host thread, operator and time of issue.
 
     *work*, *queue* and *call* are indices into the trace's works, the *queues* (device and stream) and the
-    trace's calls. Larger values of *call* are operators, for work without a call. *lane* is the host thread,
-    *op* the thread's innermost operator (-1: none). The work may start when the host has reached *cut_ns*.
-    *comms* has the communication of each launch: one collective, the sends and receives of one kernel, or
-    nothing for computation. *origins* are the origins of a graph's work from its capture, if known. *notes*
-    are limitations.
+    trace's calls. For work without a call, larger values of *call* refer to operators. *lane* is the host
+    thread, and *op* is the thread's innermost operator (-1: none). The work may start when the host has
+    reached *cut_ns*. *comms* contains the communication of each launch: one collective, the sends and
+    receives of one kernel, or nothing for computation. *origins* are the origins of a graph's work from its
+    capture, if known. *notes* are sentences on limitations.
     """
 
     work: np.ndarray
@@ -76,9 +76,9 @@ class Linked(msgspec.Struct, frozen=True):
     """The work issued in the window, and earlier work that the device executed after the window began.
 
     *carried* is the earlier work. If the device began the first work of a capture on a stream much later than
-    possible, *carried* has an item for the work that the trace lacks. *carried_queue* numbers queues as the
-    launches do. *overruns* means that the device was still executing the earlier work when the host's step
-    ended.
+    possible, *carried* has an item for the work that the trace lacks. *carried_queue* uses the same numbers
+    of queues as the launches. *overruns* means that the device was still executing the earlier work when the
+    host's step ended.
     """
 
     launches: Launches
@@ -108,8 +108,8 @@ def link(
 ) -> Linked:
     """Match device work with its issuing calls (by correlation) and the operators around these calls.
 
-    Work without a call is matched with the operator of its ``External id``, and work of a graph with the
-    *captured* graph.
+    Work without a call is matched with the operator of its ``External id``. Work of a CUDA graph is matched
+    with the *captured* graph.
     """
     start_ns, end_ns = window
     works, issuers = trace.works, _issuers(trace)
@@ -193,7 +193,7 @@ def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: n
 
 
 def _issuers(trace: DeviceTrace) -> _Issuers:
-    """Return the issuing call of each work; of several calls with its correlation, the first.
+    """Return the issuing call of each work; of several calls with its correlation, return the first call.
 
     A runtime call may make a driver call with the same correlation. Works without correlation are matched by
     external id: with the calls of the same id, in order, or otherwise with the operator.
@@ -253,10 +253,10 @@ def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
-    """Return the time at which the host had issued each of *works*.
+    """Return the time at which the host had completely issued each of *works*.
 
-    This time is the return of the call, or the start on the device if earlier. A copy that ends within its
-    call blocks the host, which had issued the copy long before.
+    This time is the return of the call, or the start of the work on the device if it is earlier. A copy that
+    ends within its call blocks the host, which had issued the copy long before.
     """
     call_start, call_end = issuers.start_ns[issued], issuers.end_ns[issued]
     numbers, place = np.unique(issuers.number[issued], return_inverse=True)
@@ -303,7 +303,7 @@ def _describe(
 
 
 def _issued_before(waiting: Iterable[int], lane: Lane, time_ns: int) -> list[int]:
-    """Return the sends and receives gathered before *time_ns*, the time of issue of the batch's kernel."""
+    """Return the sends and receives that were gathered before the issue of the batch's kernel (*time_ns*)."""
     return list(takewhile(lambda op: bool(lane.ops.start_ns[op] <= time_ns), waiting))
 
 

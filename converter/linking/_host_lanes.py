@@ -1,4 +1,4 @@
-"""Find the host threads of a rank with a device: operators, pieces, handovers, records of other steps."""
+"""Find the host threads of a rank with a device, with their operators, pieces of time and handovers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BACKWARD = "autograd::engine::"
 class Lane(msgspec.Struct):
     """One host thread within the window: operators in order of start, and pieces of its active time.
 
-    Lane 0 is the main thread, whose pieces cover the whole window. *thread* is the index of its name.
+    Lane 0 is the main thread. Its pieces cover the whole window. *thread* is the index of the thread's name.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Lane(msgspec.Struct):
         return np.where(inside, self.pieces.op[at], -1)
 
     def chain(self, time_ns: int) -> list[int]:
-        """Return the operators around *time_ns*, innermost first."""
+        """Return the indices of the operators around *time_ns*, innermost first."""
         index = int(self.ops_at(np.array([time_ns]))[0])
         found = []
         while index >= 0:
@@ -60,7 +60,7 @@ class Lane(msgspec.Struct):
         return found
 
     def operators(self, time_ns: int) -> list[Op]:
-        """Return the operators around *time_ns* as rows, innermost first."""
+        """Return the operators around *time_ns* as objects, innermost first."""
         return [self.ops[index] for index in self.chain(time_ns)]
 
 
@@ -76,10 +76,10 @@ class Bursts(Columns, frozen=True):
 
 
 def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
-    """Return the threads that run operators or issue device work in the window, the main thread first.
+    """Return the threads that run operators or issue device work in the window, with the main thread first.
 
-    The main thread has the step annotations. Without step annotations, the main thread has the most operators
-    outside autograd. Without operators, the main thread issues the most work.
+    The main thread is the thread with the step annotations. Without step annotations, the main thread has the
+    most operators outside autograd. Without operators, the main thread issues the most work.
     """
     events, calls = _by_thread(trace, start_ns, end_ns)
     of_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))
@@ -166,8 +166,8 @@ def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_
     starts, ends = starts[order], ends[order]
     after = np.searchsorted(main_points, starts, side="right")
     alone = after == np.searchsorted(main_points, ends)
-    # An interval joins the previous burst if the main thread handed over both between the same points, or
-    # neither of them.
+    # An interval joins the previous burst if the main thread handed over both intervals between the same
+    # points, or handed over neither.
     joins = np.zeros(len(starts), dtype=bool)
     joins[1:] = (alone[1:] == alone[:-1]) & (~alone[1:] | (after[1:] == after[:-1]))
     first = np.flatnonzero(~joins)
@@ -175,7 +175,7 @@ def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_
     return Bursts(starts[first], last_ends, alone[first])
 
 
-_ALIGNED_AT_MOST = 1000  # longer alignments are slow, and steps that need them hardly match
+_ALIGNED_AT_MOST = 1000  # longer alignments are slow, and such steps hardly match
 _NONE = np.empty(0, dtype=np.int64)
 _APART = 1 << 48  # distance between the record ids of consecutive steps; record ids of a process count from 1
 
@@ -185,8 +185,8 @@ def lend_records(
 ) -> tuple[DeviceTrace, HostTrace] | None:
     """Return *trace* and *host* with the records and modules of *structure* for the events of *steps*.
 
-    Return None if the communication of the steps differs, because a collective needs a record. Computation
-    may lack a record.
+    The result is None if the communication of the steps differs, because a collective needs a record. A
+    computation may lack a record.
     """
     events = trace.events
     communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
@@ -228,7 +228,7 @@ def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
 
 
 def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np.ndarray) -> Events:
-    """Return the *ranges* of a thread moved to the *own* events that correspond to the *lender* events."""
+    """Return the *ranges* of a thread, moved to the *own* events that correspond to *lender* events."""
     begins = np.searchsorted(events.start_ns[lender], events.start_ns[ranges])
     ends = np.searchsorted(events.start_ns[lender], events.end_ns[ranges])
     holding = begins < ends

@@ -1,8 +1,8 @@
-"""Match the records of collectives and messages in the logs of all ranks; find errors and clock offsets.
+"""Match records of collectives and messages in the logs of all ranks; find errors and clock offsets.
 
 A synchronising collective ends at about the same time on all ranks, so the median difference of the ends is
-the offset of the clocks. Without ends, the order bounds the offset from both sides: no rank enqueues the next
-collective before the last rank has entered the previous collective. An offset within the spread of its
+the offset of the clocks. Without ends, the order of records gives bounds of the offset: no rank enqueues the
+next collective before the last rank has entered the previous collective. An offset within the spread of its
 estimates counts as zero.
 """
 
@@ -83,8 +83,8 @@ class MatchedLogs(msgspec.Struct, frozen=True):
     """The logs of a job with matched records.
 
     *collectives* are the collectives that every logged rank of their group has. *before* counts, by group,
-    the records of collectives that the log of some rank lacks. *after* counts the records of collectives
-    after the end of some log. *loose* counts sends and receives without a counterpart.
+    the records of collectives that the log of some rank lacks. *after* is the number of records of
+    collectives after the end of some log. *loose* is the number of sends and receives without a counterpart.
     """
 
     logs: Logs
@@ -120,7 +120,7 @@ def match_logs(logs: Logs) -> MatchedLogs:
             elif _ended_early(ops, sequence, last):
                 after[group] += len(ops)
             elif any(op.completed is False for op in ops.values()):
-                pass  # reported as unfinished
+                pass  # such a collective is reported as unfinished
             else:
                 before[group] += len(ops)
             if any(op.completed is False for op in ops.values()):
@@ -289,7 +289,7 @@ def _cost(pairs: Sequence[tuple[LoggedOp, LoggedOp]], apart_ns: int | None) -> t
 
 
 def _end(op: LoggedOp) -> int:
-    """Return the end time of *op* if logged, or else its enqueue time plus its logged duration."""
+    """Return the logged end time of *op*, or its enqueue time plus its logged duration."""
     if op.ended_ns != UNKNOWN:
         return op.ended_ns
     return _moment(op) + max(0, op.duration_ns)
@@ -299,7 +299,7 @@ class Clocks(msgspec.Struct, frozen=True):
     """The clock offsets of ranks; *ahead_ns* is each rank's offset to the clock of the lowest rank.
 
     *known_from* is the source of the offsets: the ends of collectives, the order of enqueueing, or nothing.
-    Without a source, no clock is corrected, and time differences between ranks are meaningless unless the
+    Without a source, no clock is corrected. Time differences between ranks are then meaningless, unless the
     ranks share a clock. *spread_ns* is the largest deviation of a single collective.
     """
 
@@ -309,7 +309,7 @@ class Clocks(msgspec.Struct, frozen=True):
 
     @property
     def corrected(self) -> dict[int, int]:
-        """The clock offsets (ns) of the ranks whose offset is not zero, by rank."""
+        """The clock offsets (ns) of the ranks with an offset other than zero, by rank."""
         return {rank: ahead for rank, ahead in self.ahead_ns.items() if ahead}
 
 
@@ -349,7 +349,7 @@ def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, in
 
 
 def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return offsets like `_by_ends`, from enqueue order, without pairs in an inconsistent order."""
+    """Return clock offsets like `_by_ends`, but from the order of enqueueing; omit inconsistent pairs."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
         if len(shared) < _FEWEST:
@@ -365,7 +365,7 @@ def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, i
 
 
 def _from_lowest(found: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[dict[int, int], int]:
-    """Return each clock's offset to the lowest rank's clock, summed along pairs, and the largest spread."""
+    """Return each clock's offset to the lowest rank's clock (summed along pairs) and the largest spread."""
     if not found:
         return {}, 0
     near: dict[int, list[tuple[int, int]]] = {}
@@ -416,14 +416,14 @@ def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
 
 
 def _hangs(matched: MatchedLogs) -> Iterator[LogTrouble]:
-    """Yield the first uncompleted operation of each group; later uncompleted operations follow from it."""
+    """Yield the first uncompleted operation of each group; later operations are consequences."""
     first: dict[tuple[str, bool], Unfinished] = {}
     for found in matched.unfinished:
         known = first.setdefault((found.group, found.is_message), found)
         if found.sequence < known.sequence:
             first[found.group, found.is_message] = found
     waits = {rank: found for found in first.values() for rank in found.waiting}
-    # The cause is a rank for which other ranks wait and that waits for no rank itself.
+    # The cause is a rank for which other ranks wait, and which does not wait for another rank.
     for found in sorted(first.values(), key=lambda found: any(rank in waits for rank in found.missing)):
         yield LogTrouble(_hang(matched.logs, found, waits), _HANG_REMEDY, is_unfinished=True)
 

@@ -46,17 +46,17 @@ _OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {
 
 
 class _TooMuch(Exception):
-    """The archive exceeds the limit on its unpacked size."""
+    """The error for an archive that exceeds the limit on the unpacked size."""
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack the archive *path* into a temporary folder, which the context yields.
 
-    The files get the archive's time, so that caches recognise the files of an archive unpacked again. Errors
-    in the context name files by their names in the archive. Raises `TraceFormatError` for an archive that is
-    damaged, has links or names that point outside, or unpacks to far more bytes than traces do. Raises
-    `UsageError` for an archive of an unsupported kind.
+    The files get the archive's modification time, so that caches recognise the files if the archive is
+    unpacked again. Errors in the context name files by their names in the archive. Raises `TraceFormatError`
+    for an archive that is damaged, has links or names that point outside, or unpacks to far more bytes than
+    traces do. Raises `UsageError` for an archive of an unsupported kind.
     """
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name) / (path.name.split(".")[0] or "archive")
@@ -71,7 +71,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether the archive *path*, or its start if large, has files with names of traces."""
+    """Return whether the archive *path* (if large, its start) contains files with names of traces."""
     try:
         with ExitStack() as stack:
             for index, (name, _, _) in enumerate(_members(path, stack, _LOOKED_AT_BYTES)):
@@ -144,7 +144,7 @@ def _target(path: Path, folder: Path, name: str) -> Path:
 
 
 def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, bool, Callable[[], IO[bytes]]]]:
-    """Yield each member's name, whether it is a file, and a function to open it; refuse links."""
+    """Yield each member's name, whether it is a file, and a function to open it; raise an error for links."""
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"PK"):

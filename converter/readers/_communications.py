@@ -1,4 +1,4 @@
-"""Tables of communications and tensor types: names of collectives and groups, widths, precisions."""
+"""Tables of collectives and tensor types: names, groups, element widths and precisions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GLOO, NCCL = "gloo:", "nccl:"
 class LibraryCollective(msgspec.Struct, frozen=True):
     """A collective of PyTorch and its libraries, and the *kind* that represents the collective in graphs.
 
-    Simulators accept five collectives. Any other collective is replaced by the most similar of the five, as
-    *note* describes. The size is that of the collective's input, or of its output (as in ASTRA-sim). A
+    Simulators accept only five collectives. Any other collective is replaced by the most similar of the five,
+    as *note* describes. The size is the size of the collective's input or, where ASTRA-sim uses it, output. A
     collective that moves no data has *fixed_bytes*, which is -1 for other collectives. Ranks of a *rooted*
     collective need not wait for each other.
     """
@@ -63,7 +63,7 @@ _COLLECTIVES = {
     )
 }
 _SUFFIXES = re.compile(r"(_coalesced|_base|_into_tensor|_tensor|_oop|_single|_sparse|_uneven|_inplace)+$")
-# Names of PyTorch, NCCL and RCCL without underscores. Names with a v are those of uneven collectives.
+# The names in PyTorch, NCCL and RCCL, without underscores. Names with a v denote uneven collectives.
 _SPELLINGS = {
     **{name.replace("_", ""): name for name in _COLLECTIVES},
     "allgatherv": "all_gather",
@@ -82,7 +82,7 @@ def collective_named(name: str) -> LibraryCollective | None:
 
 
 class CommOp(msgspec.Struct, frozen=True):
-    """The communication of an operator; *sized_by* is the argument that gives its size, -1 for none."""
+    """The communication of an operator; *sized_by* is the argument that determines its size (-1: none)."""
 
     node_type: NodeType
     sized_by: int
@@ -100,7 +100,7 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def writes_first(self) -> bool:
-        """Whether the communication writes its first argument, so that no other operator may use it.
+        """Whether the communication writes its first argument, so that other operators must wait for it.
 
         Operators may read the data of a send, and of a broadcast on its root.
         """
@@ -134,7 +134,8 @@ COMM_OPS: Mapping[str, CommOp] = _operators(
     },
 ) | {"c10d::send": CommOp(NodeType.COMM_SEND, 0), "c10d::recv_": CommOp(NodeType.COMM_RECV, 0)}
 MESSAGE_OPS = frozenset(name for name, op in COMM_OPS.items() if op.library is None)
-# Functional collectives issue the operators above. With fake tensors, they issue no operators.
+# Functional collectives issue the operators above. With fake tensors, functional collectives issue no
+# operators.
 FUNCTIONAL = "_c10d_functional::"
 FUNCTIONAL_OPS: Mapping[str, CommOp] = _operators(
     FUNCTIONAL,
@@ -219,10 +220,10 @@ def numbers_per_element(spelled: Any) -> int:
 
 
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
-    """Return the precision of an operator: the narrowest floating-point type among argument *types*.
+    """Return the precision of an operator: the narrowest floating-point type of its arguments (*types*).
 
     Products of 32-bit numbers are TF32 if the name of a kernel of *kernels* indicates TF32. Products of 4-bit
-    numbers are NVFP4 if their scales have the type ``float8_e4m3fn``, otherwise MXFP4. Return "" if no
+    numbers are NVFP4 if their scales have the type ``float8_e4m3fn``, otherwise MXFP4. The result is "" if no
     argument has a floating-point type.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
@@ -243,7 +244,7 @@ def kernel_width(kernel: str) -> int:
 
 
 def _types(spelled: Any) -> list[_Type]:
-    """Return the types that *spelled* names: ``Tensor(c10::Half)``, ``c10::Half``, a list."""
+    """Return the types in the text *spelled*, such as ``Tensor(c10::Half)``, ``c10::Half`` or a list."""
     if not isinstance(spelled, str):
         return []
     return [_type(name) for name in (_TENSOR.findall(spelled) if "Tensor(" in spelled else [spelled])]

@@ -17,11 +17,11 @@ from ._kineto import CommArguments, Work
 from ._timeline import Op
 
 PARAMETERS = "record_param_comms"
-# Collectives that a kernel's name identifies. Their size comes from an operator.
+# Collectives that a kernel's name identifies. The size of such a collective comes from an operator.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 # Operators that both communicate and compute. Their first tensor is not the communicated data.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
-_MOST_IN_NODE = 8  # the custom all-reduces of vLLM, SGLang and PyTorch have no more ranks
+_MOST_IN_NODE = 8  # custom all-reduces of vLLM, SGLang and PyTorch have at most 8 ranks
 _ALL_RANKS = "custom and symmetric-memory collectives are of all ranks, as the only process group is"
 _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 
@@ -30,9 +30,9 @@ class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
     *group_ranks* is () for all ranks. *group_label* is the label from `group_labels`. *sequence* is the
-    number of the communication in *group_name*, by which the program waits for the communication (-1:
-    unknown). *storages* are the storages of its tensors. *notes* are assumptions. *splits* are the bytes for
-    each member, if the trace lists the splits.
+    number of the communication in the group *group_name*; waits refer to this number (-1: unknown).
+    *storages* are the storages of its tensors. *notes* are assumptions. *splits* are the bytes for each
+    member, if the trace lists the splits.
     """
 
     node_type: NodeType
@@ -50,7 +50,7 @@ class DeviceComm(msgspec.Struct, frozen=True):
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """The arguments of a ``record_param_comms``; *name* ``wait`` marks a wait for *sequence*."""
+    """The arguments of a ``record_param_comms``; the *name* ``wait`` means a wait for *sequence*."""
 
     name: str
     sequence: int = -1
@@ -109,7 +109,7 @@ def describe(
     *,
     alone: bool = False,
 ) -> DeviceComm | None:
-    """Return the communication of the kernel *work*, or None if unknown.
+    """Return the communication of the kernel *work*, or None if it is unknown.
 
     *chain* are the operators around the kernel's launch, innermost first. *groups* maps names to global
     ranks; () means all ranks. *alone* means that the innermost operator launched no other communication
@@ -181,7 +181,7 @@ def group_of(
 
 
 def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Parameters | None]:
-    """Return the record of the innermost ``record_param_comms`` around a launch, and its arguments."""
+    """Return the innermost ``record_param_comms`` around a launch, and its arguments."""
     for op in chain:
         stated = parameters(host.operator(op.record_id))
         if stated is not None:

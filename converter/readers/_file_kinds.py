@@ -12,9 +12,10 @@ from typing import Literal
 
 from ...support import load_plugin, plugin_names
 
-# Words before a rank's number. A host may also be called worker3, so the first pattern takes precedence.
+# Words before a rank's number. A host may also be called worker3, so the first pattern has precedence.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-# A separate number at the end of a name. The 8 in Qwen3-8B, a process number and a time do not match.
+# A separate number at the end of a file name. The 8 in Qwen3-8B, a process id and a time do not match this
+# pattern.
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Indices of a rank in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
@@ -58,7 +59,7 @@ def kind_of(path: Path) -> FileKind:
 
 
 def kind_and_tool(path: Path) -> tuple[FileKind, str]:
-    """Return the kind of a file as `kind_of` does, and the plug-in that reads a log (``""`` without one)."""
+    """Return the kind of a file (see `kind_of`), and the plug-in that reads a log (``""`` without one)."""
     if _is_archive(path):
         return "archive", ""
     head = _head(path)
@@ -73,9 +74,9 @@ def kind_and_tool(path: Path) -> tuple[FileKind, str]:
 
 
 def stated_rank(path: Path) -> int | None:
-    """Return the rank that the trace at *path* states, or else the rank in the file's name.
+    """Return the rank that the trace at *path* states, or the rank in the file's name.
 
-    Return None if neither states a rank.
+    The result is None if neither states a rank.
     """
     found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
     return int(found[1]) if found else rank_in_name(path)
@@ -115,8 +116,8 @@ def _tail(path: Path) -> bytes:
 def _is_archive(path: Path) -> bool:
     """Return whether the file at *path* is a zip or tar archive, compressed or not, with any name.
 
-    The first header decides, because `tarfile` accepts zeros as an empty archive and trusts the length in a
-    header.
+    The decision depends on the first header, because `tarfile` accepts zeros as an empty archive and trusts
+    the length in a header.
     """
     try:
         with path.open("rb") as file:
@@ -176,7 +177,7 @@ def indices_in_name(name: str) -> str:
 
 
 def is_of_one_rank(name: str) -> bool:
-    """Return whether *name* is of one rank's trace, and not of a front end or of merged ranks."""
+    """Return whether *name* is the name of a single rank's trace (not of a front end or merged ranks)."""
     return _NOT_ONE_RANK.fullmatch(name) is None
 
 

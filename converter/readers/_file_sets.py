@@ -48,8 +48,8 @@ def find_rank_traces(
     """Return the traces of ranks 0, 1, ... for the file arguments of `convert_files`.
 
     Raises `UsageError` if a pattern matches nothing, if ranks are missing or differ between host and device
-    traces, or if a host trace has no device trace and is not linked. Also raises `UsageError` for archives,
-    which `with_archives_open` opens.
+    traces, or if a host trace has no device trace and is not linked. Archives, which `with_archives_open`
+    opens, also raise `UsageError`.
     """
     if linked_trace is not None:
         if host_trace is not None or device_trace is not None:
@@ -93,7 +93,7 @@ def _is_archive(file: str) -> bool:
 
 
 def find_sides(target: str) -> dict[str, str]:
-    """Return *target* by each side that it provides: ``host``, ``device`` or ``linked`` traces; {} if none.
+    """Return *target* for each kind of traces in it: ``host``, ``device`` or ``linked``; {} if none.
 
     *target* is a trace file, a pattern or a folder. From a folder, host and device traces are used together.
     Linked traces are used only if the folder has no device traces.
@@ -149,7 +149,7 @@ def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int,
 
 
 def _listed(files: str, side: str) -> list[Path]:
-    """Return one side's traces in the folder *files*, or the files that match *files*, or *files* itself."""
+    """Return the traces of one side: in the folder *files*, by the pattern *files*, or the file *files*."""
     if Path(files).is_dir():
         found = [path for path in _traces_in(Path(files)) if kind_of(path) in _KINDS[side]]
         if not found:
@@ -173,7 +173,7 @@ def _traces_in(folder: Path) -> list[Path]:
 
 
 def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
-    """Return *paths* by the ranks that the traces or their names state.
+    """Return *paths* by rank, which the trace files or their names state.
 
     If only some ranks of a job are given, they are numbered from 0 and represent the other ranks.
     """
@@ -288,8 +288,8 @@ def host_ranks(
     """Return the rank of each host trace, None if unknown; the arguments map files to stated ranks.
 
     The order of precedence is a device trace of the same name, the name of the host trace, and the only
-    device trace of the same process. In containers, all processes may have the same number, which is
-    then not used.
+    device trace of the same process. In containers, all processes may have the same number, in which case
+    this number is not used.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -316,9 +316,9 @@ def with_capture_traces(
 ) -> list[RankTraces]:
     """Return *ranks* with the capture traces of each rank in *given*, a file or folder.
 
-    By default, the folder ``capture_traces`` next to a device trace is searched. A rank gets the files whose
-    names state this rank or no rank. Without such files, the rank gets the files of the lowest rank, which
-    captured the same graphs. Raises `UsageError` if *given* has no trace.
+    The default is the folder ``capture_traces`` next to a device trace. A rank gets the files whose names
+    state this rank or no rank. Without such files, the rank gets the files of the lowest rank, which captured
+    the same graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))

@@ -20,7 +20,7 @@ from ._timeline import Op, Ops
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 _SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}
-# Namespaces of communication operators, and operators in them that move no data between ranks.
+# The namespaces of communication operators, and the operators in them that move no data between ranks.
 _LIBRARIES = ("c10d::", FUNCTIONAL, "c10d_functional::")
 _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_collective_as_graph_input"})
 
@@ -48,12 +48,13 @@ _NO_GROUPS = "the traces list no process groups: all ranks are assumed where siz
 class Communication(msgspec.Struct):
     """One communication of this rank, with the operator that issued it.
 
-    The call issued the communication at *issued_ns*. The library recorded it from *begun_ns* to *end_ns*.
-    *awaited_ns* is the time at which the thread had finished waiting, if this time differs from the end. The
-    communication cannot have ended before *entered_ns*, when the last rank known to participate entered it.
-    An operator with one of the *written* storages as an argument probably needs the result. *splits* are the
-    bytes for each member of the group, if the trace lists the splits. *named* is false if the trace lacks the
-    group. *members* is the group size that the data implies, 0 if unknown.
+    The operator issued the communication at *issued_ns*. The library recorded the communication from
+    *begun_ns* to *end_ns*. *awaited_ns* is the time at which the thread had finished waiting, if this time
+    differs from the end. The communication cannot have ended before *entered_ns*, when the last rank known to
+    participate entered it. An operator with one of the *written* storages as an argument probably needs the
+    result. *splits* are the bytes for each member of the group, if the trace lists the splits. *named* is
+    false if the trace lacks the group. *members* is the group size that the amount of data implies (0 if
+    unknown).
     """
 
     op: int
@@ -108,7 +109,8 @@ def communications(
         comm.named, comm.members = name in groups, _members(record, comm)
         entry = flight.entry if flight is not None else None
         entered_ns = last_entries.get(entry, 0) if entry is not None else 0
-        # An entry that contradicts this rank's measurement is ignored: the clocks of the ranks differ.
+        # An entry time that contradicts this rank's measurement is ignored, because the clocks of the ranks
+        # differ.
         comm.entered_ns = entered_ns if op.start_ns <= entered_ns <= comm.end_ns else op.start_ns
         comm.storages = host.storages_of(op.record_id)
         if spec.writes_first:
@@ -152,8 +154,8 @@ class _Spans(msgspec.Struct, frozen=True):
 def issuing(ops: Ops) -> np.ndarray:
     """Return the operators that issue a communication, in order.
 
-    A functional collective issues a communication if no operator inside it does. With fake tensors, the
-    trace records a functional collective twice, inside itself.
+    A functional collective counts as issuing a communication if no operator inside it issues one. With fake
+    tensors, the trace records a functional collective twice, inside itself.
     """
     plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
     functional = np.flatnonzero(which(ops.trace.texts, FUNCTIONAL_OPS.__contains__)[ops.name])
@@ -173,7 +175,7 @@ def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
 
 
 def lost_communications(ops: Ops) -> list[str]:
-    """Return the names of operators that communicate in a way unknown to this module."""
+    """Return the names of operators that communicate in ways that this module does not support."""
     known = issuing(ops)
     lost = which(ops.trace.texts, _may_communicate)[ops.name] & ~_encloses(ops, known)
     lost[known] = False
@@ -217,7 +219,7 @@ def _size_bytes(spec: CommOp, record: HostOp) -> int:
 def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | None:
     """Return an operator's communication, total bytes and bytes per member; None if the operator computes.
 
-    Raises `ValueError` if the operator's communication is unknown to this module.
+    Raises `ValueError` if this module does not support the operator's communication.
     """
     spec = _SPECS.get(record.name)
     if spec is None:
@@ -228,7 +230,7 @@ def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | No
 
 
 def _members(record: HostOp, comm: Communication) -> int:
-    """Return the number of participating ranks that the data of *comm* implies, or 0 if unknown.
+    """Return the number of participating ranks that the amount of data implies, or 0 if unknown.
 
     The number is the ratio of the gathered or scattered data to the data of one rank.
     """
@@ -276,8 +278,8 @@ def _argument(values: list[Any], index: int) -> Any:
 def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) -> str:
     """Return the name of the process group of operator *index*, or "" if unknown.
 
-    Gloo's operators do not name the group. The last text argument of the enclosing functional collective, or
-    else the flight record, names the group.
+    Gloo's operators do not name the group. The name comes from the last text argument of the enclosing
+    functional collective, or from the flight record.
     """
     name: str | None = None
     outer = index
@@ -293,8 +295,8 @@ def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int,
     """Return the known flights of the trace's collectives, or messages, by record id.
 
     Both sources have the same order, but their clocks may differ by more than the distance of two records.
-    The order decides if both sources have equally many entries and this match is closer in time than a match
-    shifted by one.
+    Entries are matched in order if both sources have equally many entries, and this match is closer in time
+    than a match shifted by one entry.
     """
     events = ops.trace.events
     alike = which(ops.trace.texts, (MESSAGE_OPS if is_p2p else COMM_OPS.keys() - MESSAGE_OPS).__contains__)
@@ -381,7 +383,7 @@ class Flight(msgspec.Struct, frozen=True):
 
     @property
     def entry(self) -> Entry | None:
-        """The key that identifies a collective on every rank; None for a message, or if unknown."""
+        """The key that identifies a collective on every rank; or None for a message."""
         if self.is_p2p or self.collective_seq_id < 1:
             return None
         return self.process_group[0], self.collective_seq_id

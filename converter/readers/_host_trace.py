@@ -83,8 +83,8 @@ class HostTrace(msgspec.Struct, frozen=True):
     """The operators of one rank by record-function id, and the listed groups (empty ranks: all) with labels.
 
     *records* are the sorted ids. Row i of the other columns describes record i. *kind* is the index in
-    *kinds*, which have the arguments of operators, and whether the schema changes an argument. *thread*
-    numbers the process's threads; the device trace uses other numbers. The storages of record i are
+    *kinds*, which have the arguments of operators, and whether the schema changes an argument. *thread* is
+    the number of the thread; the device trace uses other numbers. The storages of record i are
     ``storages[begin[i]:end[i]]``: inputs first, which end at *inputs_end*; the storages of the first argument
     end at *first_end*. *offsets* are the starts of tensors in their storages, empty if unknown. *process* is
     the process number, -1 if unknown.
@@ -131,12 +131,12 @@ class HostTrace(msgspec.Struct, frozen=True):
         return names
 
     def changing(self) -> np.ndarray:
-        """Return whether the schema of each operator states that the operator changes an argument."""
+        """Return a mask of the operators with a schema in which the operator changes an argument."""
         changing: np.ndarray = self.kinds.changing[self.kind]
         return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
-        """Return the begin and end of the inputs' storages for each row of *rows*, alternately.
+        """Return the begin and the end of the inputs' storages for each row of *rows*, alternating.
 
         Row -1 has no storages.
         """
@@ -158,7 +158,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return bounds.ravel()
 
     def renamed(self, names: Mapping[int, str]) -> HostTrace:
-        """Return this trace with new *names* for some records."""
+        """Return the host trace with new *names* for some records."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
         given = [numbers.get(names.get(record, ""), -1) for record in self.records.tolist()]
         pairs = np.column_stack([self.kind, given]).astype(np.int64)

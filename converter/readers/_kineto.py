@@ -19,7 +19,7 @@ from ._communications import described_groups, group_labels
 
 # Kinds of device work, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# Prefixes of annotations that the tracer records as operators, because recording operators is faster.
+# The prefixes of annotations that the tracer records as operators, because operators are faster to record.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)
@@ -29,8 +29,8 @@ MODULE_FRAME = "nn.Module: "
 STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
-_MOST_KINDS = 5  # of unreadable events that an error lists
-# Maximum share of events with impossible times before a trace is refused.
+_MOST_KINDS = 5  # number of kinds of unreadable events that an error lists
+# Above this share of events with impossible times, a trace is refused.
 _MOST_MISTIMED = 0.05
 
 
@@ -48,8 +48,8 @@ class _Device(msgspec.Struct):
 class CommArguments(NamedTuple):
     """The trace's arguments of a communication; -1, 0 or "" if absent.
 
-    Element counts are those of the rank. *group_ranks* are global ranks, and empty if the trace truncated
-    the list.
+    Element counts refer to this rank. *group_ranks* are global ranks; the list is empty if the trace
+    truncated it.
     """
 
     collective: str
@@ -110,8 +110,8 @@ class Work(NamedTuple):
 class Sync(NamedTuple):
     """One recorded synchronisation: *stream* (or the host) waits for *on_stream*.
 
-    *record_correlation* is the call that recorded the awaited event. *correlation* is the waiting call.
-    Unknown calls are -1.
+    *record_correlation* is the call that recorded the awaited event. *correlation* is the waiting call. An
+    unknown call is -1.
     """
 
     kind: str
@@ -204,7 +204,7 @@ class Comms(Columns, frozen=True):
 
 
 class DeviceTrace(msgspec.Struct, frozen=True):
-    """One rank's host events (in order of start, enclosing events first), calls and device work.
+    """The device trace of a rank: host events, calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed. *groups* are the process
     groups that the trace lists, by name, with *group_labels*. *arguments* are the arguments of operators, if
@@ -232,7 +232,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     left_out: str = ""
 
     def names(self, numbers: np.ndarray) -> list[str]:
-        """Return the trace's texts with the given *numbers*."""
+        """Return the texts of the trace with the given *numbers*."""
         return [self.texts[number] for number in numbers.tolist()]
 
     def comm(self, row: int) -> CommArguments | None:
@@ -271,8 +271,8 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     """Read the Kineto JSON at *path* (plain or gzip), optionally with the arguments of operators.
 
     Events with impossible times, such as a negative duration, are omitted if they are few. Raises
-    `TraceFormatError` if the file is truncated, is of another kind, or has nothing to convert: neither an
-    operator nor device work with calls that may have issued the work.
+    `TraceFormatError` if the file is truncated, is of another kind, or has nothing to convert. A convertible
+    trace has operators, or device work with calls that may have issued it.
     """
     reader = DeviceReader(with_arguments)
     stream(path, reader)

@@ -1,4 +1,4 @@
-"""Read linked traces: host traces to which the public converter's linker added times and device work.
+"""Read linked traces, which are host traces with times and device work from mlc-chakra's linker.
 
 A linked trace has the nodes of a host trace with new numbers. Nodes matched with the device trace have a
 start and a duration. Each kernel or memory copy is a node copied from the operator that issued it. Runtime
@@ -30,7 +30,7 @@ _USER_SCOPE = 7
 _CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # The runtime call by which a thread makes a stream wait for a collective.
 _STREAM_WAIT = "cudaStreamWaitEvent"
-# Parts of the device's names of copies for which the host waits.
+# Parts of the names of device copies for which the host waits.
 _BLOCKING = ("DtoH", "Pageable")
 _MAX_MICROSECONDS = 2.0**52
 
@@ -56,7 +56,7 @@ class _RawNode(msgspec.Struct, gc=False):
     stream: Any = -1
 
     def attribute(self, name: str, default: int) -> int:
-        """Return the integer attribute *name* of the node, or *default* if missing or out of range."""
+        """Return the integer attribute *name* of the node, or *default* if it is missing or out of range."""
         value = next((item.value for item in self.attrs if item.name == name), default)
         return value if _fits(value) else default
 
@@ -81,8 +81,8 @@ def read_linked_host(path: Path) -> HostTrace:
 def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
     """Read the device trace and the host trace in the linked trace at *path* (plain or gzip).
 
-    The time at which an operator issued its work is the operator's end, or the start of the work if earlier.
-    Raises `TraceFormatError` if the file is not a linked trace, or if the linker matched nothing.
+    The time at which an operator issued its work is the operator's end, or the start of the work if it is
+    earlier. Raises `TraceFormatError` if the file is not a linked trace, or if the linker matched nothing.
     """
     nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
     spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
@@ -110,7 +110,7 @@ def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
     names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
-    # A kernel has the id of its operator, but a different name.
+    # A linked kernel has the id of its operator, but another name.
     return read_host_trace(path).renamed(names)
 
 

@@ -55,7 +55,7 @@ _PHASES = {
     "input": "loader_ns",
     "forward-compute": "forward_ns",
     "backward-compute": "backward_ns",
-    "gc": "",  # the rest of the step, in which garbage collection runs
+    "gc": "",  # garbage collection runs in the remaining time of the step
     "descheduled": "delay_ns",
     "collectives": "collective_ns",
     "optimizer": "optimizer_ns",
@@ -71,7 +71,7 @@ class OperationTable:
     *columns* are integers: ``step``, ``replica`` (data-parallel rank), ``stage`` (pipeline rank), ``rank``,
     ``type`` (index in `OPERATION_TYPES`), ``number`` (among operations of the same type, rank and step),
     ``chunk`` (model chunk of the stage), ``model_chunk`` (chunk of the model), ``micro_batch`` (-1: none),
-    ``start_ns``, ``duration_ns``. *path* and ``row`` (from 1) give the origin of each operation.
+    ``start_ns``, ``duration_ns``. *path* and ``row`` (from 1) identify the origin of each operation.
     """
 
     path: Path
@@ -273,7 +273,7 @@ def _refuse_duplicates(table: OperationTable) -> None:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """The steps of one rank, sorted by number.
+    """The recorded steps of one rank, sorted by step number.
 
     The first of *columns* is the number of the step. The other columns are times in ns: ``start_ns``, and
     durations by the names of `_PHASES`.
@@ -287,10 +287,10 @@ class _Recorded:
 def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
-    An operation is the total time of a phase in the step, and begins when the previous operation ends. A step
-    begins on all ranks when it begins on the first rank. ``collectives`` is the time spent waiting for peers
-    and their messages. Ranks that exchange messages are stages of a replica, in order of rank. Other ranks
-    are replicas. Raises `TraceError` if all ranks have no step in common.
+    In the result, an operation is the total time of a phase in the step, and begins when the previous
+    operation ends. A step begins on all ranks when it begins on the first rank. ``collectives`` is the time
+    spent waiting for peers and their messages. Ranks that exchange messages are stages of a replica, in order
+    of rank. Other ranks are replicas. Raises `TraceError` if all ranks have no step in common.
     """
     warmup = int(trace_set.options.get("warmup", 0))
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
@@ -338,10 +338,10 @@ def _without_delay(
 ) -> Columns:
     """Return *phases* with the wait for a processor as the phase ``descheduled``.
 
-    The position of this wait in the step is unknown, so each phase of work gives the same share of its time.
-    Collectives may contain a part of the wait. All phases of work together therefore keep at least the
-    thread's CPU time. If the CPU time exceeds the phases of work because collectives spin, the phases of work
-    keep at least the CPU time minus the time of collectives.
+    The position of this wait in the step is unknown, so the same share of time is subtracted from each phase
+    of work. Collectives may contain a part of the wait. All phases of work together therefore keep at least
+    the thread's CPU time. If the CPU time exceeds the phases of work because collectives spin, the phases of
+    work keep at least the CPU time minus the time of collectives.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
     total = sum(work.values(), np.zeros(1, np.int64))

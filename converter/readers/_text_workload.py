@@ -1,4 +1,4 @@
-"""Unroll ASTRA-sim 1.0 text workloads, layers with compute times and collectives, into Chakra graphs.
+"""Convert ASTRA-sim 1.0 text workloads (layers with compute times and collectives) to Chakra graphs.
 
 The file states a parallelism, the number of layers, and a line per layer. A line has a name, a reserved
 number, an update time, and time, collective and bytes for each of forward pass, input gradient and weight
@@ -72,7 +72,7 @@ _BYTES_PER_NODE = 1_000  # memory per node during construction
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """The first line of a text workload: the policy and its arguments."""
+    """The first line of an ASTRA-sim 1.0 text workload: the policy and its arguments."""
 
     policy: str
     model_group: int | None
@@ -250,7 +250,7 @@ def _header(path: Path, words: list[str]) -> _Header:
 
 
 def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
-    """Return a list of numbers without the leading length; raises if the length is wrong."""
+    """Return a list of numbers without the leading length; raises an error if the length is wrong."""
     if numbers and numbers[0] != len(numbers) - 1:
         raise _damaged(path, 1, f"{numbers[0]} checkpoints are announced, {len(numbers) - 1} follow")
     return tuple(numbers[1:])
@@ -320,7 +320,7 @@ class _Layer(msgspec.Struct, frozen=True):
     """A layer's forward pass, input gradient and weight gradient.
 
     Collectives of the forward pass and of input gradients are in *model_group*, collectives of weight
-    gradients in *data_group*. A negative group has no other member.
+    gradients in *data_group*. A negative group number means that the group has no other member.
     """
 
     name: str
@@ -336,9 +336,9 @@ class _Loop(msgspec.Struct, frozen=True):
 
     With *last_bottom*, the first layer's collectives overlap layers 1 to *last_bottom*, as in recommenders.
     When the backward pass reaches a layer of *initiates*, all layers since the last of *checkpoints* are
-    computed forward again. With *only_weight_collectives*, the step consists of simultaneous weight-gradient
-    collectives only. The first layer's input gradient is communicated only with *first_input_collective*, for
-    workloads that do not list the layers below the first transformer block.
+    computed forward again. With *only_weight_collectives*, the step consists only of simultaneous
+    weight-gradient collectives. The first layer's input gradient is communicated only with
+    *first_input_collective*, for workloads that do not list the layers below the first transformer block.
     """
 
     layers: Sequence[_Layer]

@@ -1,4 +1,4 @@
-"""Divide host threads into consecutive pieces, each of one operator or a gap; read their nested calls."""
+"""Divide the time of host threads into pieces of operators and gaps, and read nested calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ANNOTATIONS = {MODULE_RANGE: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(Data
 
 
 class Op(msgspec.Struct, frozen=True):
-    """An operator on the thread, clipped to the window and to its enclosing operator."""
+    """An operator on a host thread, clipped to the window and to its enclosing operator."""
 
     name: str
     record_id: int
@@ -94,10 +94,11 @@ class Ops(msgspec.Struct, frozen=True, dict=True):
 class Threads:
     """A finder of the operators of a trace's threads.
 
-    Nesting is by time because recorded parents are wrong with gloo. Annotations become context (module,
-    phase) and never operators. Gloo's annotations may overlap later operators and are omitted. A backward
-    operator has the module of the forward operator with the same autograd sequence number, on any thread.
-    Modules come from the tracer's annotations, or else from the profiler's Python frames of modules.
+    Operators are nested by time, because recorded parents are wrong with gloo. Annotations become the context
+    of operators (module and phase), and never operators. Gloo's annotations may overlap later operators and
+    are omitted. A backward operator has the module of the forward operator with the same autograd sequence
+    number, on any thread. Modules come from the tracer's annotations or, without such annotations, from the
+    profiler's Python frames.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -182,6 +183,8 @@ def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
 
 _DEEPEST = 1_000
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
+# The folder of the tracer, whose functions around the job's own functions are left out.
+_TRACER = "chakrascope/tracer/"
 
 
 @dataclass(frozen=True)
@@ -200,10 +203,10 @@ class HostCalls:
     names: list[str]
 
     def around(self, start_ns: int, end_ns: int) -> list[str]:
-        """Return one thread's calls, and sampled calls, open in the middle of an interval, outermost first.
+        """Return a thread's calls (recorded and sampled) in the middle of an interval, outermost first.
 
-        The thread is that whose calls begin or end closest to the start and end of the interval. Among equal
-        threads, the thread with the most calls is used.
+        The chosen thread has calls that begin or end closest to the start and the end of the interval. On a
+        tie, the thread with the most calls is chosen.
         """
         middle = (start_ns + end_ns) // 2
         rows = np.flatnonzero((self.start_ns <= middle) & (self.end_ns > middle))
@@ -229,7 +232,7 @@ def _recorded(threads: list[str]) -> list[str]:
 
 
 class _Call(NamedTuple):
-    """A call in the evidence; its row follows the row *of* a thread, or is separate for ""."""
+    """A call in the tracer's evidence; its row follows the row *of* a thread, or is separate ("")."""
 
     thread: str
     of: str
@@ -253,8 +256,10 @@ def host_calls(trace: DeviceTrace, evidence: Evidence | None, start_ns: int, end
     If calls begin together, the longer call encloses the shorter call. If calls are equally long, a Python
     function encloses an annotation or operator, which encloses a runtime call. Sampled Python stacks have
     separate rows because their precision is one sampling interval. Garbage collections have separate rows.
+    Functions of the tracer are omitted.
     """
-    tables = (trace.frames, trace.events, trace.calls)
+    is_job = which(trace.texts, lambda text: _TRACER not in text)
+    tables = (trace.frames.take(is_job[trace.frames.name]), trace.events, trace.calls)
     columns = {
         column: np.concatenate([getattr(table, column) for table in tables])
         for column in ("start_ns", "end_ns", "name", "thread")
@@ -327,7 +332,9 @@ def _sampled(evidence: Evidence) -> Iterator[_Call]:
         for row in rows:
             time = samples.time_ns[row]
             frames = reversed(evidence.frames_of(samples.stack[row]))
-            names = [f"{frame.function} ({frame.path})" for frame in frames]
+            names = [
+                f"{frame.function} ({frame.path})" for frame in frames if not frame.path.startswith(_TRACER)
+            ]
             same = 0
             while time == until and same < min(len(open_), len(names)) and open_[same][0] == names[same]:
                 same += 1

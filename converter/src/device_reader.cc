@@ -6,8 +6,8 @@
 
 namespace chakrascope::converter {
 
-// An event, parsed in place. The types of arguments differ between traces, so arguments are converted
-// when used.
+// An event of a device trace, parsed in place. The types of arguments differ between traces, so
+// arguments are converted when used.
 struct DeviceReader::Event {
     Token ph, cat, name, pid, tid, ts, dur;
     bool usable = true;
@@ -184,7 +184,7 @@ void DeviceReader::element(Scanner& scanner) {
         const Token value = scanner.value();
         if (Token* const wanted = event.field(key.raw)) *wanted = value;
     });
-    // Only relevant events are checked; irrelevant events may have any form.
+    // Only events that a graph needs are checked. All other events may have any form.
     if (event.usable && event.ph.kind == Kind::String && event.ph.raw == "X" &&
         event.cat.kind == Kind::String)
         keep(event);

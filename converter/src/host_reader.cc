@@ -6,7 +6,7 @@
 
 namespace chakrascope::converter {
 
-// The members of a node, except its arguments.
+// The members of a node of a host trace, except the node's arguments.
 struct HostReader::Node {
     Token id, name, parent, record_id, thread, schema, input_shapes, output_shapes, input_types;
 
@@ -164,8 +164,8 @@ void HostReader::keep(const Node& node) {
     operators.bounds.push_back(static_cast<std::int64_t>(operators.storages.size()));
 }
 
-// Read inputs or outputs. In schema 1.0.1, they are a list of values; in later schemas, an object that
-// contains the list.
+// Read the inputs or the outputs of a node. In schema 1.0.1, a node has a list of values. In later
+// schemas, a node has an object that contains the list.
 void HostReader::take_side(Scanner& scanner, Side& side) {
     side.clear();
     const char next = scanner.peek();

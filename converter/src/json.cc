@@ -164,7 +164,7 @@ char Scanner::skip() {
     while (true) {
         const char byte = *at_;
         if (byte == ' ') {
-            // Fast path for the long runs of spaces in indented files.
+            // Fast path for the long runs of spaces in indented JSON files.
             ++at_;
             while (end_ - at_ >= 8) {
                 const std::uint64_t others = load(at_) ^ (kOnes * ' ');

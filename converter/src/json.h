@@ -115,9 +115,9 @@ void unescape(std::string_view raw, std::string& out);
 class Parts {
   public:
     virtual ~Parts() = default;
-    // Read an element of the array.
+    // Read an element of the document's array.
     virtual void element(Scanner& scanner) = 0;
-    // Store the member with the name *key*. The value is in place.
+    // Store the member with the name *key*. The value refers to the bytes of the document.
     virtual void member(std::string_view key, const Token& value) = 0;
 };
 

@@ -26,7 +26,7 @@ struct TextTable {
 
 class Texts {
   public:
-    // Return the number of *text*. A new text gets a new number.
+    // Return the number of *text* in the table. A new text gets a new number.
     std::int32_t number(std::string_view text) {
         const auto known = numbers_.find(text);
         if (known != numbers_.end()) return known->second;

@@ -6,7 +6,7 @@ namespace chakrascope::converter {
 
 OpColumns Nesting::operators(const EventView& events, std::int64_t start_ns, std::int64_t end_ns,
                              Phase phase) {
-    // An enclosing event, with its end, its operator, and its properties.
+    // An event that encloses other events, with its end, its operator, and its properties.
     struct Context {
         std::int64_t end_ns;
         std::int32_t op, module;
@@ -108,7 +108,7 @@ class Walk {
         if (carried_ns_ != 0 || waiting_) add(about_, resume_ns_, 0);
     }
 
-    // Record a burst with nodes from *first*. A burst has at least one node.
+    // Record a burst of work that begins with node *first*. A burst has at least one node.
     void burst(std::int64_t start_ns, std::int32_t first) {
         if (size() == first) add(about_, start_ns, 0);
         nodes_.burst_first.push_back(first);
@@ -164,7 +164,7 @@ class Walk {
         closed_ = true;
     }
 
-    // Append a node, which becomes the current one.
+    // Append a node to the chain of the thread, and make it the current node.
     void add(std::int32_t piece, std::int64_t start_ns, std::int64_t length_ns) {
         nodes_.piece.push_back(piece);
         nodes_.stop.push_back(-1);

@@ -20,8 +20,8 @@ _TYPES = (*_REDUCTIONS, int(CollectiveType.ALL_GATHER))
 def accumulation(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
     """Yield one candidate for the gradient reductions and parameter gathers that every micro-batch repeats.
 
-    *rows* are the communication segments of the critical path. The step needs the repeated communication
-    only once.
+    *rows* are the communication segments of the critical path. The step needs the communication that
+    micro-batches repeat only once.
     """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]]
@@ -46,7 +46,7 @@ def _candidate(segments: CodedColumns, own: Ints, batches: int) -> Candidate:
 
 
 def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
-    """Return the number of micro-batches of *graph* and the node ids of collectives that all repeat.
+    """Return the number of micro-batches of *graph* and the node ids of collectives that all of them repeat.
 
     A group of ranks reduces gradients if most of its reductions are in backward passes. Reductions of tensor
     parallelism are equally frequent in forward and backward passes.
@@ -74,7 +74,7 @@ def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
 
 
 def _micro_batches(graph: Graph) -> tuple[Ints, int, np.ndarray]:
-    """Return the micro-batch of each node, their number, and which nodes are in or after a backward pass.
+    """Return the micro-batch of each node, their number, and a mask of nodes in or after a backward pass.
 
     A micro-batch ends when a module computes after a backward pass.
     """

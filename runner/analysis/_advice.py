@@ -1,4 +1,4 @@
-"""Find the causes of step time, and the time that a replay of the step without each cause gains."""
+"""Find the causes of step time, and compute the time saved without each cause, by replays of the step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST_PATH_NODES = 200_000  # the critical path of a replay with more nodes is n
 _SLOW = 0.1  # share of the network's bandwidth; slower communication is not limited by bandwidth
 _LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least bandwidth assumed for an unknown network
 _COVERED = 0.5
-_NEAR = 0.1  # share of the sum of gains; a smaller difference from the sum is ignored
+_NEAR = 0.1  # a smaller difference from the sum of gains, as a share of this sum, is ignored
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
 _LEAST_FAULTS = 0.05  # share of the median step
@@ -60,15 +60,16 @@ def advise(
     messages: Columns | None = None,
     simulate: Simulate | None = None,
 ) -> Advised:
-    """Return advice for the step of *result*, with gains of replays or, without *simulate*, upper bounds.
+    """Return advice for the step of *result*, with gains from replays or, without *simulate*, upper bounds.
 
-    *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, 0 if unknown. Smaller messages
-    do not help a collective or a message with a rate far below the link bandwidth. *messages* are the
-    messages on the path (see `messages_on_path`).
+    *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, or 0 for an unknown bandwidth.
+    Smaller messages do not speed up a collective or a message with a rate far below the link bandwidth.
+    *messages* are the messages on the path (see `messages_on_path`).
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
-    # The threshold for a gain excludes time lost to other processes, which no cause in the script explains.
+    # The threshold for a gain excludes time lost to other processes, because no cause in the script explains
+    # this time.
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
@@ -112,7 +113,7 @@ def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simu
 
 
 def _ordered(items: Sequence[Advice]) -> list[Advice]:
-    """Sort advice by expected gain, with advice on a busy machine after larger causes in the script."""
+    """Sort advice by expected gain; advice on a busy machine follows larger causes in the script."""
     ordered = sorted(items, key=lambda item: -item._likely_ns)
     for item in [item for item in ordered if item.cause == DELAYED and item.key]:
         ordered.remove(item)
@@ -128,7 +129,7 @@ def _cause(one: Candidate, path: CriticalPath) -> Cause:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Drop candidates that have the same path segments as a larger candidate of their kind."""
+    """Drop candidates that have the same path segments as a larger candidate of the same kind."""
     kept: list[Candidate] = []
     for one in found:
         alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
@@ -142,7 +143,7 @@ def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
 def _advice_of(
     one: Candidate, path: CriticalPath, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return the advice on a candidate, with the gain of a replay if the change can be simulated."""
+    """Return the advice on a candidate, with a gain from a replay if the change can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
     after = _replayed(simulate, (one.target, one.times))
     if after is not None:
@@ -195,7 +196,7 @@ def _step_times(result: Result, workload: Workload) -> StepTimes | None:
 
 
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
-    """Return the advice on steps that are longer than the others because of the script, or an empty list.
+    """Return the advice on steps that are longer than other steps because of the script, or an empty list.
 
     The gain is measured: the mean time of all unprofiled steps minus the mean time of the steps that are not
     long. The advice has no key, because the simulated step does not contain the cause.
@@ -229,7 +230,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
-    """Return the kind of work that bounds a replay, and its share of the step; "" without a path."""
+    """Return the kind of work that bounds a replay, and the kind's share of the step; "" without a path."""
     if not 0 < after.num_nodes <= _MOST_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")
@@ -292,7 +293,7 @@ def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 
 
 def _contributor(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the largest named candidate, or the largest candidate if every named one is far smaller."""
+    """Return the largest named candidate, or the largest of all if named candidates are far smaller."""
     ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
     for one in ordered:
         if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:
@@ -301,7 +302,7 @@ def _contributor(found: Sequence[Candidate]) -> Candidate | None:
 
 
 def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
-    """Return the gain in ns of halving computation and the two kinds of work with most path time."""
+    """Return the gains in ns of halving computation, and of halving the two kinds with most path time."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
     halved = {kind: _replayed(simulate, (Target("kind", kind), 2.0)) for kind in chosen}

@@ -19,13 +19,13 @@ class Advice:
 
     *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
     is the gain as a fraction of the step. With *is_bound*, the gain is an upper bound without a replay. Work
-    without a known best time is removed entirely, and *half_ns* is the gain of halving the work, else 0. The
-    gain of moving work to free cores is limited by the free cores, and *whole_ns* is the gain of removing
-    the work, else 0. Advice on recurring long steps has no key, and its gain is measured. Advice on
-    a cause with another mean time in the run has no key and a measured gain. If *what* names the median
-    unprofiled step, the gain of the replay is scaled to that step. *then* names the kind of work that bounds
-    the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* identify the
-    longest segment, -1 if the segment has no node. *place* is the segment's function, file and line.
+    without a known best time is removed entirely, and *half_ns* is the gain of halving the work (0 for other
+    advice). The gain of moving work to free cores is limited by the free cores, and *whole_ns* is the gain of
+    removing the work (0 for other advice). Advice on recurring long steps has no key, and its gain is
+    measured. The same is true for advice on a cause with another mean time in the run. If *what* names the
+    median unprofiled step, the gain of the replay is scaled to that step. *then* names the kind of work that
+    bounds the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* identify the
+    longest segment (-1 if the segment has no node). *place* is the segment's function, file and line.
     """
 
     what: str
@@ -53,7 +53,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Cause:
-    """A contributor to the critical path, with *path_ns* in *pieces* segments and a *key* for ``what-if``."""
+    """A contributor to the critical path: *path_ns* ns in *pieces* segments, and a *key* for ``what-if``."""
 
     what: str
     kind: str
@@ -70,10 +70,11 @@ class Cause:
 class Advised:
     """The result of `advise`: *advice* by gain, and the largest *contributor* to the critical path.
 
-    *contributor* is the largest candidate that has a name, and *causes* are the largest candidates.
+    *contributor* is the largest named candidate cause, and *causes* are the largest candidates.
     *half_kinds_ns* is the gain of halving all time of a kind of work, if the change was replayed.
     *together_ns* is the gain of all advice in one replay if this gain is clearly less than the sum of the
-    single gains. *together_ns* is 0 otherwise, and if a gain was measured in other steps of the run.
+    single gains. Otherwise, *together_ns* is 0. *together_ns* is also 0 if a gain was measured in other steps
+    of the run.
     """
 
     advice: tuple[Advice, ...]
@@ -105,7 +106,7 @@ def gain_text(item: Advice) -> str:
 
 
 def together_text(together_ns: int) -> str:
-    """Return a sentence with the gain of applying all advice together, "" for a gain of 0."""
+    """Return a sentence with the gain of applying all advice together, or "" if the gain is 0."""
     gain = duration_text(together_ns)
     return f"Together they gain {gain}, less than the sum of their gains." if together_ns else ""
 

@@ -38,7 +38,8 @@ def difference_of_runs(
 ) -> pd.DataFrame:
     """Return the contribution of each setting to the difference of two runs (see `difference_by_setting`).
 
-    Raises `UsageError` for measurements, and for runs with a different makespan when simulated again.
+    Raises `UsageError` for measurements, and for runs that have a different makespan when they are simulated
+    again.
     """
     table = difference_by_setting(base.experiment(), other.experiment(), progress, goes_on)
     noted = other.result.makespan_ns - base.result.makespan_ns
@@ -67,13 +68,13 @@ def difference_by_setting(
 ) -> pd.DataFrame:
     """Return the contribution of each differing setting to the makespan of *other* minus that of *base*.
 
-    One row per setting: ``setting, base, other, delta_ns, share, alone_ns``, largest first. ``delta_ns`` is
-    the Shapley value: the mean change of the makespan by this setting over all orders of changes, rounded
-    so that the rows add up exactly. ``alone_ns`` is the change of the makespan if only this setting of *base*
-    takes the value of *other*. If more than five settings differ, only the four with the largest
-    ``alone_ns`` have separate rows. Settings that cannot be mixed count as one setting. *progress* receives
-    the number of finished simulations and the maximum number. *goes_on* ends the simulation in progress by
-    returning False.
+    The result has one row per setting, with the columns ``setting, base, other, delta_ns, share, alone_ns``.
+    The setting with the largest difference is first. ``delta_ns`` is the Shapley value: the mean change of
+    the makespan by this setting over all orders of changes, rounded so that the rows add up exactly.
+    ``alone_ns`` is the change of the makespan if only this setting of *base* takes the value of *other*. If
+    more than five settings differ, only the four with the largest ``alone_ns`` have separate rows. Settings
+    that cannot be mixed count as one setting. *progress* receives the number of finished simulations and the
+    maximum number. *goes_on* ends the simulation in progress by returning False.
 
     Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.
     """
@@ -98,7 +99,7 @@ def difference_by_setting(
             chosen, values, alone = _attributed(base, other, changes, progress, goes_on)
             break
         except ConfigError:
-            continue  # the mixed settings are not a valid configuration, so larger groups change together
+            continue  # the mixed settings are not a valid configuration, so groups are merged
     else:
         chosen, values, alone = _attributed(base, other, every, progress, goes_on)
     total = sum(values)
@@ -122,8 +123,8 @@ def attributable(backend: str) -> bool:
 def shapley_values(count: int, value: Callable[[int], int]) -> list[int]:
     """Return the Shapley values of *count* players, rounded to integers that sum to value(all) - value(none).
 
-    *value* takes the players of a coalition as a bit mask. The values with the largest remainders are rounded
-    up.
+    *value* returns the value of a coalition of players, which is passed as a bit mask. The values with the
+    largest remainders are rounded up.
     """
     everyone = (1 << count) - 1
     orders = factorial(count)
@@ -149,7 +150,7 @@ def _attributed(
     progress: Callable[[int, int], None] | None,
     goes_on: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
-    """Return *changes*, the smallest merged if there are too many, with Shapley values and single effects."""
+    """Return *changes* with Shapley values and single effects, after merging the smallest of too many."""
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)
@@ -199,7 +200,7 @@ def _part(setting: Setting) -> str:
 
 
 def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, str]:
-    """Return the values of *change* in both experiments, "" if the change has several settings."""
+    """Return the values of a *change* in both experiments, or "" if the change has several settings."""
     if len(change.settings) > 1:
         return {"base": "", "other": ""}
     keys = change.settings[0].keys
@@ -209,7 +210,7 @@ def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, st
 
 
 def _differing(base: Experiment, other: Experiment) -> list[Setting]:
-    """Return the settings of *other* that differ from *base*, and the settings that only *base* has."""
+    """Return the settings with different values in *base* and *other*, and the settings only in *base*."""
     ours, theirs = _by_keys(base), _by_keys(other)
     both_machines = base.gpu_machine is not None and other.gpu_machine is not None
     one_machine = (base.gpu_machine is None) is not (other.gpu_machine is None)
@@ -217,7 +218,8 @@ def _differing(base: Experiment, other: Experiment) -> list[Setting]:
     for keys, setting in (ours | theirs).items():
         if keys in ours and keys in theirs and ours[keys].value == theirs[keys].value:
             continue
-        # A machine's name only labels its figures. If only one side has a machine, the backend implies it.
+        # A machine's name only labels its figures. If only one of the two runs has a machine, its backend
+        # implies the machine.
         named = keys == (*_MACHINE, "name") or (keys == ("backend",) and both_machines)
         if not named and not (one_machine and keys[:2] == _MACHINE):
             rows.append(setting)

@@ -27,12 +27,12 @@ CALLED_PHASES = ("backward", "optimizer")
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A possible bound of the step: *what* in words, and a *target* to simulate *times* as fast.
+    """A possible bound of the step: *what* in words, and the *target* of a what-if *times* as fast.
 
     *remedy* is a key of `REMEDIES`, and *how* replaces the sentence of the remedy. *rows* are the candidate's
     segments of the critical path. *path_ns* is the time of these segments, and *bound_ns* is the upper bound
-    of the gain. *is_named* distinguishes a single cause from a sum of many causes. If *is_advised* is false,
-    no remedy is known. If *is_moved* is true, free processor cores do the same work.
+    of the gain. *is_named* is true for a single cause, and false for a sum of many causes. If *is_advised* is
+    false, no remedy is known. If *is_moved* is true, the remedy moves the work to free processor cores.
     """
 
     what: str
@@ -55,7 +55,7 @@ def sum_ns(segments: Columns, rows: Ints) -> int:
 
 
 def grouped(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
-    """Yield each label with its rows."""
+    """Yield each distinct label with the *rows* that have this label."""
     numbers, names = coded(labels)
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(1, len(names)))
@@ -64,7 +64,7 @@ def grouped(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
 
 
 def scaled(segments: Columns, what: str, kind: str, target: Target, rows: Ints, **more: Any) -> Candidate:
-    """Return a candidate for halving the time of *rows*."""
+    """Return a candidate for halving the time of the path segments *rows*."""
     path_ns = sum_ns(segments, rows)
     facts: dict[str, Any] = {"cause": "", "remedy": kind} | more
     bound_ns = round(path_ns * (1 - 1 / HALF))
@@ -102,13 +102,13 @@ def is_forward(function: str) -> bool:
 
 
 def where(segments: Columns, rows: Ints) -> str:
-    """Return the source location of most of the *rows*, or their main operator or annotation."""
+    """Return the source location of most of the *rows*, or the main operator or annotation of the *rows*."""
     name, _ = largest(segments, rows, "operator")
     return in_place(segments, rows) or (f": {name}" if name else "")
 
 
 def in_place(segments: Columns, rows: Ints) -> str:
-    """Return the function and line that take most time of *rows*; "" if no function takes over half."""
+    """Return the function and line that take most time of *rows*; "" if no function takes more than half."""
     times = sums_by(segments["duration_ns"][rows], segments["place"][rows])
     times.pop("", None)
     functions: Counter[str] = Counter()

@@ -73,7 +73,7 @@ _DIRECTIONS = {
 def candidates(
     path: CriticalPath, result: Result, workload: Workload, is_slow: Callable[[str], bool]
 ) -> list[Candidate]:
-    """Return the candidates that may bound the step, the largest first.
+    """Return the candidate causes that may bound the step, with the largest candidate first.
 
     *is_slow* takes the name of a communication on the path and returns whether its rate is far below the
     network's bandwidth.
@@ -134,7 +134,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
         if top != operator and top_ns >= MOST_OF_IT * ns:
             if everywhere_ns > ns:
-                continue  # a kernel of several operators is a separate candidate
+                continue  # a kernel that several operators launch is another candidate
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:
@@ -209,9 +209,9 @@ def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
-    """Yield the innermost module with most computation that holds at most half of the computing modules.
+    """Yield the innermost module with most computation that contains at most half of computing modules.
 
-    If no such module exists, modules with names that differ only in numbers count as one module.
+    If no module fits, modules with names that differ only in numbers count as one module.
     """
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
@@ -226,7 +226,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
 
 
 def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[str], str] = str) -> list[str]:
-    """Return the modules that take at least *least_ns* and hold at most half of the modules of *times*.
+    """Return the modules that take *least_ns* or more and contain at most half of the modules in *times*.
 
     *named* maps a module's name to the name that groups modules.
     """
@@ -246,15 +246,15 @@ def _outside(loops: Ints, segments: CodedColumns) -> Ints:
 
 
 def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield each function of the script that takes much of a training step without a single main cause.
+    """Yield each function of the script that takes much of a step without having a single main cause.
 
-    In a function that calls the backward pass, only operators count, and the operators must take most of the
+    Of a function that calls the backward pass, only operators count. These operators must take most of the
     step. The function that calls the backward pass is not advised, because the step cannot run without the
     function and its source location includes the backward pass.
     """
     training = training_functions(segments)
     if not training:
-        return  # without a known training function, one function may do all work of the step
+        return  # if the training function is unknown, one function may do all work of the step
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
     worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
@@ -295,7 +295,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
-    """Yield a *function* with mostly host work of several causes, if no cause takes most of the time."""
+    """Yield a *function* with mostly host work of several causes, if no single cause takes most time."""
     path_ns = sum_ns(segments, rows)
     times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
     first, *others = sorted(times, key=times.__getitem__, reverse=True)
@@ -313,7 +313,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
-        own = own[:0]  # the main operator of the optimizer is a separate candidate
+        own = own[:0]  # the main operator of the optimizer is another candidate
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
@@ -339,7 +339,7 @@ def _communications(
     result: Result,
     is_slow: Callable[[str], bool],
 ) -> Iterator[Candidate]:
-    """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
+    """Yield candidates of communication: collectives, sends with receives, kernels of unknown messages.
 
     Copies to and from the buffers of a collective are proportional to the collective's bytes and belong to
     the same candidate. The host time in *calls* of operators that issue a collective also belongs to the
@@ -368,7 +368,8 @@ def _communications(
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
-        # Operators that issue messages may wait for the peer, so the target excludes their time.
+        # Operators that issue messages may wait for the peer, so the what-if target excludes the time of
+        # these operators.
         issuing = set(segments["operator"][own].tolist()) - {""} if name != "send_recv" else set()
         inside = calls[segments["operator"][calls].passes(issuing.__contains__)]
         what += f", with the copies of {'parameters' if name == 'all_gather' else 'gradients'}" * bool(
@@ -407,7 +408,7 @@ def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _uncomputed_ns(result: Result) -> int:
-    """Return the ns without computation on the rank with most computation, an upper bound of a gain."""
+    """Return an upper bound of gains: the ns without computation on the rank with most computation."""
     return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
 
 

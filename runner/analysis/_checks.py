@@ -32,9 +32,9 @@ from ._foreign_times import cpu_times, has_cpu_times
 class Communication:
     """The communication of a workload: its programs, its *groups* of ranks, and whether it was *captured*.
 
-    A workload that *repeats* is repeated on a larger network and never cut, unlike foreign files. *on_cpu*
-    is true if the compute times were measured on CPUs. *stand_ins* describes the ranks of the job that
-    represent other ranks.
+    A workload that *repeats* is repeated on a larger network, and is never cut. Files of other programs are
+    cut. *on_cpu* is true if the compute times were measured on CPUs. *stand_ins* describes the ranks of the
+    job that represent other ranks.
     """
 
     source: WorkloadSource
@@ -222,7 +222,7 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
 
 
 def _linkless(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
-    """Yield the reasons why a backend that only supports dimensions refuses the network."""
+    """Yield the reasons why a backend that supports only network dimensions refuses the *network*."""
     for backend in backends:
         if about_backend(backend).dimensions_only:
             try:

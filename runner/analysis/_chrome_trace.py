@@ -15,10 +15,10 @@ _BATCH = 5_000
 
 
 def chrome_trace(nodes: pd.DataFrame, lanes: Lanes, path: CriticalPath) -> Iterator[str]:
-    """Yield the pieces of one JSON document: a process per rank, a thread per lane, and the critical path.
+    """Yield a Chrome trace in pieces of JSON: a process per rank, a thread per lane, and the critical path.
 
     *nodes* are the run's nodes, and *lanes* are the lanes of these nodes. The Chrome trace format uses times
-    in µs, written here with three decimals to keep every nanosecond.
+    in µs. The times are written with three decimals to keep every nanosecond.
     """
     yield from chrome_traces([(nodes, lanes)], path)
 

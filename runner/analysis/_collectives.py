@@ -51,8 +51,8 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
     """Return a row per collective in order of start; *nodes* has the ``module`` of ``rank, node_id``.
 
     ``skew_ns`` is the time between the first and the last rank's arrival (see `arrivals_on_one_clock`).
-    ``transfer_ns`` is the longest time that a rank spends in the collective after all required ranks have
-    arrived. ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation divided by
+    ``transfer_ns`` is the longest time that a rank spends in the collective after all ranks that it needs
+    have arrived. ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation divided by
     ``transfer_ns``. ``bus_bytes_per_ns`` scales the algorithm bandwidth by the traffic per link of a ring of
     the same size, for comparison with hardware figures. ``on_path_ns`` is the collective's time on the
     critical path. ``rank`` and ``node_id`` identify the last arrival.
@@ -68,7 +68,7 @@ def overview_columns(
 ) -> CodedColumns:
     """Return the columns of `collective_overview`; *modules_of* maps the ranks and ids of nodes to modules.
 
-    *group_sizes* gives the number of ranks of each group that was measured only in part.
+    *group_sizes* contains the number of ranks of each group of which only some ranks were measured.
     """
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
@@ -120,7 +120,7 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, int]) -> Ints:
-    """Return the size of each group of ranks: *stated*, else by known members, else *recorded*."""
+    """Return the size of each group of ranks: *stated*, or from known members, or *recorded*."""
     numbers, different = coded(groups)
     members = (stated.get(int(group), 0) or len(group_members(result, group) or ()) for group in different)
     sizes = np.array([*members], np.int64)[numbers]
@@ -139,7 +139,7 @@ def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
 
 
 def _last_arrivals(calls: Columns) -> Ints:
-    """Return the row of the last arrival (of the lowest such rank) per collective, in ascending order."""
+    """Return the row of the last arrival at each collective; on a tie, the row of the lowest rank."""
     rows = np.lexsort([calls["rank"], -calls["arrival_ns"], calls["collective"]])
     last: Ints = rows[changed_rows([calls["collective"][rows]])]
     return last
@@ -161,14 +161,14 @@ def _on_path(calls: Columns, path: CriticalPath) -> Ints:
 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
-    """Return the bytes of each operation; the size of an all-gather is one rank's shard."""
+    """Return the bytes of each whole collective; the recorded size of an all-gather is one rank's shard."""
     gathers = np.isin(table["comm_type"], [kind for kind in CollectiveType if kind.sized_by_shard])
     sizes: Ints = np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
     return sizes
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
-    """Return the bytes on a link for each byte of the operation if the ranks form a ring."""
+    """Return the bytes on a link of a ring of ranks for each byte of a collective operation."""
     numbers, kinds = coded(table["comm_type"])
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)

@@ -70,7 +70,7 @@ class Comparison:
 
     @cached_property
     def overview(self) -> pd.DataFrame:
-        """A row per result: the makespan, and the means over ranks of the makespan's parts."""
+        """A row per result, with the makespan, and the means over ranks of the makespan's parts."""
         base = self.results[0].makespan_ns
         rows = []
         for name, result in zip(self.labels, self.results, strict=True):
@@ -95,7 +95,7 @@ class Comparison:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """The times of each rank in the base and in the other result."""
+        """The times of each rank in the base and in each other result."""
         return self._against_base(rank_differences)
 
     @cached_property
@@ -138,7 +138,7 @@ class Comparison:
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """Every collective, aligned by the ids of its nodes, with mean times over the ranks."""
+        """A table of all collectives, aligned by node ids, with mean times over the ranks."""
         base = self.results[0]
         facts = said_of(self._workload, base.collectives, "module")
         described = collective_overview(base, facts, self._paths[0])
@@ -146,12 +146,12 @@ class Comparison:
 
     @cached_property
     def flows(self) -> pd.DataFrame:
-        """Every message, aligned by source, destination, size and order."""
+        """A table of all messages, aligned by source, destination, size and order."""
         return self._against_base(flow_differences)
 
     @cached_property
     def errors(self) -> pd.DataFrame:
-        """The distribution of relative errors of nodes by kind, collectives by operation, and flows."""
+        """The distribution of relative errors: nodes by kind, collectives by operation, and messages."""
         parts = []
         for number, other in enumerate(self.results[1:]):
             label, nodes = self.labels[1 + number], self._nodes[number]
@@ -280,8 +280,8 @@ def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     """Return a row per run, with ``delta_ns`` and ``relative`` compared with the first of *runs*.
 
     If only one of the two runs is a measurement, ``relative`` is relative to the measurement. ``relative`` is
-    missing if a measurement has another number of ranks. ``exposed_comm_ns`` is the mean over ranks, as in
-    `Comparison.overview`.
+    missing if a measurement has a different number of ranks. ``exposed_comm_ns`` is the mean over ranks, as
+    in `Comparison.overview`.
     """
     base = runs[0].result.makespan_ns
     rows = [
@@ -325,7 +325,7 @@ def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
 
 
 def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
-    """Return sentences on why two backends may differ; an empty list if the backends are the same."""
+    """Return sentences with reasons why two backends may differ; an empty list for equal backends."""
     names = [base.info.backend, other.info.backend]
     if names[0] == names[1]:
         return []
@@ -345,7 +345,7 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
 
 
 def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
-    """Return the total queueing time of messages and the largest of a link, from a run that records it."""
+    """Return the total queueing time of messages, and the largest queueing time of a link, if recorded."""
     for run in (other, base):
         links = run.result.links
         if about_backend(run.info.backend).hops > 1 and len(links):

@@ -49,7 +49,7 @@ _TEXTS = ("name", "kind", "operator", "module", "collective", "phase", "cause", 
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """The *steps* of a path, and the name of the node that each step *awaited*, if known."""
+    """The *steps* of a critical path, and the names of the *awaited* nodes of the steps, if known."""
 
     steps: Steps
     workload: Workload
@@ -66,8 +66,8 @@ class _Walk:
 class CriticalPath:
     """The segments of the critical path, contiguous from 0 to *makespan_ns*, in time order.
 
-    *table* has the columns of :attr:`segments`. Computing the column ``reason`` takes as long as computing
-    all other columns. If ``reason`` is missing, it is computed from *walk*. Ranks with the same
+    *table* has the columns of :attr:`segments`. The column ``reason`` takes as long to compute as all other
+    columns together. If ``reason`` is missing, it is computed from *walk* at first use. Ranks with the same
     *program_of_rank* (int32) run the same program.
     """
 
@@ -80,7 +80,7 @@ class CriticalPath:
     def of_steps(
         cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn]
     ) -> CriticalPath:
-        """Return the critical path of *steps* with a duration above 0; *texts* become :attr:`texts`."""
+        """Return the critical path of the *steps* that take time; *texts* are the nodes' text columns."""
         walk = _Walk(steps, workload, texts.get("awaited"))
         programs = np.asarray(workload.program_of_rank, np.int32)
         return cls(Table.of(_segments(steps, texts)), makespan_ns, programs, walk)
@@ -101,7 +101,7 @@ class CriticalPath:
 
     @property
     def causes(self) -> npt.NDArray[np.int64]:
-        """The node of the same rank with the end that allowed each segment to begin, -1 if unknown."""
+        """The node of the same rank that allowed each segment to begin by ending, -1 if unknown."""
         if self.walk is None:
             return np.full(self.table.num_rows, -1, np.int64)
         return np.where(_is_other(self.steps), -1, self.steps["cause"])
@@ -131,7 +131,7 @@ class CriticalPath:
 
     @property
     def places(self) -> pd.MultiIndex:
-        """The (program, node id) of each segment, equal for the same node on ranks with the same program."""
+        """The (program, node id) of each segment; equal nodes of ranks with one program are equal."""
         import pandas as pd  # noqa: PLC0415
 
         programs = self.program_of_rank[self.columns["rank"]]
@@ -198,9 +198,9 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, a simulation or replay of *workload*.
 
     The walk goes back in time from the node that ends last until time 0. From the end of a node, the walk
-    goes to the start that triggered the end. In a collective, this start belongs to the straggler. From a
-    start, the walk goes to the end of the node that allowed the start. Raises `BackendError` if the result
-    has no nodes or its records contradict each other.
+    goes to the start of the node that triggered this end. In a collective, the triggering node belongs to the
+    straggler. From the start of a node, the walk goes to the end of the node that allowed this start. Raises
+    `BackendError` if the result has no nodes or its records contradict each other.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -270,7 +270,7 @@ def _awaited(steps: Steps, workload: Workload) -> TextColumn:
 
 
 def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
-    """Return whether another node triggered the end of each step of a path."""
+    """Return a mask of the steps of a path that ended because of another node."""
     other: npt.NDArray[np.bool_] = (steps["origin_rank"] != steps["rank"]) | (
         steps["origin_node"] != steps["node_id"]
     )
@@ -278,7 +278,7 @@ def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
 
 
 def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
-    """Return a sentence on why each step of a path could not begin earlier."""
+    """Return, for each step of a path, a sentence with the reason why the step could not begin earlier."""
     other = _is_other(steps)
     columns = zip(
         other.tolist(),

@@ -19,7 +19,7 @@ _ROWS = 1 << 16
 def csv_pieces(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], rows: npt.NDArray[np.int64]
 ) -> Iterator[str]:
-    """Yield the CSV header and then *rows* of number and text *columns*, with an empty cell for NaN."""
+    """Yield a CSV header, followed by the *rows* of number and text *columns*, with empty cells for NaN."""
     yield _lines([[spreadsheet_text(name)] for name in columns])
     coded = {
         name: column.mapped(spreadsheet_text) if isinstance(column, TextColumn) else column

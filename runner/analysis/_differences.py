@@ -2,9 +2,10 @@
 
 Each table has the time in the base and the time in the other result. ``delta_ns`` is the difference of the
 two times. ``relative`` is the difference divided by the base's time, or by 1 ns if the base's time is 0. If
-only the other result is measured, ``relative`` is the difference divided by the measured time. A measurement
-of fewer ranks is not comparable with a step, rank or collective of more ranks, so ``relative`` is missing.
-Nodes of single ranks, and collectives of the same size, are comparable.
+only the other result is measured, ``relative`` is the difference divided by the measured time. If a
+measurement has fewer ranks than a simulation, its steps, ranks and collectives over fewer ranks are not
+comparable, so ``relative`` is missing. Nodes of single ranks, and collectives over equally many ranks, remain
+comparable.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def node_difference_columns(base: Result, other: Result) -> Columns:
 
 
 def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean durations of every collective over the common ranks, largest difference first.
+    """Return the mean duration of each collective over the common ranks, with the largest difference first.
 
     *described* is the base's `collective_overview`. Collectives are aligned by the ids of their nodes.
     ``transfer_base_ns`` and ``transfer_other_ns`` exclude the time that a rank waits for other ranks.
@@ -120,9 +121,9 @@ def _completions(result: Result) -> pd.DataFrame:
 def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return the distribution of the relative errors of *differences*, a row per value of the column *by*.
 
-    The columns are ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst error.
-    Rows that are not comparable are omitted. Rows of at most 1 ns in the base are omitted, because their
-    relative errors are meaningless.
+    The columns are ``key, count, mean, p05, median, p95, worst``, and ``at``, which is the row of the worst
+    error. Rows that are not comparable are omitted. Rows of at most 1 ns in the base are omitted, because
+    their relative errors are meaningless.
     """
     rows = []
     lasting = differences[(differences["base_ns"] > 1) & differences["relative"].notna()]
@@ -139,7 +140,7 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def measured_is_second(base: Result, other: Result) -> bool:
-    """Return whether only *other* is a measurement, so that errors are relative to *other*."""
+    """Return whether only *other* is a measurement, in which case errors are relative to *other*."""
     return _replays(other) and not _replays(base)
 
 
@@ -156,7 +157,7 @@ def _replays(result: Result) -> bool:
 
 
 def measures_as_many(base: Result, other: Result) -> bool:
-    """Return whether two steps are comparable; a measured step needs the same number of ranks."""
+    """Return whether two steps are comparable: a measured step must have the other step's number of ranks."""
     return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
 
 
@@ -173,7 +174,7 @@ def why_not_comparable(base: Result, other: Result) -> str:
 
 
 def of_measured_ranks(result: Result, count: int) -> Result:
-    """Mark *result* as a measurement in which *count* measured ranks represent all other ranks."""
+    """Return *result* marked as a measurement in which *count* measured ranks represent all ranks."""
     return replace(result, provenance={**result.provenance, _MEASURED_RANKS: count})
 
 
@@ -195,7 +196,7 @@ def _without_unlike(table: pd.DataFrame, base: Result, other: Result) -> pd.Data
 
 
 def _unlike_calls(base: Result, other: Result) -> tuple[Ints, Ints]:
-    """Return ranks and ids of the base's collectives that were measured among fewer ranks."""
+    """Return ranks and node ids of the base's collectives that were measured among fewer ranks."""
     if not _one_is_measured(base, other):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     members = _members(base).merge(_members(other), on=_NODE, how="left", suffixes=("", "_other"))
@@ -314,7 +315,7 @@ def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, C
 def _common(
     first: Ints, second: Ints
 ) -> tuple[Ints, npt.NDArray[np.intp] | slice, npt.NDArray[np.intp] | slice]:
-    """Return the common node ids in ascending order, and their rows in both columns of ids."""
+    """Return the common node ids in ascending order, and the rows of these ids in both columns."""
     if np.array_equal(first, second):
         return first, slice(None), slice(None)
     return np.intersect1d(first, second, assume_unique=True, return_indices=True)

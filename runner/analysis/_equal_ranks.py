@@ -1,4 +1,4 @@
-"""Count equal ranks of which only one was recorded, and find their last arrival at a collective."""
+"""Count ranks that equal a recorded rank, and find the last arrival of equal ranks at a collective."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Ints = npt.NDArray[np.int64]
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
     """Make each last arrival in *result* refer to one rank, regardless of the replica that was recorded.
 
-    Replicas run the same program and arrive together, so each replica is a last arrival. A replica's node
-    refers to the replica as its last arrival. Other nodes refer to the lowest replica as the last arrival.
-    The times of nodes do not change.
+    Replicas run the same program and arrive together, so every replica is a last arrival. The nodes of a
+    replica refer to the replica itself as the last arrival. The nodes of other ranks refer to the lowest
+    replica as the last arrival. The times of nodes do not change.
     """
     programs = np.asarray(workload.program_of_rank)
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()
@@ -54,7 +54,7 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
 
 
 def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Return a number per row that is equal for rows with the same *key*, and the key's lowest rank."""
+    """Return a number for each row, equal for rows with the same *key*, and the lowest rank of each key."""
     order = np.lexsort((ranks, *key))
     changed = np.zeros(len(order), bool)
     changed[1:] = np.any([column[order][1:] != column[order][:-1] for column in key], axis=0)
@@ -85,7 +85,7 @@ class _Places:
 
 
 def ranks_stood_for(result: Result) -> pd.Series:
-    """Return the number of ranks that each rank's nodes in *result* represent, 1 without equal ranks.
+    """Return the number of ranks that each rank's nodes in *result* represent; 1 for a unique rank.
 
     A result with very many nodes, or of a workload with one rank of each kind, has only the nodes of the
     simulated ranks.

@@ -18,7 +18,7 @@ from ...converter.chakra import saved_columns
 from .._traits import about_backend
 from ..config import NetworkConfig, SystemConfig
 
-# Times measured on a busy 2-core machine: starting a process, reading a node, an event of our engine, a row
+# Times measured on a busy 2-core machine: starting a process, reading a node, an event of the engine, a row
 # of the engine's result, and a packet over one link in ns-3.
 _START_S = 2.0
 _NODE_S = 8e-7
@@ -29,7 +29,7 @@ _PACKET_BYTES = 1000
 _SEGMENT_S = 2.5e-5  # time per TCP segment in ns-3
 _SEGMENT_BYTES = 1448
 _EVENTS_A_MESSAGE = 2.5
-# From 64 ranks, our engine computes contention-free phases as a whole, and each phase takes 10 events.
+# From 64 ranks on, the engine computes contention-free phases as a whole, and each phase takes 10 events.
 _WORKED_OUT_RANKS = 64
 _EVENTS_A_PHASE = 10
 _NAMES = tuple(dict.fromkeys(kind.key for kind in CollectiveType if kind.ring_passes))
@@ -82,7 +82,7 @@ def _load(prefix: Path, _changed: int) -> Load:
 
 
 def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
-    """Return the traffic of all programs in pieces, from saved tables if any, and the number of ranks."""
+    """Return the traffic of all programs in pieces (from saved tables, if any), and the number of ranks."""
     columns = ["comm_type", "comm_size_bytes"]
     saved = saved_columns(prefix, columns)
     head = prefix.parent / f"{prefix.name}.workload.json"
@@ -118,7 +118,7 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
 
 
 def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> str:
-    """Return why a simulation of all ranks simulates each message; "" if phases are computed as a whole.
+    """Return the reason to simulate each message of all ranks; "" if phases are computed as a whole.
 
     The engine may still have to simulate single messages if the order of events within one nanosecond is
     ambiguous.
@@ -147,7 +147,8 @@ def _messages(
 ) -> float:
     """Return the number of events for all messages of one rank in *count* calls of a *collective*.
 
-    With *whole*, each phase of the collective is computed as a whole, regardless of its messages.
+    With *whole*, each phase of the collective counts as one computation, regardless of the number of
+    messages.
     """
     chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1
@@ -166,8 +167,8 @@ def _hops(topology: str) -> int:
 
 
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
-    """Return the seconds to simulate every packet on every link, 0 for backends without packets."""
-    # The work that `auto` saves by not simulating packets is known only after the run.
+    """Return the seconds to simulate every packet on every link; 0 for backends that simulate no packets."""
+    # The time that the backend `auto` saves by not simulating packets is known only after the run.
     traits = about_backend(backend)
     if not traits.packets:
         return 0.0

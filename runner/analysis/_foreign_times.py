@@ -47,7 +47,7 @@ def has_cpu_times(workload: Workload) -> bool:
 
 
 def foreign_compute(result: Result, workload: Workload) -> str:
-    """Return a warning if *result* simulates compute times of CPUs on accelerators, else ""."""
+    """Return a warning if *result* simulates compute times of CPUs on accelerators, or ""."""
     if not about_backend(result.backend).network or not has_cpu_times(workload):
         return ""
     times = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))

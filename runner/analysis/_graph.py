@@ -26,8 +26,8 @@ class Groups:
 
     *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``. ``kind`` is
     the kind of work that takes most of a group's time. ``rank`` and ``node_id`` identify the longest node of
-    a group. Groups of a band, such as a phase, are consecutive. *edges* has ``src``, ``dst`` (groups) and
-    ``label``. *group_of* maps each row of the folded nodes to its group.
+    a group. The groups of one ``band``, such as a phase, are consecutive. *edges* has ``src``, ``dst``
+    (groups) and ``label``. *group_of* maps each row of the folded nodes to its group.
     """
 
     nodes: pd.DataFrame
@@ -36,7 +36,7 @@ class Groups:
 
 
 def module_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame, most: int = 60) -> Groups:
-    """Return the executed *nodes* of one rank grouped by phase and module, as deep as *most* groups allow.
+    """Return the executed *nodes* of one rank grouped by phase and by module, in at most *most* groups.
 
     *edges* are the edges of the rank's program. *path* has the segments of the critical path on this rank.
     """
@@ -68,7 +68,7 @@ def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) 
 def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
     """Return all executed *nodes* grouped by rank, with edges for the waiting times between ranks.
 
-    A run with more than 256 ranks shows the 256 ranks with the most time on the critical path.
+    Of more than 256 ranks, only the 256 ranks with the most time on the critical path are returned.
     """
     names = "rank " + nodes["rank"].astype(str)
     table, group_of = _folded(nodes, pd.Series("", index=nodes.index), names, path)
@@ -143,7 +143,8 @@ Ints = npt.NDArray[np.int64]
 class Neighbourhood:
     """The nodes (node_id, hops, layer) around a node, and the edges (src, dst, kind) between them.
 
-    Every edge outside a cycle leads to a later layer. ``cut`` is true if the limit of nodes was exceeded.
+    Every edge outside a cycle leads to a later layer. ``cut`` is true if nodes were omitted because of the
+    limit.
     """
 
     nodes: pd.DataFrame
@@ -154,9 +155,9 @@ class Neighbourhood:
 def neighbourhood(
     edges: pd.DataFrame, focus: int, hops: int, limit: int = 300, opened: Sequence[int] = ()
 ) -> Neighbourhood:
-    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in layers.
+    """Return up to *limit* nodes that are at most *hops* edges from node *focus*, in layers.
 
-    Neighbours of *opened* nodes are included.
+    The neighbours of *opened* nodes are added to the result.
     """
     src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
     distance, cut = _reach(src, dst, focus, hops, limit)
@@ -200,7 +201,7 @@ def neighbours(
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
     """Return the number of hops from *focus* to each node, and whether the search exceeded *limit* nodes.
 
-    The whole graph has too many edges for networkx.
+    The search uses arrays, because the whole graph has too many edges for networkx.
     """
     distance, front = {focus: 0}, np.array([focus])
     for hop in range(1, hops + 1):
@@ -215,7 +216,7 @@ def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dic
 
 
 def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
-    """Return the layer of each node: the length of the longest path to the node in the neighbourhood.
+    """Return the layer of each node: the longest path (in edges) to the node in the neighbourhood.
 
     Nodes in a cycle share a layer.
     """
@@ -239,7 +240,7 @@ _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_pat
 
 
 def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
-    """Return the edges of *kinds* in the program of *rank*; with `ON_PATH`, only edges on the path."""
+    """Return the edges of *kinds* in the program of *rank*; with `ON_PATH`, edges on the critical path."""
     edges = run.edges_of(rank)
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
     if ON_PATH in kinds:
@@ -287,8 +288,8 @@ def graph_tables(
     """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of a folded graph.
 
     Nodes have ``duration_ns``, and their time on the critical path in ``on_path_ns``. ``why`` is the meaning
-    of an edge. ``on_path`` is true for edges on the critical path. Groups have a number instead of an id. The
-    neighbours of *opened* nodes are included.
+    of an edge. ``on_path`` is true for edges on the critical path. Groups of a folded graph have a number
+    instead of a node id. The neighbours of *opened* nodes are added to the tables.
     """
     edges = edges_of(run, rank, kinds)
     if fold != "nodes":

@@ -91,9 +91,9 @@ def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | Non
 
 
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
-    """Return the last host work in the chain of causes of a node's start; -1 if none.
+    """Return the last node of host work in the chain of causes of a node's start, -1 if there is none.
 
-    *nodes* are the nodes of the same rank.
+    *nodes* are the nodes of the node's rank.
     """
     ids, causes = (nodes[name].to_numpy(np.int64) for name in ("node_id", "cause_node"))
     on_host = (nodes["kind"] == "host").to_numpy()

@@ -1,4 +1,4 @@
-"""Find candidates in host time: loops of short operators, causes, stalls and synchronisations."""
+"""Find candidates in host time: loops of short operators, known causes, stalls and synchronisations."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ from ._path_facts import NodeFacts, copy_direction
 from ._remedies import moved
 from ._what_if import Target
 
-# A loop calls an operator at least 100 times, and operators over 50 µs take at most half of the loop's time.
+# A loop of small operators calls an operator at least 100 times, and calls over 50 µs take at most half of
+# its time.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
-# A loop with more than four waiting operators per piece of Python is a loop of waits.
+# If a loop has more than four waiting operators per piece of Python code, its time consists of waits.
 _PER_PYTHON = 4
 _WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
@@ -54,7 +55,7 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
     delayed = rows[causes == DELAYED]
-    # Host work before the first operator of a called phase may be the end of the loop.
+    # Host work before the first operator of a called phase may still belong to the end of the loop.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     functions = segments["place"].mapped(function_of)
@@ -72,9 +73,9 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
-    """Return whether the rows *own* are many short operators that take most of *everything_ns* at a place."""
+    """Return whether the rows *own* are many short operators that take most of *everything_ns*."""
     if sum_ns(segments, own) < MOST_OF_IT * everything_ns:
-        return False  # the place also does much work outside the loop
+        return False  # the line or function also does much work outside the loop
     called = own[~_is_gap(segments, own)]
     long = called[segments["duration_ns"][called] > _SHORT_NS]
     if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
@@ -95,7 +96,7 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
     worked = own[segments["cause"][own] != DELAYED]
     path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
     cause, cause_ns = largest(segments, worked, "cause")
-    # Waiting operators are compared by number, as most of their time is the overhead of recording.
+    # The number of waiting operators is compared, and not their time, most of which is overhead of recording.
     causes = segments["cause"][worked]
     waits, between = (np.count_nonzero(causes == one) for one in (_SYNCHRONISATION, "python"))
     if cause == "python" and 2 * cause_ns > sum_ns(segments, worked) and _PER_PYTHON * between >= waits:
@@ -122,8 +123,8 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
     """Return a candidate per place with barriers among the communications *rows*, and the other rows.
 
-    If a place does little except wait in barriers, all of its time belongs to the barriers. Work before the
-    first barrier of a step may be other work that makes a rank late.
+    If a line of the script does little except wait in barriers, all time of the line belongs to the barriers.
+    Work before the first barrier of a step is excluded, because other work may make a rank late.
     """
     operators = segments["operator"]
     is_barrier = operators[rows].passes(_is_barrier)
@@ -187,7 +188,7 @@ def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _with_delays(segments: Columns, own: Ints, is_there: npt.NDArray[np.bool_]) -> Ints | None:
-    """Return the rows *own* and the run delays at the same place; None if the place does other work."""
+    """Return rows *own* with the run delays of the same place; None if the place also does other work."""
     delayed = segments["cause"] == DELAYED
     if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(is_there & ~delayed)):
         return None
@@ -200,7 +201,7 @@ def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) ->
 
 
 def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:
-    """Limit the gain of a candidate of movable host work to the work that free cores can take over."""
+    """Limit the gain of moving a candidate's host work to the work that free cores can take over."""
     cores = free_cores(workload.metadata, set(path.columns["rank"][one.rows].tolist()))
     moved_ns, how = moved(one.cause, one.path_ns, path.makespan_ns, cores)
     if moved_ns == one.path_ns:
@@ -256,7 +257,8 @@ def _device_operators(workload: Workload) -> set[str]:
 def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns: int) -> Iterator[Candidate]:
     """Yield synchronisations by operator, with the device work that each synchronisation waited for.
 
-    The device does the same work without synchronisations, so removing them gains at most *most_ns*.
+    The device does the same work without synchronisations, so removing the synchronisations gains at most
+    *most_ns*.
     """
     segments = path.columns
     device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
@@ -287,7 +289,7 @@ def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns
 def _instant_synchronisations(
     path: CriticalPath, workload: Workload, device: npt.NDArray[np.bool_]
 ) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
-    """Return the synchronisations on the path that returned as soon as the device was done.
+    """Return the synchronisations on the path that returned as soon as the device had finished.
 
     An instant synchronisation takes no time and has no segment. The returned rows are the segments of host
     work after each instant synchronisation.

@@ -24,12 +24,12 @@ HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns"
 def host_stack_table(
     run: RunAnalysis, ranks: Sequence[int] | None = None, window: tuple[int, int] | None = None
 ) -> pd.DataFrame:
-    """Return the call stacks on host threads in the captured step, for *ranks* or all ranks with traces.
+    """Return the call stacks on host threads in the captured step, for *ranks* or for all traced ranks.
 
-    The table has a row per stack with the columns `HOST_STACKS`. The caller of a row is the last previous row
-    with a smaller depth. ``total_ns`` is the time within *window* (ns since the step began), by default the
-    whole step. ``self_ns`` is the time outside callees. ``on_path_ns`` is the time during host work of the
-    rank on the critical path. The table is empty for runs without traces. Raises `TraceError` or
+    The table has a row per stack with the columns `HOST_STACKS`. The caller of a row's function is the last
+    previous row with a smaller depth. ``total_ns`` is the time within *window* (ns since the step began), by
+    default the whole step. ``self_ns`` is the time outside callees. ``on_path_ns`` is the time during host
+    work of the rank on the critical path. The table is empty for runs without traces. Raises `TraceError` or
     `TraceFormatError` for unreadable traces.
     """
     import pandas as pd  # noqa: PLC0415
@@ -45,7 +45,7 @@ def host_stack_table(
 
 
 def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None = None) -> pd.DataFrame:
-    """Return the call stacks of *calls* as `HOST_STACKS` without the rank.
+    """Return the call stacks of *calls* with the columns `HOST_STACKS`, except the rank.
 
     *path* has the sorted, disjoint intervals (n, 2) of host work on the critical path.
     """
@@ -89,10 +89,10 @@ def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None
 def _stacked(
     calls: HostCalls, order: Ints, starts: Ints, ends: Ints
 ) -> tuple[list[tuple[int, int]], Ints, Ints]:
-    """Return the stacks as (caller's stack, name), and the stack and end of each call in *order*.
+    """Return the distinct stacks as (caller's stack, name), and the stack and end time of each call.
 
-    The caller of a thread's outermost calls is -1 minus the thread. A call that outlasts its caller is cut at
-    the caller's end.
+    For the outermost calls of a thread, the caller is -1 minus the thread's number. A call that outlasts its
+    caller is cut at the caller's end.
     """
     stacks: dict[tuple[int, int], int] = {}
     of_call, until = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
@@ -112,7 +112,7 @@ def _stacked(
 
 
 def _depth_first(parents: list[int]) -> list[int]:
-    """Return an order in which stacks follow their callers, with the callees of a caller sorted by start."""
+    """Return a depth-first order of stacks, with the callees of each caller sorted by start."""
     callees: dict[int, list[int]] = {}
     for stack, parent in enumerate(parents):
         callees.setdefault(max(-1, parent), []).append(stack)

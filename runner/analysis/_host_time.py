@@ -24,11 +24,11 @@ INSIDE_CALLS = "communication_call"
 STALL_TIMES = 10
 """A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
 
-_MATTERS = 0.05  # least share of the step that every rank waits for a processor on a busy machine
+_MATTERS = 0.05  # on a busy machine, every rank waits for a processor at least this share of the step
 
 
 def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
-    """Return a mask of the rows of a text column that pass *test*, called once per distinct text."""
+    """Return a mask of the rows of a text column that pass *test*, which is called once per distinct text."""
     texts: TextColumn = nodes[column]
     passed = np.array([test(text) for text in texts.texts] or [False], bool)
     flags: Flags = passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
@@ -44,7 +44,7 @@ def diffuse_host(graph: Graph) -> Flags:
 
 
 def typical_host_ns(graph: Graph) -> int:
-    """Return the median duration (ns) of the pieces of host work of *graph*, 0 without any."""
+    """Return the median duration (ns) of the pieces of host work of *graph*, 0 without host work."""
     durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
     durations = durations[durations > 0]
     return int(np.median(durations)) if len(durations) else 0
@@ -59,8 +59,8 @@ def cause_ns(graph: Graph, cause: str) -> int:
 def contention(workload: Workload, makespan_ns: int) -> str:
     """Return a sentence if all ranks waited about equally long for a processor; "" otherwise.
 
-    Equal waits mean that the machine was busy and that no rank of the script is the cause. The waits of the
-    ranks' median unprofiled steps are used if they are known.
+    If all ranks wait equally long, the machine was busy, and no single rank of the script is the cause. The
+    waits of the ranks' median unprofiled steps are used if they are known.
     """
     delays = rank_delays(workload.metadata) or [cause_ns(graph, DELAYED) for graph in workload.graphs]
     if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:

@@ -16,12 +16,12 @@ from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
 
 _VERSION = 12
-# Errors raised on reading a cache file that is missing, truncated or of another version.
+# The errors raised by reading a cache file that is missing, truncated or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
 def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
-    """Return the columns from *make*, cached in *file* while the files *made_of* do not change."""
+    """Return the columns from *make*, cached in *file* until one of the files *made_of* changes."""
     stamp = _stamp(made_of)
     try:
         return _read(file, stamp)
@@ -33,7 +33,7 @@ def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumn
 
 
 def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
-    """Return the result of *make*, cached in *file* while the files *made_of* do not change."""
+    """Return the advice from *make*, cached in *file* until one of the files *made_of* changes."""
     stamp = _stamp(made_of)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
@@ -48,9 +48,9 @@ def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised])
 
 
 def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
-    """Return the critical path of *result*, cached in *file* while the files *made_of* do not change.
+    """Return the critical path of *result*, cached in *file* until one of the files *made_of* changes.
 
-    If the cache cannot be written, the path is computed again at the next call.
+    If the cache cannot be written, the critical path is computed again at the next call.
     """
     stamp = _stamp(made_of)
     try:

@@ -35,7 +35,7 @@ def edge_label(kind: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """Truncate *name* to fit in a sentence, as kernel names may be whole signatures."""
+    """Truncate *name* to fit into a sentence, because kernel names may be whole signatures."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 

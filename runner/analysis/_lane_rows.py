@@ -21,16 +21,17 @@ _MOST_TRACKS = 8
 # a track.
 _ROUNDING_NS = 2_000
 _MOST_MODULE_LEVELS = 4
-# Kinds of host time between operators. Such time belongs to no module but does not split a module's slice.
+# Kinds of host time between operators. Time between operators belongs to no module, but does not split a
+# module's slice.
 _BETWEEN = ("host", "idle")
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Slices above the slices of nodes, such as phases and modules.
+    """Slices that are drawn above the slices of nodes, such as phases and modules.
 
-    *lane* is the lane of the nodes, *depth* is the position above this lane, and *row* is the longest node.
-    *levels* names each depth, and *label* is an index into *labels*.
+    *lane* is the lane of the nodes, *depth* is the position above this lane, and *row* is the longest node in
+    the slice. *levels* names each depth, and *label* is an index into *labels*.
     """
 
     lane: Ints
@@ -74,9 +75,9 @@ def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
 
 
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
-    """Return the slices above *lanes*, each covering neighbouring *nodes* with the same value.
+    """Return the slices above *lanes*; each covers adjacent *nodes* of one module, phase or operator.
 
-    Lanes in *alone* have no slices above them. An operator with the same name as its node is omitted.
+    No slices are drawn above the lanes in *alone*. An operator with the same name as its node is omitted.
     """
     row, lane = lanes.row, lanes.lane
     kept = ~alone[lane]
@@ -105,7 +106,7 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
 
 @dataclass(frozen=True)
 class _Column:
-    """The nodes that have slices above them, sorted by lane and time."""
+    """The nodes that get slices above their lanes, sorted by lane and time."""
 
     lane: Ints
     row: Ints
@@ -113,7 +114,7 @@ class _Column:
     end_ns: Ints
 
     def runs(self, codes: Ints, names: Names, broken: npt.NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-        """Return the first and last index and the code of each named range between breaks."""
+        """Return the first and last index and the code of each range of equal names between breaks."""
         first = np.flatnonzero(broken)
         last = np.append(first[1:], len(self.row)) - 1
         code = codes[self.row[first]]
@@ -121,7 +122,7 @@ class _Column:
         return first[named], last[named], code[named]
 
     def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
-        """Return all ranges as slices, without module levels that repeat the module level below."""
+        """Return all ranges as slices, omitting a module level that equals the level below."""
         length = self.end_ns - self.start_ns + 1
         parts, labels, levels = [], list[str](), list[str]()
         for (level, first, last, code, names), below in zip(found, [*found[1:], None], strict=True):
@@ -146,7 +147,7 @@ class _Column:
 
 
 def _words(texts: pd.Series) -> tuple[Ints, Names]:
-    """Return the index of each text among the distinct texts, and the distinct texts, the last empty."""
+    """Return the index of each text among the distinct texts, and these texts with "" as the last."""
     codes, names = pd.factorize(texts)
     every = np.array([*(str(name) for name in names), ""], dtype=object)
     return np.where(codes < 0, len(names), codes), every
@@ -162,7 +163,7 @@ def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def _most(values: Ints, first: Ints, last: Ints) -> Ints:
-    """Return the maximum of *values* from each of *first* to its *last*, in consecutive ranges."""
+    """Return the maximum of *values* in each range from *first* to *last*; the ranges are consecutive."""
     edges = np.column_stack([first, last + 1]).ravel()
     most: Ints = np.maximum.reduceat(np.append(values, 0), edges)[::2]
     return most
@@ -185,7 +186,7 @@ def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _cut(name: str, depth: int) -> str:
-    """Return the module *name* cut at *depth*, uncut at the last level, "" for a less deep module."""
+    """Return the module *name* cut at *depth*, whole at the last level, or "" for a shallower module."""
     parts = name.split(".")
     if depth == _MOST_MODULE_LEVELS:
         return name if len(parts) >= depth else ""

@@ -52,10 +52,10 @@ def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
 class Lanes:
     """The nodes of a run as slices, sorted by lane and time; *table* describes each lane.
 
-    A slice has an element in each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
-    *measured*, each rank has two sets of lanes: first with measured times, then with simulated times. Time 0
-    in both sets of lanes is the start of the captured step on the rank. Overlapping slices of a stream are
-    in adjacent lanes.
+    Each slice has an element in *row* (its row in the table of nodes), *lane*, *start_ns*, *end_ns* and
+    *node_id*. With *measured*, each rank has two sets of lanes: first with measured times, then with
+    simulated times. Time 0 in both sets of lanes is the start of the captured step on the rank. Overlapping
+    slices of a stream are in adjacent lanes.
 
     With *nested*, the phase, modules and operators of a lane are in separate lanes above the lane, with their
     ``level`` in *table*. *label* is the index of a nested slice's name in *labels*, and -1 for nodes. The row
@@ -63,7 +63,7 @@ class Lanes:
 
     *calls* are the calls on the host threads of each rank in the captured step. The calls are below the
     rank's measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. The row and the node
-    of a call belong to the last node that began before the call.
+    of a call are those of the last node that began before the call.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Lanes:
         return of_nodes
 
     def _nest(self, groups: Groups) -> None:
-        """Insert the slices of *groups* as lanes above the lanes of their nodes."""
+        """Insert the slices of *groups* as lanes above the lanes of the grouped nodes."""
         lane = np.append(self.lane * 2**8 + 2**8 - 1, groups.lane * 2**8 + groups.depth)
         start = np.append(self.start_ns, groups.start_ns)
         order = np.lexsort((start, lane))
@@ -160,7 +160,7 @@ class Lanes:
         return reach
 
     def inside(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> Ints:
-        """Return the indices of slices that touch [*t0_ns*, *t1_ns*) in *lanes*, ignoring missing lanes."""
+        """Return the indices of slices that touch [*t0_ns*, *t1_ns*) in *lanes*, and ignore missing lanes."""
         wanted = (lane for lane in lanes if 0 <= lane < len(self.table))
         parts = [self._touching(lane, t0_ns, t1_ns) for lane in wanted]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -172,7 +172,7 @@ class Lanes:
         return np.arange(begin, max(begin, end))
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> pd.DataFrame:
-        """Return the slices that touch an area: ``row`` of the nodes, ``inside_ns`` and ``measured``.
+        """Return the slices that touch an area of lanes and time: ``row``, ``inside_ns`` and ``measured``.
 
         ``level`` and ``label`` describe the slice; for a node they are :data:`SLICES` and "".
         """
@@ -193,7 +193,7 @@ class Lanes:
         return table
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return the simulated (lane, start_ns, end_ns) of a node, (-1, 0, 0) if it was not executed."""
+        """Return the simulated (lane, start_ns, end_ns) of a node, (-1, 0, 0) for an unexecuted node."""
         low, high = self._simulated_of(rank)
         rows = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
         if len(rows) == 0:
@@ -206,7 +206,8 @@ class Lanes:
         lanes = np.full(len(ranks), -1, np.int64)
         by_rank = np.argsort(ranks, kind="stable")
         asked, first = np.unique(ranks[by_rank], return_index=True)
-        # The search is rank by rank, as indexing all slices takes longer than drawing millions of slices.
+        # The search is rank by rank, because indexing all slices takes longer than drawing millions of
+        # slices.
         for rank, pairs in zip(asked.tolist(), np.split(by_rank, first)[1:], strict=True):
             low, high = self._simulated_of(rank)
             slices = low + np.flatnonzero(self.label[low:high] < 0)
@@ -234,7 +235,7 @@ def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
 
 
 def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return row, start, end and simulated flag of every slice, including measured slices if *measured*."""
+    """Return the row, start, end and simulated flag of all slices, with measured slices if *measured*."""
     rows = np.arange(len(nodes))
     start, end = nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64)
     if not measured:
@@ -252,9 +253,9 @@ def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, np
 
 
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
-    """Return the length, content and time by kind of an area as (label, text) pairs.
+    """Return the length, content and time by kind of an area of lanes as (label, text) pairs.
 
-    *inside* is the output of `Lanes.area`. *nodes* are the nodes of the lanes.
+    *inside* is the result of `Lanes.area`, and *nodes* are the nodes of the lanes.
     """
     of_nodes = inside[inside["level"] == SLICES] if len(inside) else inside
     simulated = of_nodes[~of_nodes["measured"]] if len(inside) else inside
@@ -270,10 +271,10 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
 
 def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per operator in an area, the most simulated time first.
+    """Return a row per operator in an area of lanes, with the most simulated time first.
 
     The columns are ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and
-    ``measured_ns`` (the measured time). Times outside the area do not count.
+    ``measured_ns`` (the measured time). Only times inside the area count.
     """
     inside = inside[inside["level"] == SLICES] if len(inside) else inside
     facts = nodes[["operator", "name", "kind"]].iloc[inside["row"]].reset_index(drop=True)
@@ -284,7 +285,7 @@ def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 
 
 def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per name and level in an area: like :func:`area_table`, including nested slices.
+    """Return a row per name and level in an area of lanes: :func:`area_table` with nested slices.
 
     The columns are ``name``, ``row`` (phase, module, operator or slice), and the columns of
     :func:`area_table` from ``slices`` on.

@@ -35,12 +35,12 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 
 
 def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
-    """Return a row per module, down to a depth of at most *most* rows, in the order of first execution.
+    """Return up to *most* rows of modules of equal depth, in the order of first execution.
 
     ``forward_ns``, ``backward_ns``, ``communication_ns`` and ``other_ns`` (optimizer, and work without a
     phase) are means of device time over the ranks of *result*. Idle time and host work are omitted, except
-    operators on CPU ranks. ``on_path_ns`` and ``share`` are the module's time on the critical path and its
-    share of the path. Work outside modules is omitted.
+    for the operators of CPU ranks. ``on_path_ns`` and ``share`` are the module's time on the critical path
+    and its share of the path. Work outside modules is omitted.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     ranks, weights = len(result.columns("ranks")["rank"]), ranks_stood_for(result).to_dict()

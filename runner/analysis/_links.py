@@ -59,10 +59,11 @@ def _devices(result: Result) -> list[str]:
 
 
 def link_table(result: Result) -> pd.DataFrame:
-    """Return a row per link, the busiest first.
+    """Return a table with a row per network link, with the busiest link first.
 
-    ``share`` is the fraction of the step in which the link carries data. ``bytes_per_ns`` is the link's mean
-    rate during this time. ``queue_ns`` is the time that messages wait for the link, summed over messages.
+    ``share`` is the fraction of the step in which the link carries data. ``bytes_per_ns`` is the mean rate of
+    the link while it carries data. ``queue_ns`` is the time that messages wait for the link, summed over
+    messages.
     """
     name, links = end_names(result), result.links
     table: pd.DataFrame = links.assign(
@@ -91,7 +92,7 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
-    """Return the dimension (from 1) of each link: the dimension in which the joined ranks differ.
+    """Return the dimension (from 1) of each link, in which the ranks at the ends of the link differ.
 
     A link of a rank to itself counts as the first dimension. The dimension is 0 for a link that several
     dimensions share, such as the link of a rank to its NIC, and for networks of unknown shape.
@@ -138,7 +139,8 @@ def _joined_ranks(
 def switch_loads(result: Result) -> pd.DataFrame | None:
     """Return the traffic of each rank to and from its switches, or None if ranks are linked directly.
 
-    Columns ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share`` of the step.
+    The columns are ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share`` of the
+    step.
     """
     links, ranks = result.links, len(result.ranks)
     sends, receives = links["src"] < ranks, links["dst"] < ranks
@@ -161,7 +163,7 @@ def load_table(result: Result) -> pd.DataFrame:
 
 
 def traffic(result: Result, of: str) -> Matrix:
-    """Return the traffic matrix *of* one of :data:`TRAFFIC`, by blocks of ranks for a large network."""
+    """Return the traffic matrix *of* one of :data:`TRAFFIC`, with blocks of ranks for a large network."""
     links, ranks = result.flows if of == "flows" else result.links, len(result.ranks)
     ends = max(ranks, int(links[["src", "dst"]].to_numpy().max()) + 1 if len(links) else 0)
     block = -(-ends // _MATRIX_CELLS)
@@ -191,7 +193,7 @@ def _block_label(first: int, block: int, ends: int, name: Callable[[int], str]) 
 
 @dataclass(frozen=True)
 class Use:
-    """The GB/s of links over time: a row per link, a column per interval of *length_ns*."""
+    """The rates of links over time in GB/s, with a row per link and a column per interval of *length_ns*."""
 
     rows: list[str]
     starts_ns: npt.NDArray[np.int64]
@@ -229,12 +231,12 @@ _COLUMNS = {
 
 
 def messages_on_path(nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row per kind and size of message on *path*, with the ``name`` that the path uses.
+    """Return a row per kind and size of message on *path*, with its ``name`` on the path.
 
     The columns are ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type``
-    and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the time of the calls until the peer
-    arrived, if the arrival is recorded. ``transfer_ns`` is the remaining time of the calls. ``bytes_per_ns``
-    is the rate of the fastest call.
+    and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the time that the calls waited for their
+    peers, if the peers' arrivals are recorded. ``transfer_ns`` is the remaining time of the calls.
+    ``bytes_per_ns`` is the transfer rate of the fastest call.
     """
     import pandas as pd  # noqa: PLC0415 - few runs have messages on the path
 

@@ -1,7 +1,7 @@
 """Find late ranks in production logs, with their delay and the bandwidth of collectives.
 
 If the logs of all ranks have a collective's duration, the rank with the shortest duration arrived last, and
-no clocks are compared. Otherwise the start or enqueue times determine the last rank, on clocks that are
+clocks need not be compared. Otherwise the start or enqueue times determine the last rank, on clocks that are
 corrected from the logs if possible.
 """
 
@@ -44,7 +44,8 @@ def logged_table(matched: MatchedLogs) -> pd.DataFrame:
     ``known_from`` is the source of the arrival times: ``duration``, ``begin`` or ``enqueue``. If the logs are
     insufficient, ``known_from`` is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
     ``longest_ns`` are the shortest and longest duration of the collective on a rank, -1 if unknown. If
-    several ranks arrive together, the lowest rank is named. If all ranks arrive together, no rank is named.
+    several ranks arrive together, the row names the lowest of these ranks. If all ranks arrive together, the
+    row names no rank.
     """
     rows = [_row(matched, found) for found in matched.agreed()]
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(_TABLE))
@@ -66,12 +67,12 @@ def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
 
 
 def _lowest(behind: dict[int, int], wanted: int) -> int:
-    """Return the lowest rank with the delay *wanted*."""
+    """Return the lowest rank with the delay *wanted* (ns)."""
     return min(rank for rank, late in behind.items() if late == wanted)
 
 
 def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
-    """Return the source of the arrival times, and each rank's delay (ns) after the first; {} if unknown."""
+    """Return the source of arrival times, and each rank's delay (ns) after the first rank ({} if unknown)."""
     ops = found.ops
     if len(ops) < 2:
         return "", {}
@@ -94,7 +95,7 @@ def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
 
     ``share`` is the fraction of the collectives with known order at which the rank arrives last.
     ``median_behind_ns``, ``worst_behind_ns`` and ``total_behind_ns`` are the rank's delays after the first
-    rank in these collectives. The rank with the largest total delay is first.
+    rank in these collectives. Ranks are sorted by their total delay, with the largest delay first.
     """
     table = logged_table(matched)
     comparable = table[table["known_from"] != ""]
@@ -163,7 +164,7 @@ def _durations(found: MatchedCollective) -> Sequence[int]:
 
 
 def _whole_bytes(name: str, size: int, ranks: int) -> int:
-    """Return the bytes of the whole operation, if one rank contributes *size*."""
+    """Return the bytes of the whole operation, to which one rank contributes *size* bytes."""
     return size * ranks if name == "all_gather" else size
 
 

@@ -42,7 +42,7 @@ def measured_result(workload: Workload) -> Result:
 
 
 def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:
-    """Describe where the *simulated* step differs most from the measured step; "" for at most 10 %.
+    """Describe the largest deviation of the *simulated* from the measured step; "" for at most 10 %.
 
     *collectives* is the `collective_overview` of the simulation.
     """

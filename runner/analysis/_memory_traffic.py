@@ -32,7 +32,8 @@ class Accesses(NamedTuple):
     """The reads and writes of a workload's operators.
 
     *written* maps an operator and the total bytes of a call to the operator's class and its written bytes.
-    *shared* has, for each rank, rows of two nodes and the bytes that the first node reads after the second.
+    *shared* has, for each rank, rows with two nodes and the bytes that the first node reads after the second
+    node.
     """
 
     written: Mapping[tuple[str, int], tuple[str, int]]
@@ -52,12 +53,12 @@ def accesses(metadata: Mapping[str, Any]) -> Accesses:
 
 
 class Chains(NamedTuple):
-    """Nodes of a graph that one kernel could compute with their neighbours, by ascending row of the graph.
+    """Nodes of a graph that one kernel could compute together with neighbours, by row of the graph.
 
     *chain* is the number of a node's chain. *saved_bytes* are the part of a node's *moved_bytes* that the
-    node exchanges with neighbours in the chain, or that another node of the chain has already read. The bytes
-    are 0 for the later parts of an operator that lost its processor, and for waits for a processor.
-    *fused_ns* is the node's duration after fusion at the present rate.
+    node exchanges with neighbours in the chain, or that another node of the chain has already read. Both
+    numbers of bytes are 0 for waits for a processor, and for parts of an operator after such a wait.
+    *fused_ns* is the node's duration after fusion, if it moves bytes at the same rate as before.
     """
 
     rows: Ints
@@ -73,8 +74,8 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     The operators of a chain follow each other on a stream with no other work between them. Each operator
     reads at least as many bytes as the previous operator writes. A fused kernel does not store these
     intermediate results, and reads a tensor that several operators use only once. The optimizer, copies that
-    follow copies, and operators that repeat in place are omitted, because their neighbours work on
-    different data.
+    follow copies, and operators that repeat in place are omitted, because their neighbours process different
+    data.
     """
     if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))
@@ -134,7 +135,7 @@ def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple
 
 
 def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
-    """Return the bytes that each node reads after another node of the same *chain* (number, 0 for none)."""
+    """Return the bytes that each node reads after another node of its *chain* (0: no chain)."""
     ids, size_bytes = np.asarray(graph.node_columns["node_id"]), np.zeros(len(chain), np.int64)
     rows = known.shared.get(graph.rank, np.zeros((0, 3), np.int64))
     rows = rows[np.isin(rows[:, :2], ids).all(axis=1)]
@@ -145,7 +146,7 @@ def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
 
 
 def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
-    """Return the moved bytes of each node, the written bytes (0 if not fusible), and a mask of copies."""
+    """Return the moved bytes and written bytes (0 if not fusible) of each node, and a mask of copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]
     written, is_copy = np.zeros(len(moved), np.int64), np.zeros(len(moved), bool)
@@ -198,7 +199,7 @@ def marked_nodes(
 
 
 def _recorded(metadata: Mapping[str, Any], rank: int) -> Ints:
-    """Return the ids of repeated copies in *metadata* for a *rank*; unexpected values count as absent."""
+    """Return the node ids of repeated copies of a *rank* from *metadata*, ignoring unexpected values."""
     listed = metadata.get("repeated")
     try:
         nodes = msgspec.convert(listed.get(str(rank), []) if isinstance(listed, dict) else [], list[int])

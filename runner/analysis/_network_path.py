@@ -22,10 +22,10 @@ _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
 
 
 def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the path by the dimensions of the *network* that its communication crosses, largest first.
+    """Split the critical path's time by the dimensions of the *network* that communication crosses.
 
-    The columns are the same as in `CriticalPath.breakdown`. Other work counts as ``no communication``. If the
-    network's shape is unknown, all work counts as ``no communication``.
+    The columns are the same as in `CriticalPath.breakdown`. All other work on the path counts as ``no
+    communication``. If the network's shape is unknown, all work counts as ``no communication``.
     """
     places = zip(path.unreasoned["rank"], path.unreasoned["node_id"], strict=True)
     crossed = {place: _crossed(row, workload, network) for place, row in _facts(path, workload).items()}
@@ -66,7 +66,7 @@ _BEFORE = "before its first message"
 
 
 def why_no_links(result: Result) -> str:
-    """Return the reason why the path cannot be split by links, and the remedy; ``""`` if it can."""
+    """Return the reason why the path cannot be split by links, and the remedy; ``""`` without a reason."""
     if len(result.flows):
         return ""
     recorded = (
@@ -79,13 +79,13 @@ def why_no_links(result: Result) -> str:
 
 
 def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd.DataFrame:
-    """Return *path* by the link that each piece of its communication waited for, the largest first.
+    """Split the time of *path* by the link for which each piece of communication waited, largest first.
 
-    The columns are the same as in `CriticalPath.breakdown`, and the durations sum to the makespan exactly. A
-    communication is walked back from its end: to the last message that reached the rank, to this message's
-    start, to the last message that had reached the sender before, and so on. Only messages among the ranks
-    of the communication count. Concurrent communications among the same ranks are not distinguished. The
-    table is empty without messages.
+    The columns are the same as in `CriticalPath.breakdown`, and the durations sum to the makespan exactly.
+    The walk through a communication begins at its end. The walk goes to the last message that reached the
+    rank, to this message's start, to the last message that had reached the sender before, and so on. Only
+    messages among the ranks of the communication count. Concurrent communications among the same ranks are
+    not distinguished. The table is empty without messages.
     """
     if why_no_links(result):
         return _breakdown({}, path)
@@ -122,7 +122,7 @@ class _Messages:
     def walk_back(
         self, rank: int, start: int, end: int, members: frozenset[int]
     ) -> Mapping[tuple[int, int] | None, int]:
-        """Split the ns from *start* to *end* by (source, target) of messages; None is time without one."""
+        """Split the ns from *start* to *end* by the (source, target) of messages (None: no message)."""
         durations: dict[tuple[int, int] | None, int] = defaultdict(int)
         while end > start:
             last = self._last(rank, start, end, members)
@@ -148,7 +148,7 @@ class _Messages:
 
 
 class _Ways:
-    """The name of the path between two ranks: their link, or the switch between them."""
+    """The names of network paths between two ranks: a direct link, or the switch between the ranks."""
 
     def __init__(self, result: Result) -> None:
         self._name = end_names(result)

@@ -29,7 +29,7 @@ class RankReader:
     def nodes(self, rank: int, names: Iterable[str] | None = None, *, coded: bool = False) -> pd.DataFrame:
         """Return the executed nodes of *rank* as in `RunAnalysis.nodes`, with all columns or only *names*.
 
-        With *coded*, texts are categories of one or two bytes per node. An idle rank has no rows.
+        With *coded*, texts are categories of one or two bytes per node. A rank without nodes has no rows.
         """
         wanted = [*COLUMNS["nodes"], *NODE_COLUMNS] if names is None else [*names]
         simulated = [name for name in COLUMNS["nodes"] if name in wanted and name not in _KEYS]

@@ -17,7 +17,7 @@ from ..chips import Chip, chip_of_device
 _VECTOR = "fp32"
 # The work per call of two comparable operators differs by at most this factor.
 _ABOUT = 2.0
-# A smaller speed-up is within the variation of operators of the same size.
+# A speed-up below this factor is within the variation of operators of the same size.
 _LEAST_TIMES = 1.1
 _MUCH = 0.1  # share of the device's time in operators without shapes
 # Rates below 0.1 T are written in G.
@@ -54,8 +54,8 @@ def peak_of(kind: str, precision: str) -> str:
 class OperatorRate:
     """The calls of an operator with the same arguments on a *rank* (-1 for several ranks), and their rate.
 
-    *flops* and *size_bytes* are the work of one call, 0 without a model. *time_ns* is the total time of all
-    *calls*.
+    *flops* and *size_bytes* are the work of one call, or 0 if the operator has no model. *time_ns* is the
+    total time of all *calls*.
     """
 
     rank: int
@@ -82,7 +82,7 @@ class OperatorRate:
 
     @cached_property
     def least_ns(self) -> tuple[float, float]:
-        """The least times (ns) of all calls at the chip's compute peak and memory peak, 0 if unknown."""
+        """The least times (ns) of all calls at the chip's peaks of compute and memory, 0 if unknown."""
         chip = known_chip(self.chip)
         if chip is None or self.kind in {"", TRANSFER}:
             return 0.0, 0.0
@@ -92,7 +92,7 @@ class OperatorRate:
 
     @property
     def bound(self) -> str:
-        """The resource that takes longer at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
+        """The bound of the operator at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
         compute_ns, memory_ns = self.least_ns
         return "compute" if compute_ns > memory_ns else "memory" if memory_ns else ""
 
@@ -109,7 +109,7 @@ class OperatorRate:
 
     @property
     def reached(self) -> str:
-        """The attained rate as text in FLOP/s or B/s, by the operator's bound; "" without a model."""
+        """The attained rate as text in FLOP/s or B/s, by the bound of the operator; "" without a model."""
         if not self.kind:
             return ""
         rate, unit = (self.tflops_per_s, "FLOP/s") if self.is_by_operations else (self.tb_per_s, "B/s")
@@ -168,7 +168,7 @@ def without_shapes(metadata: Mapping[str, Any]) -> str:
 
 
 def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Map name and bytes per call of elementwise operators and copies to class and written bytes."""
+    """Map the name and bytes per call of elementwise operators and copies to class and written bytes."""
     return {
         (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
         for one in _recorded(metadata).kinds
@@ -221,10 +221,10 @@ class Reach:
 def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
     """Return the operators that would be faster at the rate of another operator of about the same size.
 
-    Comparable operators have the same chip, bound, class and precision, or stream whole tensors. Their calls
-    have similar sizes, so that neither launches nor caches explain the difference. Rates above the roofline
-    are ignored. On a chip without known peaks, matrix products are compared only with products that move a
-    similar number of bytes.
+    Comparable operators have the same chip, bound, class and precision, or stream whole tensors. Comparable
+    calls have similar sizes, so that neither launches nor caches explain the difference. Rates above the
+    roofline are ignored. On a chip without known peaks, matrix products are compared only with products that
+    move a similar number of bytes.
     """
     reaches = {}
     for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
@@ -241,7 +241,7 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
 
 
 def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:
-    """Return the speed-up of *rate* at the rate of the fastest comparable operator, and this operator."""
+    """Return the operator's speed-up at the rate of the fastest comparable operator, and this operator."""
     best, fastest = 1.0, rate
     for other in rates:
         if not _is_comparable(rate, other):
@@ -253,7 +253,7 @@ def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, Ope
 
 
 def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
-    if other.roofline_share > 1:  # its data was in a cache
+    if other.roofline_share > 1:  # the operator's data was in a cache
         return False
     if other is rate or other.chip != rate.chip or other.is_by_operations != rate.is_by_operations:
         return False

@@ -25,14 +25,14 @@ _NAMED, _LONGEST_NAME = 5, 60
 
 
 def operator_table(run: RunAnalysis) -> pd.DataFrame:
-    """Return a row for each rank, operator, and shapes and types of its arguments, the longest time first.
+    """Return a row for each rank, operator, and shapes and types of its arguments, by descending time.
 
     ``time_ns`` is the measured device time of all ``calls``, or the time of the operators on a host.
     ``share`` is the fraction of the rank's total ``time_ns``. ``flops`` and ``size_bytes`` are the work of
     one call. If ``kind`` is "", the operator has no model or no recorded shapes, and the work and the rates
-    are missing. ``bound`` is compute or memory, whichever takes longer at the peaks of the trace's chip.
-    ``roofline_share`` is the time at the peaks divided by the measured time, NaN without a chip or model. The
-    table is empty for workloads that were not converted from traces.
+    are missing. ``bound`` is the resource (compute or memory) that takes longer at the peaks of the trace's
+    chip. ``roofline_share`` is the time at the peaks divided by the measured time, NaN without a chip or
+    model. The table is empty for workloads that were not converted from traces.
     """
     return _table(operator_rates(run.workload.metadata))
 
@@ -44,7 +44,7 @@ def joined_operators(table: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Roof:
-    """The roofline of a *chip*: the memory bandwidth in TB/s, and the *peaks* in TFLOP/s by precision."""
+    """The roofline of a *chip*: its memory bandwidth in TB/s, and its *peaks* in TFLOP/s by precision."""
 
     chip: str
     tb_per_s: float
@@ -76,8 +76,8 @@ def rooflines(points: pd.DataFrame) -> list[Roof]:
 def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int, int]:
     """Return rank and node of the longest piece of an *operator*, preferring calls of *size_bytes*.
 
-    The rank is the rank on which the operator takes most time. The result is (-1, -1) if no node runs the
-    operator.
+    Among all ranks, the rank on which the operator takes most time is chosen. The result is (-1, -1) if no
+    node runs the operator.
     """
     table = operator_table(run)
     own = table[table["operator"] == operator].nlargest(1, "time_ns")

@@ -26,7 +26,7 @@ class NodeFacts:
     """The rows of given nodes of given ranks in the graphs of a workload."""
 
     def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
-        """Locate the nodes; raises `BackendError` for a missing node, a sign of a different workload."""
+        """Locate the nodes; a missing node, which indicates a different workload, raises `BackendError`."""
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
@@ -67,7 +67,7 @@ class NodeFacts:
 
 
 def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Return ``rank, node_id`` of *places*, and the columns *names* of these nodes from *workload*."""
+    """Return ``rank, node_id`` of the *places*, and the columns *names* of these nodes from *workload*."""
     table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
     facts = NodeFacts(workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
     for name in names:
@@ -79,7 +79,7 @@ def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFra
 def coded_facts(
     workload: Workload, ranks: Ints, node_ids: Ints, names: Sequence[str]
 ) -> dict[str, TextColumn]:
-    """Return the text columns *names* of many nodes in 4 bytes per node and column; *ranks* ascend."""
+    """Return the text columns *names* of many nodes with 4 bytes per node and column; *ranks* ascend."""
     parts = {name: [TextColumn.of([])] for name in names}
     ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
     for start, end in pairwise([0, *ends]):
@@ -120,7 +120,7 @@ def collective_label(metadata: Mapping[str, Any], operation: str, size_bytes: in
 
 
 def copy_direction(name: str) -> str:
-    """Return the direction of a copy, such as ``HtoD``, or ``Memset``; the whole *name* if unrecognised."""
+    """Return the direction of a copy, such as ``HtoD``, or ``Memset``; the *name* if unrecognised."""
     words = name.split()
     if words[:1] == ["Memcpy"] and len(words) > 1:
         return words[1]

@@ -9,7 +9,7 @@ import pandas as pd
 from ...support import duration_text, share_text
 from ._critical_path import CriticalPath
 
-# Keys of a breakdown for time without a name, such as time outside modules in a breakdown by module.
+# The keys of a breakdown for unnamed time, such as time outside modules in a breakdown by module.
 _NAMELESS = ("", "(none)")
 _LEAST_SHARE = 0.0005
 
@@ -41,7 +41,7 @@ def nameless_text(table: pd.DataFrame, by: str) -> str:
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
     """Return the *count* largest keys of the path's breakdown *by*, without unnamed time.
 
-    ``kind`` is the kind of work that takes most of a key's time.
+    The column ``kind`` is the kind of work that takes most of a key's time.
     """
     table = path.breakdown(by)
     sums = path.unreasoned.groupby([by, "kind"])["duration_ns"].sum().reset_index()
@@ -59,10 +59,10 @@ _PLACE_LENGTH = 120
 
 @dataclass(frozen=True)
 class Divergence:
-    """The common start of two critical paths: *segments* segments, until *at_ns* or to the end.
+    """The common start of two critical paths, with *segments* segments until *at_ns* or to the end.
 
-    ``*_goes_to`` names the next node of each path. *on_both* is the share of the base's path that is also on
-    the other path. *same* is true if the two paths never diverge.
+    ``*_goes_to`` names the next node of each path after the common start. *on_both* is the share of the
+    base's path that is also on the other path. *same* is true if the two paths never diverge.
     """
 
     segments: int
@@ -123,5 +123,5 @@ def _place(segments: pd.DataFrame, number: int) -> str:
 
 
 def _cut(place: str) -> str:
-    """Shorten a long name in the middle, as its end identifies the node."""
+    """Shorten a long name in the middle, because the end of the name identifies the node."""
     return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"

@@ -36,7 +36,7 @@ _COLUMNS = {
 }
 _KEPT_RANKS = 64
 _KEPT_PIECES = 4
-_MOST_REPEATS = 4  # most earlier steps that a path enters
+_MOST_REPEATS = 4  # maximum number of earlier steps that a path enters
 
 Ints = npt.NDArray[np.int64]
 
@@ -58,7 +58,7 @@ class _Records:
     def last(self) -> tuple[int, int]:
         """Return the rank and id of the node that ends last.
 
-        Ties are broken by the lowest rank, then by the latest start.
+        On a tie, the lowest rank counts, and on this rank the latest start.
         """
         ends, starts = self._columns["end_ns"], self._columns["start_ns"]
         tied = np.flatnonzero(ends == ends.max())
@@ -67,7 +67,7 @@ class _Records:
         return int(self._ranks[row]), int(ids[row])
 
     def of(self, rank: int) -> RankColumns:
-        """Return the columns of *rank*, without rows for a rank that the result lacks."""
+        """Return the columns of *rank*, or empty columns for a rank that the result lacks."""
         own = slice(*np.searchsorted(self._ranks, [rank, rank + 1]))
         ids = self._columns["node_id"][own]
         order = slice(None) if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
@@ -93,7 +93,7 @@ class _SavedRecords:
         return self._piece(self._pieces_of(rank)).last()
 
     def of(self, rank: int) -> RankColumns:
-        """Return the columns of *rank*."""
+        """Return the columns of *rank*, read from the file of the saved result."""
         return self._piece(self._pieces_of(rank)).of(rank)
 
     def _pieces_of(self, rank: int) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ def _records(result: Result) -> _Records | _SavedRecords:
 def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | None, bool]:
     """Return the points at which ranks of a measured *result* waited, and whether the step repeats.
 
-    The points are None for a single rank, and for a result that records the waits.
+    The sync points are None for a single rank, and for a result that records waits.
     """
     records_waits = not about_backend(result.backend).replays or result.provenance.get("waits_for_peers")
     if records_waits or len(result.columns("ranks")["finish_ns"]) < 2:
@@ -127,10 +127,10 @@ def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | Non
 def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:
     """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without a gap.
 
-    The ranks of a measured result have separate clocks and record no waits for each other. *sync* has the
-    clock offsets and the waits. The path is on the clock of the rank that ends last. If the measured step
-    *repeats*, a rank that begins the step late is assumed to be in the preceding step before. Raises
-    `BackendError` if the records refer to missing nodes or form a cycle.
+    The ranks of a measured result have separate clocks and record no waits for each other. *sync* contains
+    the clock offsets and the waits of ranks. The times of the path are on the clock of the rank that ends
+    last. If the measured step *repeats*, a rank that begins the step late is assumed to still run the
+    preceding step. Raises `BackendError` if the records refer to missing nodes or form a cycle.
     """
     records, most_steps = _records(result), 4 * result.num_nodes + 4
     if sync is None:

@@ -20,7 +20,8 @@ from ._summary import rank_times
 if TYPE_CHECKING:
     import pandas as pd
 
-# Ranks with one program are equal if the times of their nodes differ by at most this share of the makespan.
+# Ranks with the same program count as equal if the times of their nodes differ by at most this share of the
+# makespan.
 _SAME_SHARE = 0.001
 # Each rank is compared with at most 32 different ranks of its program. Further ranks count as unequal.
 _MOST_KINDS = 32
@@ -49,7 +50,7 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     """Return the lowest equal rank of each rank with nodes, and the largest difference (ns) between the two.
 
-    Ranks with a unique program are omitted.
+    Ranks whose program no other rank runs are omitted.
     """
     programs = np.asarray(workload.program_of_rank)
     # A rank with a unique program equals no other rank, so its nodes are not read.
@@ -73,8 +74,8 @@ def _apart_ns(one: Columns, other: Columns) -> int:
     return max(int(np.abs(one[name] - other[name]).max()) for name in ("start_ns", "end_ns"))
 
 
-_DELAYED_SHARE = 0.05  # share of a rank's work above which its waits for a processor are reported
-# Waiting for the slowest rank matters from this share of the makespan.
+_DELAYED_SHARE = 0.05  # above this share of a rank's work, waits for a processor are reported
+# The wait for the slowest rank is reported from this share of the makespan on.
 _NOTICEABLE = 0.01
 Integers = npt.NDArray[np.int64]
 
@@ -83,9 +84,10 @@ Integers = npt.NDArray[np.int64]
 class SlowestRank:
     """The rank that works longest, with its work (*work_ns*) and the median work of its peers (*median_ns*).
 
-    *delayed_ns* is the part of the work that is waiting for a processor. The rank arrives last at *last_at*
-    of *collectives*. *waited_ns* is the total time that the median rank waits for the slowest rank. In a
-    captured job that was scaled out, *copies* other ranks repeat the same measured rank and are not peers.
+    *delayed_ns* is the part of the work that is waiting for a processor. The rank is the last to arrive at
+    *last_at* of *collectives* collectives. *waited_ns* is the total time that the median rank waits for the
+    slowest rank. In a captured job that was scaled out, *copies* other ranks repeat the same measured rank
+    and are not peers.
     """
 
     rank: int
@@ -139,9 +141,9 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     """Return the rank of *result* that works longest before it waits for others; None for a single rank.
 
     The waits for a processor come from *workload*. All time except exposed communication counts as work, on
-    the device or on the host. The slowest rank is the rank that its peers wait for longest. If no rank is
-    waited for, the slowest rank is the rank with the most work. The result is also None if all ranks repeat
-    one measured rank and no rank is waited for.
+    the device or on the host. The slowest rank is the rank that its peers wait for longest. If no rank waits,
+    the slowest rank is the rank with the most work. The result is also None if no rank waits and all ranks
+    repeat one measured rank.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -160,7 +162,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     if alike.sum() == len(numbers) - 1:
         if not late.any():
             return None
-        alike[:] = False  # only the network makes one of the equal ranks late
+        alike[:] = False  # among equal ranks, only the network makes a rank late
     peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
     return SlowestRank(
         int(numbers[slowest]),
@@ -178,7 +180,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
     """Return the median waiting time for each rank, the collectives at which it was last, and their total.
 
-    Ranks that arrive last together count as last if the ranks are a minority.
+    Ranks that arrive last together count as last only if they are a minority of all ranks.
     """
     late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     order = np.lexsort((calls["start_ns"], calls["collective"]))

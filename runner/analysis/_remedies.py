@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...converter.building import FreeCores
 
-_LEAST_MOVED = 0.1  # share of the work that free cores must be able to take over
+_LEAST_MOVED = 0.1  # least share of the work that free cores must be able to take over
 
 MOVABLE: Mapping[str, tuple[str, str]] = {
     "input_pipeline": (

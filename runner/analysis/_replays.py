@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .._experiment import Experiment
     from ._advice import Simulate
 
-# The largest run that is replayed. A run is replayed up to 14 times. A replay takes over 1 µs for each node
-# of a program to change the columns of nodes, and a twentieth of this time for each event of each rank.
+# The largest run that is replayed. A run is replayed up to 14 times. To change the columns of nodes, a replay
+# takes over 1 µs per node of a program. Each event of each rank takes a twentieth of this time.
 _MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
 _MOST_PATH_NODES = 200_000
 

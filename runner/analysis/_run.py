@@ -60,7 +60,7 @@ class ComputedOnce(Generic[Value]):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
         # Python calls this method only until the value is an instance attribute. Each property has a separate
-        # lock, so that a slow property does not block other requests.
+        # lock, so that the computation of a slow property does not block other requests.
         with vars(instance).setdefault("_locks", {}).setdefault(self._name, threading.RLock()):
             if self._name not in vars(instance):
                 vars(instance)[self._name] = self._compute(instance)
@@ -93,7 +93,7 @@ class RunAnalysis:
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
-        """Return the rows of :attr:`nodes` of *rank*, reading only this rank of a large run."""
+        """Return the rows of :attr:`nodes` of *rank*, and read only this rank of a large run."""
         if not self.is_large:
             own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
             return own
@@ -119,7 +119,8 @@ class RunAnalysis:
         joined: pd.DataFrame
         alike = nodes.index.equals(described.index)
         if alike and all(np.array_equal(nodes[key], described[key]) for key in keys):
-            # Engines write nodes in this order. Merging millions of rows would double the time and memory.
+            # Engines write nodes in the order of ranks and ids. Merging millions of rows would double the
+            # time and memory.
             beside = {str(name): described[name] for name in described if name not in keys}
             joined = nodes.assign(**beside)
         else:
@@ -178,7 +179,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def deviation(self) -> str:
-        """Describe where the simulated step differs from the measured step; "" for at most 10 %."""
+        """Describe the deviation of the simulated from the measured step; "" for at most 10 %."""
         if not deviates(self.result, self.workload):
             return ""
         # The replay has the workload's times, from which the profiler's overhead may be removed.
@@ -212,7 +213,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def path(self) -> CriticalPath:
-        """Return the critical path of the run, for a large run from a cache file next to the run."""
+        """Return the critical path of the run, from a cache file next to the run if the run is large."""
         if not self.is_large:
             return critical_path(self.result, self.workload)
         from ._kept import path_beside  # noqa: PLC0415 - only large runs need the cache
@@ -277,7 +278,7 @@ class RunAnalysis:
         return self.result.provenance.get("network") if needs_network else {}
 
     def _messages(self) -> pd.DataFrame | None:
-        """Return the sends and receives on the path (see `messages_on_path`), None without messages."""
+        """Return the sends and receives on the path (see `messages_on_path`), or None without messages."""
         pieces = self.path.columns
         # The names come from `describe_collectives`, so a path without messages needs no workload columns.
         if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
@@ -293,7 +294,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def lanes(self) -> Lanes:
-        """Return :attr:`nodes` in lanes with simulated times."""
+        """Return the run's nodes in lanes with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes)
@@ -306,7 +307,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def measured_lanes(self) -> Lanes:
-        """Return :attr:`nodes` in lanes with measured times above lanes with simulated times."""
+        """Return the run's nodes in lanes with measured times above lanes with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes, measured=True)
@@ -317,7 +318,7 @@ class RunAnalysis:
         return self.each_faster(1.1)
 
     def each_faster(self, times: float) -> pd.DataFrame:
-        """Simulate the step with each large contributor alone *times* as fast, and return the step times."""
+        """Return the simulated step times with each large contributor alone *times* as fast."""
         from ._what_if import sensitivity  # noqa: PLC0415 - other analyses do not need the simulator
 
         chosen = self.faster_targets()
@@ -353,28 +354,28 @@ class RunAnalysis:
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
-        """Return the slow ranks, links and hosts of the run, and their cost to the step."""
+        """Return the slow ranks, links and hosts of the run, and the time that they add to the step."""
         from .diagnosis import diagnose  # noqa: PLC0415
 
         return diagnose(self.result, self.nodes)
 
     @ComputedOnce
     def words(self) -> Words:
-        """Return the search index over the names, operators and modules of :attr:`nodes`."""
+        """Return the search index over the names, operators and modules of the run's nodes."""
         from ._search import Words  # noqa: PLC0415
 
         return Words.of(self.nodes)
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
-        """Return finish time, waiting time and equal ranks of each rank; see `rank_standings`."""
+        """Return the finish time, waiting time and equal ranks of each rank (see `rank_standings`)."""
         from ._rank_table import rank_standings  # noqa: PLC0415
 
         return rank_standings(self.result, self.workload)
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
-        """Return the slack (ns) of each row of :attr:`nodes`, empty for a backend without the records."""
+        """Return the slack (ns) of each executed node, or an empty array if the backend lacks the records."""
         import pandas as pd  # noqa: PLC0415
 
         from ._slack import slack  # noqa: PLC0415
@@ -386,7 +387,7 @@ class RunAnalysis:
         return values
 
     def experiment(self) -> Experiment:
-        """Return the run's experiment for another simulation, uncached because it holds every program."""
+        """Return the run's experiment for another simulation, without caching its large programs."""
         return self.study.experiment(self.info.id)
 
     @ComputedOnce
@@ -421,7 +422,7 @@ class RunAnalysis:
         return int(rows[0]) if len(rows) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
-        """Return the number of ranks in the measurement and in the simulation of a collective.
+        """Return the number of measured ranks and the number of simulated ranks of a collective.
 
         Both numbers are 1 for a node that is not a collective.
         """

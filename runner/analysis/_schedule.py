@@ -1,4 +1,4 @@
-"""Read the times and lanes of all nodes as columns sorted by rank and node id, one rank at a time."""
+"""Read the times and lanes of all nodes of a run as columns sorted by rank and node id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodePlaces:
 
     @classmethod
     def of(cls, node_id: Ints, counts: Mapping[int, int]) -> NodePlaces:
-        """Return the index of nodes from the number of nodes per rank."""
+        """Return the index of nodes; *counts* is the number of nodes of each rank."""
         ends = np.cumsum([0, *counts.values()]).tolist()
         return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
 
@@ -48,11 +48,11 @@ class Schedule:
     """The nodes of *result*, a simulation or replay of *workload*; each node is a row.
 
     *start* and *end* are the interval of a row. *cause* is the index, among the nodes of the same rank, of
-    the node that allowed the row to start, -1 for none. *type* is the node type, and *lane* is the lane of a
-    rank, which runs one node at a time; -1 is no lane. *others* are the rows with an end that another row's
-    start triggered, and *origins* are these other rows. *room* is the time from the end of a row to the end
-    of the last row. With *sync*, the result is measured: the waits come from *sync*, and the times are on
-    the clock of the rank that ends last. Raises `BackendError` for a node that the workload lacks.
+    the node that allowed the row to start, -1 for none. *type* is the node type, and *lane* is the lane of
+    the row, which runs one node at a time (-1: no lane). *others* are the rows that ended because another row
+    started, and *origins* are these other rows. *room* is the time from the end of a row to the end of the
+    last row. With *sync*, the result is measured: the waits come from *sync*, and the times are on the clock
+    of the rank that ends last. Raises `BackendError` for a node that the workload lacks.
     """
 
     def __init__(self, result: Result, workload: Workload, sync: SyncPoints | None = None) -> None:
@@ -85,7 +85,7 @@ class Schedule:
         return len(self.node_id)
 
     def _origins(self, whole: Columns) -> tuple[Ints, Ints]:
-        """Return the rows with an end that another node's start triggered, and the rows of these nodes."""
+        """Return the rows that ended because another node started, and the rows of these other nodes."""
         first = np.repeat([low for low, _ in self.bounds.values()], whole["foreign_count"])
         rows = whole["foreign"] + first
         origins = self.rows(whole["origin_rank"], whole["origin_node"])
@@ -94,8 +94,8 @@ class Schedule:
     def _shift(self, sync: SyncPoints) -> None:
         """Move the times of each rank to the clock of the rank that ends last, as `path_steps` does.
 
-        No rank may end later than the last rank on this clock, nor take longer than the last rank on its own
-        clock.
+        On this clock, no rank may end later than the last rank. No rank may take longer than the last rank
+        takes on its own clock.
         """
         longest = int(self.end.max())
         ranks = self.ranks()
@@ -104,7 +104,7 @@ class Schedule:
         self.room = np.maximum(np.minimum(self.room, longest - self.end), 0)
 
     def _measured_origins(self, sync: SyncPoints) -> tuple[Ints, Ints]:
-        """Return the rows that waited for another rank by *sync*, and the rows of the last arrivals."""
+        """Return the rows that waited for another rank (by *sync*), and the rows of the last arrivals."""
         waited = []
         for rank, (low, high) in self.bounds.items():
             places, ranks, nodes = sync.awaited_by(rank, self.node_id[low:high])
@@ -114,7 +114,7 @@ class Schedule:
         return rows[origins >= 0], origins[origins >= 0]
 
     def ranks(self) -> npt.NDArray[np.int32]:
-        """Return the rank of each row."""
+        """Return the rank of each row of the schedule."""
         counts = [high - low for low, high in self.bounds.values()]
         return np.repeat(np.array([*self.bounds], np.int32), counts)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 _COLUMNS = ("name", "operator", "module")
-# The columns that a search finds as groups of nodes, and the index of their texts in `Words`.
+# The columns that a search finds as groups of nodes, and the position of their texts in `Words`.
 _WHOLE = {"module": 2, "operator": 1}
 _MOST_WHOLE = 6
 _PLACE = re.compile(r"(\d{1,9})[:/](\d{1,18})")
@@ -37,9 +37,9 @@ class Words:
 
 
 def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
-    """Return the *count* longest nodes with *text* in name, operator or module, or with *text* as id.
+    """Return the *count* longest nodes with *text* in the name, operator or module, or with the id *text*.
 
-    *words* is the index of *nodes*. Nodes with *text* as id come first.
+    *words* is the index of *nodes*. Nodes with the id *text* come first.
     """
     named, numbered = named_nodes(words, text), _numbered(nodes, text)
     rows = np.flatnonzero(named | numbered)
@@ -86,10 +86,11 @@ def search_hits(
 ) -> pd.DataFrame:
     """Return search results for partial input *text*: modules and operators, then single nodes.
 
-    *programs* is the program of each rank. Ranks with the same program give a single hit: on *rank* if it
-    runs the program, else on the lowest rank. ``ranks`` is the number of these ranks. ``rank`` and
-    ``node_id`` are the longest node of a module or an operator. ``nodes`` is the number of its nodes on this
-    rank, and ``duration_ns`` is their total time. The text ``7:12`` finds node 12 of rank 7.
+    *programs* is the program of each rank. Ranks with the same program give a single hit, which is on *rank*
+    if *rank* runs the program, and otherwise on the lowest rank. ``ranks`` is the number of ranks with this
+    program. ``rank`` and ``node_id`` identify the longest node of a module or an operator. ``nodes`` is the
+    number of nodes of the module or operator on this rank, and ``duration_ns`` is the total time of these
+    nodes. The text ``7:12`` finds node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is not None:
@@ -107,7 +108,7 @@ def search_hits(
 
 
 def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
-    """Return one rank per program: *rank* for its own program, the lowest rank for other programs."""
+    """Return one rank per program: *rank* for the program of *rank*, or the lowest rank."""
     _, lowest = np.unique(programs, return_index=True)
     chosen = {int(programs[other]): int(other) for other in lowest}
     if 0 <= rank < len(programs):
@@ -127,7 +128,7 @@ def _node_hits(found: pd.DataFrame, alike: npt.NDArray[np.int64]) -> pd.DataFram
 
 
 def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], text: str) -> list[pd.DataFrame]:
-    """Return the modules and operators that contain *text*, the longest first."""
+    """Return the modules and operators with *text* in their names, sorted by descending time."""
     wanted, parts = text.strip().lower(), []
     length = (nodes["end_ns"] - nodes["start_ns"]).to_numpy()
     for what, column in _WHOLE.items():
@@ -141,7 +142,7 @@ def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], tex
         sums = mine.groupby(what)["duration_ns"].agg(["sum", "size"])
         largest = sums.nlargest(_MOST_WHOLE, "sum")
         at = longest.loc[largest.index]
-        # A module in several programs is listed once, with the nodes of the listed rank.
+        # A module in several programs is listed once, with the nodes of only one rank.
         own = mine.groupby([what, "rank"])["duration_ns"].agg(["sum", "size"])
         here = own.loc[list(zip(at.index, at["rank"], strict=True))]
         parts.append(
@@ -165,11 +166,11 @@ _SAME = ("name", "module", "phase", "kind")
 
 
 def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int | None = None) -> int:
-    """Return the row of *others* that corresponds to *row* of *nodes*, -1 if there is none.
+    """Return the row in *others* of the node that corresponds to *row* of *nodes*, -1 if there is none.
 
     The corresponding node has the same rank, name, module, phase and kind, and the same position among nodes
-    with these properties. With *step*, only nodes of that step of *others* and nodes of the step of *row*
-    count.
+    with these properties. With *step*, only the nodes of this step in *others* and the nodes in the step of
+    *row* count.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
     mine = _alike(nodes, nodes, row, rank)

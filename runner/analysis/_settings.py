@@ -19,7 +19,7 @@ _WORDS = {"sources", "title"}  # keys of a machine that hold sentences on the so
 
 
 class Setting(NamedTuple):
-    """A setting: its *name*, the keys that lead to its *value* in the configurations, and a unit."""
+    """A setting: its *name*, its *value*, the keys of the value in the configurations, and a unit."""
 
     name: str
     keys: tuple[str | int, ...]
@@ -33,10 +33,10 @@ class Setting(NamedTuple):
 
 
 def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the settings of *results*, a row per setting: ``setting``, ``differs``, and a column per result.
+    """Return a table of settings with the columns ``setting``, ``differs``, and a column per result.
 
-    Settings that differ come first. A result without a setting has an empty text. Measurements have no
-    settings of a simulation and do not count as differing.
+    Settings that differ come first. A result that lacks a setting has an empty text. Measurements have no
+    settings, and do not count as differing.
     """
     given = [_settings(result) for result in results.values()]
     for settings, workload in zip(given, workloads, strict=False):
@@ -45,7 +45,7 @@ def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ())
     measured = list(compress(given, is_measured))
     keys = list(dict.fromkeys(key for each in given for key in each))
     if sum(_MACHINE_NAME in each for each in given) < 2:
-        # The figures of a single machine have no counterpart to compare with.
+        # If only one result has a GPU machine, its figures cannot be compared.
         keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
     rows = [
         {
@@ -118,7 +118,7 @@ def _plain(value: Any) -> str:
 
 
 def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return sentences on queues, pauses and flows of a packet-level backend; none for other backends."""
+    """Return sentences on queues, pauses and flows for packet-level backends; none for other backends."""
     packets = provenance.get("packets")
     if not isinstance(packets, Mapping):
         return []
@@ -171,7 +171,7 @@ class FittedNetwork(NamedTuple):
 
 
 def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
-    """Return the calibration of a run's network, None for a network without calibration."""
+    """Return the calibration of a run's network, or None if the network is not calibrated."""
     fit = _calibration(provenance)
     if not fit:
         return None
@@ -184,9 +184,9 @@ def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
 def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row per measured size in the calibration of a run's network, or an empty table.
 
-    The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns``
-    and ``error``. ``error`` is the relative error of the model. ``messages_ns`` is the time of the network
-    without the library. Invalid rows of the file are omitted.
+    The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns`` and
+    ``error``. ``error`` is the relative error of the model. ``messages_ns`` is the modelled time of the
+    network without the communication library. Invalid rows of the file are omitted.
     """
     listed = _calibration(provenance).get("points")
     rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []

@@ -28,10 +28,11 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 
     The table has a row per executed node of *result*, a simulation or replay of *workload*, in the order of
     the result. The durations and the order of nodes are unchanged. A node that depends on a delayed node, or
-    follows a delayed node on its lane, is delayed by the part that gaps do not absorb. A collective ends
-    after the same time from its last needed arrival, and other ranks may arrive until the last needed
-    arrival. In a measured result, no rank may take longer than the longest rank. Nodes on the critical path
-    have a slack of 0. Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
+    follows a delayed node on its lane, is delayed by the part of the delay that gaps do not absorb. The time
+    from the last needed arrival at a collective until the collective's end does not change, and other ranks
+    may arrive until this last arrival. In a measured result, no rank may take longer than the longest rank.
+    Nodes on the critical path have a slack of 0. Raises `BackendError` if the result has no nodes, or nodes
+    that the workload lacks.
     """
     values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
@@ -41,7 +42,7 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def slack_columns(result: Result, workload: Workload) -> Columns:
-    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` sorted by rank and node id; raises as `slack`.
+    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` sorted by rank and node id, like `slack`.
 
     The result is read rank by rank, and the computation needs about 200 bytes per node.
     """
@@ -66,14 +67,15 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
 
 
 class _Events:
-    """The events of a schedule: each row starts and ends, and ranks wait for each other.
+    """The start and end events of a schedule's rows, and the waits between events.
 
-    *end* is the event at the end of each row. If the row is *apart*, its start is the preceding event.
-    Otherwise, start and end are the same event, because a computation's end moves with its start. The events
-    of a rank are contiguous. The events of all rows are followed by the arrivals that ends of a collective
-    waited for. *waits* (before, after, gap; sorted by before) are the waits of communication. *gap* is the
-    time by which event *before* could happen later without delaying event *after*. If the step *repeats*, a
-    rank that begins the step late was in the preceding step before.
+    *end* is the event at the end of each row. If a row is *apart*, the start of the row is the preceding
+    event. Otherwise, the start and the end of the row are the same event, because the end of a computation
+    moves with its start. The events of a rank are contiguous. After the events of all rows, there are events
+    for the arrivals that the ends of collectives waited for. *waits* (before, after, gap; sorted by before)
+    are the waits of communication. *gap* is the time by which event *before* could happen later without
+    delaying event *after*. If the step *repeats*, a rank that begins the step late still ran the preceding
+    step before.
     """
 
     def __init__(self, schedule: Schedule, collectives: Columns, *, measured: bool, repeats: bool) -> None:
@@ -103,7 +105,7 @@ class _Events:
         self._pieces.append(_held_up(before, after, gap))
 
     def _origins(self, rows: Ints) -> Ints:
-        """Return the origin of each row, the row with the start that triggered the end of the row."""
+        """Return the origin of each row: the row that triggered the end of the row by starting."""
         others, origins = self.schedule.others, self.schedule.origins
         place = among(others, rows)
         result: Ints = rows.copy()
@@ -116,7 +118,8 @@ class _Events:
         rows = np.flatnonzero(self.apart)
         origin = self._origins(rows)
         needed = np.clip(plan.start[origin], plan.start[rows], plan.end[rows])
-        # A simulated receive takes no time on the receiver. A measured receive takes the time after its wait.
+        # A simulated receive takes no time on the receiver. A measured receive takes the time that remains
+        # after its wait.
         received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows) & (not self._measured)
         spare = np.where(received, plan.end[rows], needed) - plan.start[rows]
         self._add(self.starts(rows), self.end[rows], spare)
@@ -136,7 +139,7 @@ class _Events:
                 self._add(ends, self.starts(first), np.zeros(len(first), np.int64))
 
     def _add_arrivals(self, collectives: Columns) -> Ints:
-        """Make every rank of a collective arrive before the arrival that an end waited for.
+        """Make the ranks of a collective arrive by the last arrival for which the collective's end waited.
 
         The awaited arrivals of a collective form a chain of events in time order, with the time between two
         arrivals as the gap, so the number of waits is linear in the number of ranks. Returns the times of the
@@ -161,7 +164,7 @@ class _Events:
     def in_order(self) -> npt.NDArray[np.int32]:
         """Return the events sorted by time, then by row.
 
-        At equal times, ends come first, then events without duration, then starts.
+        Of simultaneous events, ends come first, then events without duration, and then starts.
         """
         plan = self.schedule
         times, group = np.empty(self.count, np.int64), np.full(self.count, 2, np.int8)
@@ -177,7 +180,7 @@ class _Events:
 
 
 def _held_up(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
-    """Drop waits between events that ran in the opposite order, because such waits delay nothing."""
+    """Drop waits between events that ran in the opposite order, because such waits cause no delay."""
     kept = gap >= 0
     return (before, after, gap) if kept.all() else (before[kept], after[kept], gap[kept])
 
@@ -193,7 +196,7 @@ def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
 
 
 def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the index of the first link of each *number* at or after *time*, and whether the link exists."""
+    """Return the index of the first event in the chain of each *number* from *time* on, and its existence."""
     order = np.lexsort(
         (
             np.concatenate([np.ones(chain.shape[1]), np.zeros(len(number))]),
@@ -211,9 +214,9 @@ def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDA
 
 
 def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_Waits]:
-    """Return the waits within a rank, rows *low* to *high*, by the order of programs and lanes.
+    """Return the waits within a rank (rows *low* to *high*) that its program and its lanes impose.
 
-    A wait that is both in a lane's order and in the program counts once.
+    A wait that both the program and the order on a lane impose counts once.
     """
     plan, own = events.schedule, slice(low, high)
     start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
@@ -237,7 +240,7 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
 
 
 def _before_on_lane(plan: Schedule, own: slice) -> Ints:
-    """Return the previous row on the lane of each row of a rank, -1 for none."""
+    """Return the previous row on the lane of each row of a rank, or -1 for the first row on a lane."""
     lane = plan.lane[own]
     laned = np.flatnonzero(lane >= 0)
     order = laned[np.lexsort((plan.end[own][laned], plan.start[own][laned], lane[laned]))]
@@ -248,7 +251,7 @@ def _before_on_lane(plan: Schedule, own: slice) -> Ints:
 
 
 def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
-    """Return all waits grouped by the earlier event: first index per event, later events, and gaps."""
+    """Return all waits grouped by the earlier event: the first index per event, later events, and gaps."""
     parts = []
     for rank, (low, high) in events.schedule.bounds.items():
         own = _waits_of_rank(events, workload.graph_of(rank), low, high)
@@ -302,7 +305,7 @@ def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
 
 
 def longest_with_slack(nodes: pd.DataFrame, slack_ns: pd.Series, count: int) -> pd.DataFrame:
-    """Return the *count* longest of *nodes* with slack, with the columns of :func:`slack_table`."""
+    """Return the *count* longest *nodes* that have slack, with the columns of :func:`slack_table`."""
     slack = slack_ns.to_numpy()
     spare = np.flatnonzero(slack > 0)
     length = (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[spare]

@@ -21,7 +21,7 @@ _MATTERS = 0.1  # least share of the makespan to report store and forward
 
 
 def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:
-    """Return the ns to send all bytes of a collective over a second hop; None unless one switch joins all.
+    """Return the ns of a collective's second hop through a switch; None unless one switch joins all ranks.
 
     *made* is the provenance of the result.
     """
@@ -38,10 +38,10 @@ def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, rank
 
 
 def store_and_forward(result: Result) -> str:
-    """Return a sentence if store and forward may take 10 % of the makespan or more; else "".
+    """Return a sentence if store and forward may take 10 % of the makespan or more; otherwise "".
 
-    The time is an upper bound: the rank with the most traffic sends all bytes over one more hop. Computation
-    may hide a part of the store-and-forward time.
+    The reported time is an upper bound: the rank with the most traffic sends all its bytes over one more hop.
+    Computation may hide a part of the store-and-forward time.
     """
     if about_backend(result.backend).hops < _HOPS or not result.makespan_ns:
         return ""

@@ -34,7 +34,7 @@ def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
 
 
 def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
-    """Return the exclusive length of each interval, so that the lengths sum to the length of the union.
+    """Return the exclusive length of each interval, which sum to the length of the union of intervals.
 
     Overlapping time counts for the interval with the first kind in `BUSY_KINDS`. Among intervals of the same
     *kind*, overlapping time counts for the first interval.
@@ -52,7 +52,7 @@ def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
 
 
 def _pieces(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the order of intervals by start, and the part of each that no earlier interval covers."""
+    """Return the order of intervals by start, and the part of each interval that no earlier one covers."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     first = np.maximum(start, np.append(start[:1], np.maximum.accumulate(end)[:-1]))
@@ -88,8 +88,9 @@ def stream_table(run: RunAnalysis) -> pd.DataFrame:
     """Return a row per rank and device stream, and a row per rank and communication lane.
 
     ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``. ``span_ns`` is the time
-    from the start of the stream's first node to the end of its last node. If nodes of one stream overlap,
-    computation counts first, then communication. ``device`` is -1 for lanes without a device.
+    from the start of the stream's first node to the end of its last node. If nodes of one stream overlap, the
+    overlap counts as computation or, without computation, as communication. ``device`` is -1 for lanes
+    without a device.
     """
     ranks = run.result.columns("ranks")["rank"].tolist()
     rows = [row for rank in ranks for row in _streams_of(rank, run.coded_nodes_of(rank, _NODES))]

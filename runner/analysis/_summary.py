@@ -66,12 +66,12 @@ _CONTRADICTED = 0.5  # share of the gain expected from the path, below which a w
 class Summary:
     """The bound of a step, with *headline* as one sentence and *kinds* as the critical path by kind.
 
-    *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
-    and ``finish_ns``. Compute, exposed communication, exposed copies and idle time until the last rank
-    finishes add up to the makespan. *qualifiers* are sentences on the limits of the answer. *advice* lists
-    changes that would help. *causes* are the largest causes of time on the path, each summed over all
-    pieces. *step* names the captured step, and the reason for its choice. *together* is a sentence with the
-    gain of all advice together, "" if this gain is about the sum of the single gains.
+    *ranks* has a row per rank with ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns,
+    idle_ns`` and ``finish_ns``. Compute, exposed communication, exposed copies and idle time until the last
+    rank finishes add up to the makespan. *qualifiers* are sentences on the limits of the answer. *advice*
+    lists changes that would help. *causes* are the largest causes of time on the critical path, each with the
+    sum of all its pieces. *step* names the captured step, and the reason for its choice. *together* is a
+    sentence with the gain of all advice together, "" if this gain is about the sum of the single gains.
     """
 
     headline: str
@@ -140,16 +140,17 @@ def summarize(
 
 @dataclass(frozen=True)
 class _Bound:
-    """The *kind* of work that bounds the step, and a reason (*why*) if the path alone does not show it."""
+    """The *kind* of work that bounds the step, and the reason *why* if the path alone does not show it."""
 
     kind: str
     why: str = ""
 
 
 def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, workload: Workload) -> _Bound:
-    """Return the path's largest kind as the bound of the step, unless replays or a busy device contradict.
+    """Return the bound of the step: the largest kind on the path, unless replays or a busy device contradict.
 
-    Halving the time of the kind must gain at least half of the gain that the path suggests.
+    A replay contradicts if halving the kind's time gains less than half of the gain that the critical path
+    suggests.
     """
     top, path_ns = str(kinds["key"][0]), int(kinds["duration_ns"][0])
     busy = float(1 - ranks["idle_ns"].mean() / max(1, result.makespan_ns)) if len(ranks["rank"]) else 0.0
@@ -199,7 +200,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
 
 
 def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
-    """Return a note on traces without step marks, in which several iterations may count as one step."""
+    """Return a note on traces without step marks, because several iterations may count as one step."""
     if UNMARKED not in metadata.get("assumptions", ()):
         return ""
     return (
@@ -229,7 +230,7 @@ def measured_step_ns(workload: Workload) -> int:
 
 
 def deviates(result: Result, workload: Workload) -> bool:
-    """Return whether the simulated step differs by over 10 % from the measured step of equally many ranks."""
+    """Return whether a simulated step differs by over 10 % from a measured step with as many ranks."""
     step_ns, ranks = measured_step_ns(workload), len(result.columns("ranks")["rank"])
     comparable = about_backend(result.backend).network and ranks == measured_ranks(workload)
     return comparable and abs(result.makespan_ns - step_ns) > DEVIATES * step_ns > 0
@@ -245,7 +246,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
 
 
 def _measured_text(workload: Workload) -> str:
-    """Return the duration of the measured step as text, with the number of ranks if more are simulated."""
+    """Return the measured step time as text, with the number of measured ranks if more are simulated."""
     measured_ns, ranks = measured_step_ns(workload), measured_ranks(workload)
     if not measured_ns:
         return ""
@@ -280,7 +281,8 @@ def _took(makespan_ns: int, workload: Workload) -> str:
 def _contributor(path: CriticalPath, advised: Advised) -> str:
     """Describe the largest contributor to the path by its name, its share, and its place in the code.
 
-    If a sum of many short pieces is larger, this sum comes first, and the largest single contributor second.
+    If a sum of many short pieces is larger, the text names this sum first, and the largest single contributor
+    second.
     """
     top = advised.contributor
     if top is None:
@@ -301,7 +303,7 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
 
 
 def _part_text(one: Cause, path: CriticalPath) -> str:
-    """Describe a cause of path time by its name, time, number of segments and share of the path."""
+    """Describe a cause of time on the path by its name, time, number of segments and share of the path."""
     pieces = f" in {one.pieces:,} segments" if one.pieces > 1 else ""
     share = share_text(one.path_ns / max(1, path.makespan_ns))
     what = lowered(one.what) if one.kind not in ("compute", "communication") or one.cause else one.what

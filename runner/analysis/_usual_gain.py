@@ -1,4 +1,4 @@
-"""Estimate the gain of advice in the steps of the run if these steps differ from the shown step."""
+"""Estimate the gain of advice for the other steps of the run, if they differ from the shown step."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ._critical_path import CriticalPath
 from ._host_time import DELAYED, cause_ns
 
 _ALIKE = 0.2  # share of a cause's time in the shown step; a smaller difference of the mean step is ignored
-_NEAR = 0.1  # share of the shown step; a smaller difference from the shown step is ignored
+_NEAR = 0.1  # a smaller difference from the shown step, as a share of this step, is ignored
 _SCATTERED = "in steps that scatter from "
 
 
 def over_the_run(
     one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
 ) -> Advice:
-    """Return advice with its gain in the run, if known and different from the gain in the shown step.
+    """Return advice with its mean gain in the run, if this gain is known and differs from the shown step.
 
-    The gain of a cause that is recorded in every step is its mean over the unprofiled steps, each with the
-    time of the slowest rank.
+    The gain of a cause that is recorded in every step is the mean of its time over the unprofiled steps, with
+    the time of the slowest rank in each step.
     """
     if about_backend(result.backend).network:
         return item
@@ -59,11 +59,12 @@ def over_the_run(
 def _in_the_median_step(
     one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
 ) -> Advice:
-    """Return advice with its gain in the median unprofiled step, if well known and different.
+    """Return advice with its gain in the median unprofiled step, if this gain is known and different.
 
-    The gain for a late rank is its usual lateness. The gain for a busy machine is the usual run delay of the
-    thread. Other host causes are assumed to take the same share of the work in each step. Run delays are
-    assumed to grow with the work. Sleep takes no processor, and device work takes the same time in each step.
+    The gain for a late rank is the usual lateness of the rank. The gain for a busy machine is the usual run
+    delay of the thread. Other host causes are assumed to take the same share of the work in each step. Run
+    delays are assumed to grow with the work. Sleep takes no processor, and device work takes the same time in
+    each step.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
@@ -88,7 +89,7 @@ def _in_the_median_step(
         round(max(0, ns - own_delays_ns) * usual_ns / shown_ns)
         for ns in (item.gain_ns, item.half_ns, item.whole_ns)
     )
-    if delays is not None:  # in the shown step, a rank other than the slowest may have waited longer
+    if delays is not None:  # a rank other than the slowest may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)
     what, share = f"{item.what}, {which}", gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
     is_bound = item.is_bound or which.startswith(_SCATTERED)
@@ -98,12 +99,12 @@ def _in_the_median_step(
 
 
 def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
-    """Return the ns of the median unprofiled step and of the shown step without run delays, and a text.
+    """Return the ns of the median unprofiled step and of the shown step without run delays, and a note.
 
-    If unprofiled steps scatter for no reason in the script, and the shown step is outside their quartiles,
-    the upper quartile replaces the median. If the scatter has a reason in the script, or the shown step is
-    within the quartiles, the shown step replaces the median. The first value is 0 if the host does not
-    compute the step, or if no profiler overhead is known.
+    If the times of unprofiled steps scatter without a cause in the script, and the shown step is outside
+    their quartiles, the upper quartile replaces the median. If the scatter has a cause in the script, or the
+    shown step is within the quartiles, the shown step replaces the median. The first value is 0 if the host
+    does not compute the step, or if no profiler overhead is known.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
     if overhead is None:

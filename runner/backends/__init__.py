@@ -1,4 +1,4 @@
-"""Simulation backends: one method, `Backend.run`, under a name."""
+"""Simulation backends by name, each with the single method `Backend.run`."""
 
 from __future__ import annotations
 

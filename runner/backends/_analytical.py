@@ -1,4 +1,4 @@
-"""The analytical models: messages never queue, queue on links, or take their measured time."""
+"""The analytical backends: messages never queue, queue on links, or take their measured time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _as_measured(config: engine.Config, experiment: Experiment) -> None:
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:
     """Raise `ConfigError` if *backend*, which only models dimensions, would ignore parts of *network*.
 
-    Ignored parts are failures, and links in a network whose dimensions only number the ranks.
+    The ignored parts are failures, and the links of a network with dimensions that only number the ranks.
     """
     if network.failures:
         raise ConfigError(

@@ -18,7 +18,7 @@ from ._flow import flow_backend
 from ._packet import packet_backend
 
 DEFAULT_ERROR = 0.02
-# Errors of `flow` against `packet` by flag, written by benchmarks/flow_accuracy.py.
+# The errors of the backend `flow` relative to `packet` by flag, written by benchmarks/flow_accuracy.py.
 _TABLE = Path(__file__).with_name("flow_errors.json")
 _UNFLAGGED = "none"
 _MOST, _NEARLY_ALL = "0.9", "0.99"
@@ -27,17 +27,18 @@ _MOST, _NEARLY_ALL = "0.9", "0.99"
 class AutoBackend:
     """Runs `flow` if its error was at most *error* in 90 % of similar measured cases, otherwise `packet`.
 
-    ``provenance["auto"]`` lists the *attempts* in order, with the backend, makespan and flags of each
-    attempt and the reason for the next attempt (*given_up*). The last attempt gave the result (*answered*).
+    ``provenance["auto"]`` lists the *attempts* in order, with the backend, makespan and flags of each attempt
+    and the reason for the next attempt (*given_up*). The last attempt gave the result (*answered*).
     ``provenance["auto"]`` also has the tolerated error (*asked*), and the 90 % (*expected*) and 99 %
-    (*expected_99*) quantiles of flow's error as shares of the makespan. *expected* decides.
+    (*expected_99*) quantiles of the flow model's error as shares of the makespan. The backend compares
+    *expected* with *asked*.
     """
 
     def __init__(self, error: float = DEFAULT_ERROR) -> None:
         self.error = error
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment* with the flow model, the packet model or both; raises the models' errors."""
+        """Simulate *experiment* with the flow model, the packet model or both; raises their errors."""
         if experiment.fabric.changes_later:
             packet = packet_backend().run(experiment, progress)
             sentence = "'auto' answered with 'packet': links change on the way, and 'flow' may be far off."
@@ -77,7 +78,7 @@ def auto_backend(name: str) -> AutoBackend:
 
 
 def _named_error(name: str) -> float:
-    """Return the tolerated error in a name such as ``auto:2%`` or ``auto:0.02``, as a share.
+    """Return the tolerated error in a backend name such as ``auto:2%`` or ``auto:0.02``, as a share.
 
     Raises `ConfigError` if the tolerated error is not a share above 0.
     """

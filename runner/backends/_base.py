@@ -1,4 +1,4 @@
-"""The interface of backends, and their registry by name."""
+"""The interface of simulation backends, and the registry of backends by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Backend(Protocol):
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendError` or `ConfigError` if the simulation is not possible.
 
-        If ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables except the ranks.
+        If ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables except the table of ranks.
         """
         ...
 
@@ -74,7 +74,7 @@ def backend_names() -> list[str]:
 
 
 def warm_up(names: Iterable[str], network: NetworkConfig) -> None:
-    """Start slow preparations of the backends *names* in the background and return immediately.
+    """Start slow preparations of the backends *names* in the background, without waiting for the end.
 
     Raises `ConfigError` for an unknown name.
     """

@@ -27,9 +27,9 @@ _FACTS = {"node_id": "node_id", "comm_type": "comm_type", "group": "group", "com
 def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return the table ``collectives`` for the executed *nodes* of a result.
 
-    The k-th collective of a type in a group, counted in id order, is the same collective on every rank.
-    *wait_ns* is the time from a rank's arrival to the arrival of the last rank that it depends on.
-    *transfer_ns* is the rest of the node's time.
+    The k-th collective of a type in a group, counted in order of node ids, is the same collective on every
+    rank. *wait_ns* is the time from a rank's arrival to the arrival of the last rank that it depends on.
+    *transfer_ns* is the remaining time of the node.
     """
     columns = {str(name): nodes[name].to_numpy() for name in nodes}
     facts = _facts(workload)
@@ -48,7 +48,7 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
     """Return the columns of the table ``collectives`` for *calls*, with one row per rank and node.
 
-    Derived columns are omitted. ``origin_start_ns`` is the start of the origin node, which began the
+    The result has no derived columns. ``origin_start_ns`` is the start of the origin node, which began the
     chain of events that ends with the collective's end.
     """
     if not len(calls["rank"]):
@@ -77,7 +77,7 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
 
 
 def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
-    """Return the index in *pairs* (without duplicates) of each pair in *asked*, or -1 for a missing pair."""
+    """Return the index in *pairs* (without duplicates) of each pair in *asked*, -1 for a missing pair."""
     if not len(pairs[0]):
         return np.full(len(asked[0]), -1)
     collectives = np.unique(pairs[1])
@@ -91,7 +91,7 @@ def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integer
 
 
 def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
-    """Return the start times of the origins of the nodes in *rows*."""
+    """Return the start times of the origin nodes of the nodes in *rows*."""
     pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
     origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
     starts: _Integers = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])

@@ -69,10 +69,10 @@ def emulation_backend(name: str) -> EmulationBackend:
 
 
 class EmulationBackend:
-    """Runs the workload in real time on the hosts of *place*, and returns the median of its repetitions.
+    """Runs the workload in real time on the hosts of *place*, and returns the median repetition.
 
-    *place* is a hosts file, a `Setup`, or ``loopback`` or ``namespaces`` of this machine with the options of
-    `emulation.read_setup`.
+    *place* is a hosts file, a `Setup`, or a place on this machine: ``loopback`` or ``namespaces`` with the
+    options of `emulation.read_setup`.
     """
 
     def __init__(self, place: str | Setup) -> None:
@@ -81,7 +81,7 @@ class EmulationBackend:
     def network(self, num_ranks: int) -> NetworkConfig:
         """Return the network configuration of an emulation for which the user gives no network.
 
-        The configuration is one switch with the known bandwidth of the real network.
+        The configuration is one switch with the bandwidth of the real network, if it is known.
         """
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
@@ -172,7 +172,7 @@ def _result(
     chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
     tables = MeasuredTables(measured[chosen], places)
     nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
-    # With the roofline model, the engine computes the durations of computation.
+    # With the roofline model, the engine computes the durations of compute nodes.
     late = None if experiment.system.roofline_enabled else Lateness.of(experiment.workload.model, nodes)
     if late is not None and late.refusal(tables.makespan_ns):
         raise BackendError(late.refusal(tables.makespan_ns))
@@ -226,7 +226,7 @@ def _facts(
     chosen: int,
     makespans: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the provenance figures that only an emulation has."""
+    """Return the figures for the provenance of an emulation's result."""
     located = {host.name: host.location for host in setup.hosts}
     hosts = [
         {
@@ -253,7 +253,7 @@ def _facts(
 
 
 def _links(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the traffic between each pair of ranks.
+    """Return the table ``links`` with the traffic between each pair of ranks.
 
     A link is busy while any of its messages is in flight.
     """

@@ -1,4 +1,4 @@
-"""The backend of Chakrascope's engine: compile an experiment to the engine's input and run the engine."""
+"""The backend of Chakrascope's engine: compile an experiment to the engine's input, and run the engine."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ def _configured(experiment: Experiment) -> engine.Config:
         if value is not None:
             setattr(config, name, list(value) if isinstance(value, tuple) else value)
     if system.endpoint_delay is not None:
-        # The scale applies to a given endpoint delay, but not to the default delay of 10 ns.
+        # The injection scale applies to a given endpoint delay, but not to the default delay of 10 ns.
         config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
     config.custom_base = str(system.folder)
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
-    # ASTRA-sim replays a broadcast and refuses other rooted collectives; captured jobs need a simulation.
+    # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs a simulation of
+    # these collectives.
     config.native_collectives = experiment.semantics == "trace"
     _set_efficiency(config, experiment)
     if experiment.gpu_machine is None:
@@ -82,7 +83,7 @@ def _configured(experiment: Experiment) -> engine.Config:
 def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
     """Set the library's wire efficiency and overheads in the engine's configuration.
 
-    Measured durations already include all overheads. A packet fabric adds its own headers.
+    Measured durations already include all overheads. A packet-level model adds the headers of packets itself.
     """
     part = experiment.network.efficiency
     if part is None:
@@ -99,7 +100,7 @@ def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
 
 
 def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
-    """Set the network's links, except for dimensions in the congestion-aware model, which makes the links."""
+    """Set the network's links, except for dimensions in the congestion-aware model, which creates links."""
     if config.network_model is NetworkModel.AWARE and not experiment.network.has_links:
         return
     if config.network_model is NetworkModel.PACKET:
@@ -109,7 +110,7 @@ def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
 
 def _set_programs(config: engine.Config, experiment: Experiment) -> None:
     """Set the messages of each collective that has a collective program."""
-    speed = experiment.system.local_mem_bw or 0.0  # a bandwidth of 10^9 bytes per second is 1 byte per ns
+    speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are 1 byte per ns
     for demand, lowered in experiment.program_messages.items():
         what = f"{demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
         name = f"{lowered.program.name}, {what}"
@@ -129,8 +130,8 @@ def stall_error(
 ) -> SimulationStalled:
     """Return the error for the engine's *unfinished* operations among *num_ranks* ranks.
 
-    *deadlock* is the cycle of waits that the engine found, if any. *remedies* are changes with which the
-    simulation ends.
+    *deadlock* is the cycle of waits that the engine found, if any. *remedies* are changes of the experiment
+    with which the simulation completes.
     """
     waits = [_facts(item, waits_for=str(item["waits_for"])) for item in unfinished]
     cycle = [_facts(item, begun=bool(item["begun"])) for item in deadlock]
@@ -202,7 +203,7 @@ class Run:
 
 
 def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
-    """Leave the engine's configuration unchanged, the default of `Model`."""
+    """Leave the engine's configuration unchanged; this is the default of `Model`."""
 
 
 def _as_it_is(result: Result, _run: Run) -> Result:
@@ -213,7 +214,8 @@ def _as_it_is(result: Result, _run: Run) -> Result:
 class Model:
     """A network model of the engine, with functions that configure the engine and complete a result.
 
-    A *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT``, like an external program.
+    A simulation with a *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT``, like an external
+    program.
     """
 
     network: NetworkModel = NetworkModel.UNAWARE
@@ -223,7 +225,7 @@ class Model:
 
 
 class EngineBackend:
-    """The backend that simulates with *model*; a limited model runs for at most *timeout_s* seconds."""
+    """The backend that simulates with *model*; a limited model simulates for at most *timeout_s* seconds."""
 
     def __init__(self, model: Model | None = None, timeout_s: float | None = None) -> None:
         self.model = model or Model()
@@ -246,7 +248,7 @@ class EngineBackend:
         network: ExternalNetwork | None = None,
         overtaking: int = 0,
     ) -> Result:
-        """Simulate *experiment*; a given *network* carries the messages instead of the model.
+        """Simulate *experiment*; a given *network* replaces the network model.
 
         *overtaking* (0 to `MOST_OVERTAKING`) is the degree to which operations may overtake operations that
         wait for a peer. The engine raises the degree automatically if a captured job would stall. With a
@@ -276,7 +278,7 @@ class EngineBackend:
             return int(self._simulated(scenario, experiment, None).overtaking)
 
     def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
-        """Return the engine's input for *experiment*, with some engine *settings* changed."""
+        """Return the engine's input for *experiment*, with the given engine *settings* changed."""
         scenario = compile_scenario(experiment, self.model.network)
         self.model.configure(scenario.config, experiment)
         for name, value in settings.items():
@@ -301,7 +303,7 @@ class EngineBackend:
         return _simulate(self.scenario(experiment, **settings), progress)
 
     def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
-        """Return the changes with which the stalled *experiment* ends; every change was tested."""
+        """Return the changes with which the stalled *experiment* completes; every change was tested."""
         if experiment.semantics == "trace":  # the engine has already tried every degree of overtaking
             return []
         chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim
@@ -323,7 +325,7 @@ def _simulate(scenario: Scenario, progress: Progress | None) -> Any:
 
 
 def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
-    """Wrap *progress* so that it raises `BackendTimeout` after *timeout_s*."""
+    """Return *progress* wrapped in a function that raises `BackendTimeout` after *timeout_s* seconds."""
     deadline = time.monotonic() + timeout_s
 
     def asked(now_ns: int, finished: int) -> bool:

@@ -30,7 +30,7 @@ class FakeBackend:
         self.communication_ns = communication_ns
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Return the result of running the nodes of every program in id order."""
+        """Return the result of running each rank's nodes in order of their ids."""
         workload = experiment.workload.model
         frames = [
             self._rank_nodes(rank, workload.graphs[program])
@@ -73,7 +73,7 @@ class FakeBackend:
 
 
 def _device_kinds(graph: Graph) -> npt.NDArray[np.object_]:
-    """Return the kind of each device node; "" for host work."""
+    """Return the kind of each device node; or "" for host work."""
     kinds: npt.NDArray[np.object_] = graph.nodes["kind"].to_numpy(dtype=object)
     return np.where(graph.nodes["is_cpu_op"].to_numpy(dtype=bool), "", kinds)
 

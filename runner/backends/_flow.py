@@ -18,24 +18,26 @@ from ._outcome import change_sentences, completion_times
 if TYPE_CHECKING:
     import pandas as pd
 
-# Noise in packet times: a small delay, and the sum of delays over many steps.
+# The noise of message times in packets: a small delay, and the sum of delays over many steps.
 _SHAKES = (2.0, 8.0)
-# A makespan that noise shortens by this fraction depends on the order in which messages happen to start.
+# If noise shortens a makespan by this fraction, the makespan depends on the order in which messages happen to
+# start.
 _SHORTER = 0.002
-# Noise in every step lengthens a chain of steps. If late ranks catch up, the chain grows by this fraction of
-# the total noise, as measured in those of 205 random experiments with errors below 1 % against packets.
+# If late ranks catch up, noise in every step lengthens a chain of steps by this fraction of the total noise.
+# The fraction was measured in random experiments (205 in total) with errors below 1 % relative to
+# packet-level simulation.
 _PASSED_ON = 0.15
-# Messages of one size are not in step if their times differ by more than this fraction, unless long.
+# Messages of equal size are not in lockstep if their times differ by more than this fraction.
 _IN_STEP = 0.001
-# The delays of fewer sequential steps than this do not accumulate.
+# Delays do not accumulate in a chain of fewer sequential steps than this.
 _FEW_STEPS = 6
 _NEVER = np.int64((1 << 63) - 1)
 
 
 def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
-    """Return whether the messages of the table ``flows`` form many sequential steps of differing times.
+    """Return whether the messages in the table ``flows`` form many sequential steps of unequal times.
 
-    Ranks in lockstep have the same delays; over few steps, delays do not accumulate.
+    Ranks in lockstep have the same delays, and over few steps, delays do not accumulate.
     """
     times = flows["end_ns"] - flows["start_ns"]
     if not len(times):
@@ -54,7 +56,7 @@ def in_step(flows: pd.DataFrame | Columns) -> bool:
 
 
 class Moved(NamedTuple):
-    """The relative change of a makespan by noise, and whether it exceeds the noise itself."""
+    """The relative change of a makespan by noise, and whether the change exceeds the noise itself."""
 
     share: float
     hangs: bool
@@ -65,8 +67,8 @@ def moved_by_shaking(
 ) -> Moved:
     """Return the change of the makespan if messages are a few packets early or late.
 
-    *shaken* simulates with noise of the given number of packets. The delay of the last message is not
-    counted. A packet takes *packet_ns*, and a message *message_ns* on average.
+    *shaken* simulates with random delays of messages, in units of packets. The delay of the last message is
+    not counted. A packet takes *packet_ns*, and a message takes *message_ns* on average.
     """
     most = Moved(0.0, hangs=False)
     for packets in _SHAKES:
@@ -110,10 +112,10 @@ def flow_backend(_name: str = "flow") -> EngineBackend:
     """Return the flow-level backend, in which messages share the bandwidth of links fairly.
 
     The flow model has the fabric, paths, headers, acknowledgements and windows of ``packet``, but no packets.
-    The cost grows with the number of messages, not of bytes. ``provenance["flow"]["flags"]`` lists the known
-    inaccuracies of this model that apply to the run (keys of `FLAGS`). If messages form many differing
-    steps and no flag applies, the simulation is repeated with noise: ``provenance["flow"]["moved"]`` is
-    the relative change of the makespan.
+    The simulation time grows with the number of messages, not with the number of bytes.
+    ``provenance["flow"]["flags"]`` lists the known inaccuracies of this model that apply to the run (keys of
+    `FLAGS`). If messages form many differing steps and no flag applies, the simulation is repeated with
+    noise: ``provenance["flow"]["moved"]`` is the relative change of the makespan.
     """
     return EngineBackend(Model(NetworkModel.FLOW, complete=_complete))
 
@@ -139,7 +141,7 @@ def _complete(result: Result, run: Run) -> Result:
 
 
 def _shaken(makespan_ns: int, flows: Columns, fabric: Fabric, run: Run) -> dict[str, Any]:
-    """Return the effect of noise on the makespan, and the flag if it is too large."""
+    """Return the effect of noise on the makespan, and a flag if this effect is too large."""
     message_ns = float((flows["end_ns"] - flows["start_ns"]).mean())
 
     def shaken(packets: float) -> Any:

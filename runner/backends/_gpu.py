@@ -30,9 +30,9 @@ _MESSAGES = "Sends and receives are carried by proxies (copy engines, NICs) and 
 def gpu_backend(_name: str = "gpu") -> EngineBackend:
     """Return the backend that runs collectives on compute units, concurrently with computation.
 
-    Links come from the experiment's machine. The network only gives the number of ranks, which fill the
-    nodes in order. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation relative to
-    the duration on otherwise idle GPUs. The table of ranks has the slowdown of each rank.
+    Links come from the experiment's machine. Only the number of ranks, which fill the nodes in order, comes
+    from the network. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation relative to the
+    duration on otherwise idle GPUs. The table of ranks contains the slowdown of each rank.
     """
     return EngineBackend(Model(configure=_configure, complete=_complete))
 

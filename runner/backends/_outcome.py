@@ -80,8 +80,8 @@ def result_of(experiment: Experiment, output: Any) -> Result:
     if output.folded:
         ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
-        # The first three are fractions of the compute nodes' time (ASTRA-sim prints percentages), and the
-        # operation intensity is in operations per byte.
+        # The first three roofline columns are fractions of the compute nodes' time (ASTRA-sim prints
+        # percentages). The operation intensity is in operations per byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
     result = Result(
@@ -94,11 +94,11 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 
 
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
-    """Return *result* with the tables of the engine's records.
+    """Return *result* with the tables from the engine's records in *output*.
 
-    Ranks that ran the same program identically share the rows of the first such rank (`nodes_of_all`).
-    Folded ranks have no nodes and collectives if their tables would have too many rows, or if the workload
-    has only one rank of each kind.
+    Ranks that ran the same program identically share the rows of the first such rank (`nodes_of_all`). Ranks
+    that were not simulated have no nodes and collectives if their tables would have too many rows, or if the
+    workload has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
@@ -113,7 +113,7 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     columns = arranged_calls(output.collectives(of_all and not equal))
     replays = about_backend(result.backend).replays
     calls = Table.of(with_measured_waits(columns) if replays else columns)
-    # The columns of few nodes are built now, so that the engine's records can be freed.
+    # If there are few nodes, their columns are built now, so that the engine's records can be freed.
     recorded = Table(RecordedNodes(output))
     nodes = Table.of(recorded.read()) if recorded.num_rows < MANY_NODES else recorded
     if of_all:
@@ -168,7 +168,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
 
 
 def _program_remarks(experiment: Experiment) -> list[str]:
-    """Return a warning if the network model gives a program's messages more bandwidth than exists."""
+    """Return a warning if the network model gives a collective program more bandwidth than exists."""
     if not experiment.programs.programs:
         return []
     remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
@@ -193,7 +193,7 @@ def _overtaking(output: Any) -> list[str]:
 
 
 def _replayed(output: Any) -> list[str]:
-    """Return a sentence if collectives sent no messages, like ASTRA-sim's broadcasts."""
+    """Return a sentence if collectives were replayed without messages, like ASTRA-sim's broadcasts."""
     if not output.replayed:
         return []
     return [
@@ -215,7 +215,7 @@ def _evened(output: Any) -> list[str]:
 
 
 def _undercharged(output: Any) -> list[str]:
-    """Return a sentence if messages across several dimensions paid for only one, as in ASTRA-sim."""
+    """Return a sentence if messages across several dimensions were charged for only one, as in ASTRA-sim."""
     if output.undercharged is None:
         return []
     source, destination, size_bytes, charged_ns, whole_ns = output.undercharged
@@ -228,7 +228,7 @@ def _undercharged(output: Any) -> list[str]:
 
 
 def _short_lists(experiment: Experiment) -> list[str]:
-    """Return a sentence for each algorithm list shorter than the network, which shrinks the collective."""
+    """Return a sentence for each list of algorithms with fewer entries than the network has dimensions."""
     sentences = []
     for name in _LISTS:
         value = getattr(experiment.system, f"{name}_implementation")
@@ -242,7 +242,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
 
 
 def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
-    """Return a summary of the message durations (ns) in the table ``flows``, empty without messages."""
+    """Return a summary of message durations (ns) in the table ``flows``; empty without messages."""
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     if not len(times):
         return {}

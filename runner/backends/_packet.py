@@ -18,7 +18,7 @@ from ._outcome import change_sentences, completion_times
 def packet_backend(
     _name: str = "packet", notes: tuple[str, ...] = (), timeout_s: float | None = None
 ) -> EngineBackend:
-    """Return the backend that simulates the packets of every message: windows, queues, marks and pauses.
+    """Return the backend that simulates every packet, with windows, queues, marks and pauses.
 
     Hosts, switches and links come from the network's ``packet`` part, or are derived from its dimensions.
     *notes* are assumptions that every result lists. *timeout_s* limits the run time; the default is
@@ -56,7 +56,7 @@ def _links(links: Columns) -> Columns:
 
 
 def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
-    """Return the provenance figures of a packet-level simulation, with the *times* of its messages."""
+    """Return a packet-level simulation's figures for the provenance, with the *times* of its messages."""
     links = report.links
     facts: dict[str, Any] = {
         "data_packets": report.data_packets,
@@ -110,7 +110,7 @@ def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
 
 
 def _drops(facts: dict[str, Any]) -> list[str]:
-    """Return a warning if packets were lost, from the *facts* of `_facts`."""
+    """Return a warning if packets were lost, from the *facts* that `_facts` returns."""
     if not facts["drops"]:
         return []
     lost = f"{facts['drops']} packets were lost and sent again."

@@ -25,7 +25,7 @@ ASTRA_SIM = "astra-sim"  # key in backends.yml; the key of a plug-in is the plug
 
 
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
-    """Return the path of the user's ``backends.yml`` and its content under *part*, ``None`` if empty.
+    """Return the path of the user's ``backends.yml`` and its content under the key *part* (None if empty).
 
     The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` for a file without YAML mapping, and
     for keys that belong to no backend.
@@ -49,8 +49,8 @@ _SPACE_BYTES = 1 << 16
 def scratch_folder(base: Path | None = None) -> Iterator[Path]:
     """Create and lock a folder in *base* (default: the temporary folder) that the context removes at its end.
 
-    Unlocked folders, which killed processes left, are removed first. Raises `OSError` if no folder can be
-    created.
+    Unlocked folders, which remain after a process was killed, are removed first. Raises `OSError` if no
+    folder can be created.
     """
     place = Path(tempfile.gettempdir()) if base is None else base
     _clear(place)
@@ -58,7 +58,8 @@ def scratch_folder(base: Path | None = None) -> Iterator[Path]:
         folder = Path(name)
         fresh = folder / f"{_LOCK}.new"
         with fresh.open("wb") as lock:
-            # The lock file is renamed after locking; earlier, another process might remove the folder.
+            # The lock file gets its name only after it is locked, because another process removes folders
+            # without a lock.
             fcntl.flock(lock, fcntl.LOCK_EX)
             fresh.rename(folder / _LOCK)
             yield folder
@@ -90,7 +91,7 @@ _TIMEOUT_S = 3600.0
 class Guarded:
     """A context manager for a program in a separate session that cannot outlive this process.
 
-    Leaving the context kills all remaining processes. *command* starts with the program's path.
+    Leaving the context kills all remaining processes. The first word of *command* is the program's path.
     Standard output and error are one stream. Raises `BackendUnavailable` if the program cannot be started.
     """
 
@@ -143,7 +144,7 @@ class Guarded:
                         break
                     rest = self._lines(rest + chunk, on_line)
                 elif self._process.poll() is not None and not selector.select(0):
-                    break  # the last output has been read, although a child process holds the pipe open
+                    break  # all output has been read, although a child process holds the pipe open
                 if time.monotonic() >= next_tick:
                     on_tick()
                     next_tick = time.monotonic() + _POLL_S
@@ -151,7 +152,7 @@ class Guarded:
         return self._wait(on_tick)
 
     def _lines(self, data: bytes, on_line: Callable[[str], None]) -> bytes:
-        """Pass the complete lines in *data* to *on_line* and return the rest, truncated if too long."""
+        """Pass the complete lines in *data* to *on_line*, and return the (truncated) incomplete last line."""
         *lines, rest = data.split(b"\n")
         for raw in lines:
             line = raw.decode("utf-8", "replace").rstrip("\r")

@@ -12,7 +12,7 @@ from .ns3 import find_compiler, find_ns3
 def backend_report() -> list[dict[str, str]]:
     """Return a row for every backend: ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found``.
 
-    Backends of plug-ins are contacted to check whether they answer.
+    Backends of plug-ins, such as services, are contacted to check whether they answer.
     """
     rows = []
     programs = find_astra_sim()

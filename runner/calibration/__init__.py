@@ -1,4 +1,4 @@
-"""Calibration: fit a network configuration to measurements, with intervals and known gaps."""
+"""Calibration: fit a network configuration to measurements, with confidence intervals and known gaps."""
 
 from ._calibrate import Calibration as Calibration
 from ._calibrate import calibrate_records as calibrate_records

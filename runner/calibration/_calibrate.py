@@ -18,8 +18,8 @@ from ._records import EXCHANGE, MESSAGE, Call, Records
 
 _NONE, _IN_ORDER = HANDSHAKES
 _BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to the time of one message
-_FASTER = 0.25  # quantile of the compared durations, because disturbances only add time
-_LARGE = 16  # the smallest used fraction of the largest size, because latency dominates smaller sizes
+_FASTER = 0.25  # quantile of compared durations; disturbances only add time
+_LARGE = 16  # sizes below 1/16 of the largest size are ignored, because latency dominates
 
 
 class Remarks(NamedTuple):
@@ -30,7 +30,7 @@ class Remarks(NamedTuple):
 
 
 def handshake_of(records: Records) -> tuple[str, Remarks]:
-    """Return the ``handshake`` of sends and receives that exchanges in *records* show, with remarks.
+    """Return the ``handshake`` of sends and receives that *records* of exchanges show, with remarks.
 
     If simultaneous messages in both directions take as long as sequential messages, the second message waited
     for the first message.
@@ -78,7 +78,7 @@ _WORTH = 0.02  # the least relative overhead of a collective to be reported
 
 @dataclass(frozen=True)
 class Point:
-    """One collective at one size: its measured time, and the model's time with and without the library.
+    """A collective at one size: its measured time, and the modelled time with and without the library.
 
     *cost_ns* is the library's overhead, and *wire_ns* is the time of the messages.
     """
@@ -100,18 +100,18 @@ class Point:
 
     @property
     def error(self) -> float:
-        """The relative error of the model's time."""
+        """The relative error of the modelled time of the collective."""
         return self.model_ns / self.measured_ns - 1
 
     @property
     def efficiency(self) -> float:
-        """The share of the model's time that the messages take."""
+        """The share of the modelled time that the collective's messages take."""
         return min(1.0, self.wire_ns / self.model_ns) if self.model_ns else 1.0
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A network dimension with its link, where *fitted_on* counts the transfers used in the fit."""
+    """A network dimension with its fitted link; *fitted_on* is the number of transfers in the fit."""
 
     name: str
     count: int
@@ -121,14 +121,15 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted network: dimensions from the innermost, every measured point, and known gaps.
+    """The fitted network: dimensions starting with the innermost, all measured points, and known gaps.
 
     * *costs* has the library's overhead at each size, by operation.
-    * *message_cost_ns* is the time for which a message keeps its sender from sending the next, if measured.
-    * *handshake* is the event for which messages wait.
-    * *sends_first* lists the collectives whose messages also wait for this event.
+    * *message_cost_ns* is the time for which a message keeps its sender from sending the next message, if
+      measured.
+    * *handshake* is the event for which messages wait, such as a request of the receiver.
+    * *sends_first* lists the collectives with messages that also wait for this event.
     * *substitutes* maps an operation to the operation that the library runs in its place.
-    * *undetermined* and *assumptions* are sentences.
+    * *undetermined* and *assumptions* are sentences on undetermined figures and on assumptions.
     """
 
     records: Records
@@ -147,7 +148,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class _Group:
-    """Transfers of one level with the same number of ranks and the same calls."""
+    """Transfers on one network level with the same number of ranks and the same collective calls."""
 
     ranks: int
     calls: tuple[Call, ...]
@@ -164,9 +165,9 @@ def calibrate_records(
 ) -> Calibration:
     """Return the network that explains *records* when simulated with *system*.
 
-    *wire* is the payload per byte on the wire. A given *bandwidth* (of the link, including headers) or
-    *latency* is used without a fit. Time that a given figure does not explain becomes overhead of the
-    collectives. The function raises `ConfigError` if the records do not determine a bandwidth.
+    *wire* is the fraction of bytes on the wire that are payload. A given *bandwidth* (of the link, including
+    headers) or *latency* is used without a fit. Time that given figures do not explain counts as overhead of
+    the collectives. The function raises `ConfigError` if the records do not determine a bandwidth.
     """
     message_cost, unsure = _message_cost(records)
     handshake, remarks = handshake_of(records)
@@ -301,7 +302,7 @@ def _kind(ranks: int, calls: Sequence[Call]) -> str:
 def _level_fit(
     name: str, groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
 ) -> LinkFit:
-    """Return the link of a level, fitted to the operations that use the link best."""
+    """Return the link of a network level, fitted to the operations with the highest bandwidth."""
     lead = _leading(groups, latency_ns, ns_per_byte)
     cells = [group.cell for group in lead]
     fit = fit_link(cells, latency_ns, ns_per_byte)
@@ -322,7 +323,7 @@ def _rate(ns_per_byte: float) -> str:
 def _leading(
     groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
 ) -> Sequence[_Group]:
-    """Return the transfers of the operations with the highest bandwidth, within their intervals."""
+    """Return the transfers of operations with the highest bandwidth, within confidence intervals."""
     if ns_per_byte is not None:
         return groups
     by_operation: dict[str, list[_Group]] = defaultdict(list)
@@ -370,14 +371,15 @@ def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str
 
 
 def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
-    """Return the points of the transfers with one collective, with the library's overheads."""
+    """Return the points of transfers with a single collective, with the overheads of the library."""
     points = []
     for group in groups:
         if len(group.calls) != 1:
             continue
         cell = group.cell
         wire_ns = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value)
-        # A step has many collectives, so the typical time of a collective counts, not the median.
+        # A step contains many collectives, so the cost is the mean of the middle half of the times, and not
+        # the median.
         beyond = cell.usual_ns - wire_ns
         worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.usual_ns)
         points.append(
@@ -414,7 +416,7 @@ def _faster(points: Sequence[Point]) -> list[str]:
 def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return each operation's overhead by size, from the sizes with enough repetitions.
 
-    An operation without overhead has no entry.
+    Operations without overhead are omitted from the result.
     """
     points_by_size: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:

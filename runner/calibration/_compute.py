@@ -36,8 +36,8 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     """Return a row per captured operator with a cost: ``rank, node_id``, operator, class, ops, bytes, ns.
 
     The column ``work`` determines an operator's time. For matmuls and attention, ``work`` is the number of
-    operations, and for other operators the bytes. The function raises `ConfigError` for a workload without
-    measurements.
+    operations. For other operators, ``work`` is the number of bytes. The function raises `ConfigError` for a
+    workload without measurements.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
@@ -61,15 +61,15 @@ def operator_table(workload: Workload) -> pd.DataFrame:
 
 MEASURED = "measured"
 _FEWEST = 3
-_WIDEST = 4.0  # the largest ratio of the ends of a speed's interval
+_WIDEST = 4.0  # the largest ratio between the ends of a speed's confidence interval
 
 
 @dataclass(frozen=True)
 class ClassFit:
-    """A class of operators with a start-up latency and a fixed time per operation or byte, both in *fit*.
+    """The fit of an operator class: a start-up latency, and a time per operation or byte, in *fit*.
 
-    *errors* are the relative errors of the *sizes* distinct operators, each for the median of its
-    repetitions.
+    *errors* are the relative errors for the *sizes* distinct operators, each compared with the median of the
+    operator's repetitions.
     """
 
     name: str
@@ -107,9 +107,9 @@ def compute_fits(table: pd.DataFrame) -> dict[str, ClassFit]:
 def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tuple[Chip, list[str]]:
     """Return *chip* with the costs in *fits*, as the software ``measured``, and sentences on the gaps.
 
-    A class keeps the chip's costs if its operators are too small to show a speed, or have too few sizes. The
-    function raises `ConfigError` if no class shows a speed. Operators that exceed the peaks of *chip* also
-    raise `ConfigError`, because they ran on another chip.
+    An operator class keeps the chip's costs if its operators are too small to show a speed, or have too few
+    sizes. The function raises `ConfigError` if no class shows a speed. Operators that exceed the peaks of
+    *chip* also raise `ConfigError`, because they ran on another chip.
     """
     measured = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _WIDEST}
     if not measured:
@@ -159,7 +159,7 @@ def _share(chip: Chip, fit: ClassFit) -> float:
 
 
 def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, str]:
-    """Return *workload* with operators as fast as in the capture *other*, and the error of the conversion.
+    """Return *workload* with operators as fast as in the capture *other*, and the error of this conversion.
 
     An operator with the same operations and bytes in *other* gets its median time in *other*. The time of
     every other operator is scaled by the factor of its class. The error is measured on operators in both

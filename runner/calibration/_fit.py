@@ -1,9 +1,10 @@
 """Fit a link's latency and bandwidth to transfers, robustly and with confidence intervals.
 
-A transfer takes ``fixed + latencies * latency + bytes * ns_per_byte``, and neither figure is negative.
-Outliers have little weight (Huber loss). Errors are relative, because times span decades. Intervals come from
-resampling both sizes and repetitions (bootstrap). The engine determines how many latencies and bytes a
-collective has, so the fit uses the simulation's model of any collective algorithm.
+A transfer takes ``fixed + latencies * latency + bytes * ns_per_byte``, and neither the latency nor the time
+per byte is negative. Outliers have little weight (Huber loss). Errors are relative, because times span
+decades. Intervals come from resampling both sizes and repetitions (bootstrap). The engine determines the
+numbers of latencies and bytes of a collective, so the fit uses the simulation's model of any collective
+algorithm.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ TOPOLOGY = "Switch"
 _ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6
 _LATE_NS = 10_000_000
-# At these low bandwidths a byte takes 10 and 20 us, because times are whole ns and a message may be one byte.
+# Low bandwidths, at which a byte takes 10 or 20 us, so that times in whole ns are exact enough even for one
+# byte.
 _SLOW_NS_PER_BYTE = (10_000.0, 20_000.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The time of a collective: *fixed_ns*, plus link *latencies*, plus *bytes* at the link's bandwidth."""
+    """The time of a collective as a sum: *fixed_ns*, link *latencies*, and *bytes* at the bandwidth."""
 
     fixed_ns: float
     latencies: float
@@ -44,10 +46,10 @@ class Row:
 
 @dataclass
 class Rows:
-    """Simulates each collective once, with the algorithms of *system* on one dimension.
+    """The rows of the fit, from one simulation per collective with *system* on one network dimension.
 
     Each message keeps its sender busy for *message_cost_ns*. For operations in *sends_first* (see
-    `EfficiencyPart`), the row holds for a rank that arrives long after all other ranks. An operation in
+    `EfficiencyPart`), the row describes a rank that arrives long after all other ranks. An operation in
     *substitutes* has the row of its substitute.
     """
 
@@ -58,9 +60,10 @@ class Rows:
     _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
 
     def of(self, ranks: int, calls: Sequence[Call]) -> Row:
-        """Return the row of consecutive *calls* of *ranks* ranks without pauses between the calls.
+        """Return the row for consecutive *calls* of *ranks* ranks, without pauses between the calls.
 
-        Only one latency counts, because the other latencies overlap with data transfer.
+        Of several consecutive calls, only one latency counts, because the other latencies overlap with data
+        transfer.
         """
         rows = [self._row(ranks, call) for call in calls]
         return Row(
@@ -103,9 +106,9 @@ class Rows:
 
 
 def _workload(ranks: int, call: Call, late_ns: int) -> Workload:
-    """Return a workload with only *call*, for which the last rank arrives *late_ns* after the others.
+    """Return a workload with only *call*, at which the last rank arrives *late_ns* after the others.
 
-    A message becomes a round trip.
+    A call of a message becomes a round trip in this workload.
     """
     size = max(1, call.size_bytes)
     if late_ns:
@@ -149,20 +152,20 @@ _SEED = 14
 _INTERVAL = (0.025, 0.975)
 _HUBER = 1.345
 _ROUNDS = 12
-_LEAST_ERROR = 0.02  # relative error per size that repetitions do not show, such as the machine's state
+_LEAST_ERROR = 0.02  # relative error of a size that repetitions do not show, such as by the machine's state
 _FINEST = 1e-3  # relative half-width of the narrowest interval, because times are rounded
 _LEAST_NS = 0.5  # the least error of a time, due to rounding
 REPEATED = 3
 _UNREPEATED = 0.1  # the relative error of a size with fewer repetitions
 _SEPARABLE = 4.0  # bytes per latency must differ by this factor to separate bandwidth from latency
 _FEW_SIZES = 4
-_BENDS = 0.05  # relative error of a size with enough repetitions from which a line does not fit
-_LARGE = 16  # the smallest used fraction of the largest size, if a line does not fit
+_BENDS = 0.05  # above this relative error of a size with enough repetitions, a line does not fit
+_LARGE = 16  # if a line does not fit, sizes below 1/16 of the largest size are ignored
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Repetitions of equal collectives among the same number of ranks, with their row and their times.
+    """Repetitions of equal collectives among equally many ranks, with their row and measured times.
 
     Cells of one *kind* differ only in size.
     """
@@ -173,12 +176,12 @@ class Cell:
 
     @property
     def median_ns(self) -> float:
-        """The median time in ns."""
+        """The median time of the repetitions in ns."""
         return float(np.median(self.times_ns))
 
     @property
     def usual_ns(self) -> float:
-        """The mean of the middle half in ns, a typical time even for a bimodal distribution."""
+        """The mean of the middle half of times (ns), which is typical even for bimodal distributions."""
         outer = len(self.times_ns) // 4
         return float(np.mean(np.sort(self.times_ns)[outer : len(self.times_ns) - outer]))
 
@@ -198,7 +201,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its 95 % interval, where *known* states whether it was fitted, given or unknown."""
+    """A figure with its 95 % interval; *known* states whether the figure was fitted, given or unknown."""
 
     value: float
     low: float
@@ -224,8 +227,9 @@ def fit_link(
 ) -> LinkFit:
     """Return the link that explains *cells*, without fitting given figures.
 
-    If the sizes are too similar to separate latency from bandwidth, the latency is unknown and 0. If no
-    single line fits all sizes, the bandwidth is the marginal cost of a byte at the largest sizes.
+    If the sizes are too similar to separate latency from bandwidth, the latency is reported as unknown, with
+    the value 0. If no single line fits all sizes, the bandwidth is the marginal cost of a byte at the largest
+    sizes.
     """
     line = _fit_line(cells, latency_ns, ns_per_byte)
     if ns_per_byte is not None or not any(_is_off(cell, line) for cell in cells):
@@ -237,10 +241,10 @@ def fit_link(
 
 
 def _slope(cells: Sequence[Cell]) -> Figure | None:
-    """Return the marginal cost per byte of the largest *cells*, or None unless a kind has two large sizes.
+    """Return the marginal cost per byte of the largest *cells*, or None if no kind has two large sizes.
 
-    The cost is the median over all kinds of the slope between the smallest and the largest of the large
-    sizes.
+    The cost is the median, over all kinds of collectives, of the slope between the smallest and the largest
+    of the large sizes.
     """
     most = max(cell.row.bytes for cell in cells)
     kinds: dict[str, list[Cell]] = {}
@@ -305,7 +309,7 @@ def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: floa
 
 
 def figure_of(values: Sequence[float]) -> Figure:
-    """Return the median of *values* (at least 0) with its interval."""
+    """Return the median of *values* (at least 0) with its 95 % interval."""
     random = np.random.default_rng(_SEED)
     medians = np.median(random.choice(np.array(values), (_DRAWS, len(values))), axis=1)
     return _figure(max(0.0, float(np.median(values))), medians)
@@ -318,7 +322,7 @@ def can_tell_apart(rows: _Floats) -> bool:
 
 
 def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
-    """Return the fixed values of latency and ns per byte, with NaN for a figure to fit."""
+    """Return the fixed values of the latency and of ns per byte, or NaN for a figure that is fitted."""
     held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
     if np.isnan(held).all() and not can_tell_apart(rows):
         held[0] = 0.0
@@ -327,7 +331,7 @@ def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) ->
 
 @dataclass(frozen=True)
 class _Columns:
-    """The data of the fit by size, or by draw and size, where *shares* are the relative errors."""
+    """The data of the fit by size, or by bootstrap draw and size; *shares* are the relative errors."""
 
     rows: _Floats
     times: _Floats
@@ -340,7 +344,7 @@ class _Columns:
 
 
 def _solve(columns: _Columns, held: _Floats) -> _Floats:
-    """Return (latency, ns per byte) of each draw, where *held* has given figures and NaN for fitted figures.
+    """Return (latency, ns per byte) of each draw, where *held* has given figures, or NaN.
 
     The method is iteratively reweighted least squares. Errors are relative to the line instead of the
     measurement, because otherwise short times would have more weight.
@@ -370,7 +374,7 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
     units = rows / scale[:, None, :]
     seen = (weights * rest)[:, :, None] * units
     wanted = seen.sum(axis=1)
-    alone = np.maximum(wanted, 0.0)  # each figure without the other, because the columns have length 1
+    alone = np.maximum(wanted, 0.0)  # each figure alone; the columns have length 1
     alone_first, alone_second = (np.where([True, False], alone, 0.0), np.where([False, True], alone, 0.0))
     if free.all():
         both = (weights * units[:, :, 0] * units[:, :, 1]).sum(axis=1)
@@ -394,9 +398,10 @@ def _misfit(columns: _Columns, best: _Floats) -> float:
 
 
 def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:
-    """Return the solutions for resampled repetitions, and for resampled sizes if there are enough.
+    """Return the solutions for resampled repetitions, and for resampled sizes if enough sizes exist.
 
-    Sizes without repetitions get the scatter *off*, which is the deviation of all sizes from the line.
+    The times of sizes without repetitions scatter by *off*, which is the deviation of all sizes from the
+    line.
     """
     random = np.random.default_rng(_SEED)
     medians = [

@@ -1,4 +1,4 @@
-"""Levels of a network that a calibration can distinguish, and rank pairs faster than their level."""
+"""Levels of a network that a calibration can distinguish, and rank pairs that are faster than their level."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _OTHER_HOST, _ALL = "other host", "all ranks"
 class Level:
     """A network dimension with *count* units below each switch.
 
-    *units* gives each rank's unit at this level. *above* gives the group of units that the level joins.
+    *units* contains each rank's unit at this level, such as its host. *above* contains the group of units
+    that the level joins.
     """
 
     name: str
@@ -28,13 +29,13 @@ class Level:
     above: tuple[int, ...]
 
     def joins(self, members: Sequence[int]) -> bool:
-        """Return whether *members* differ only at this level: each in another unit, below one switch."""
+        """Return whether *members* differ only at this level: they are in different units of one switch."""
         below = [self.units[rank] for rank in members]
         return len({self.above[rank] for rank in members}) == 1 and len(set(below)) == len(below)
 
 
 def levels_of(records: Records) -> tuple[list[Level], str]:
-    """Return the levels of the ranks from the innermost, and the reason for missing levels ("" if none).
+    """Return the network levels, innermost first, and the reason for missing levels ("" if none).
 
     Like network dimensions, levels require the same number of consecutive ranks on each host, and the same
     number of consecutive hosts below each leaf switch.
@@ -72,7 +73,7 @@ def _units(named: Mapping[int, str], ranks: range) -> tuple[int, ...] | None:
 
 
 def _even(below: Sequence[int], above: Sequence[int]) -> int | None:
-    """Return the number of units *below* per unit *above*, or None unless equal and consecutive."""
+    """Return the number of units *below* per unit *above*; None if it varies or units are not consecutive."""
     if list(below) != sorted(below) or list(above) != sorted(above):
         return None
     inside: dict[int, set[int]] = {}
@@ -89,9 +90,10 @@ _Pair = tuple[int, ...]
 
 
 def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records, list[str]]:
-    """Return *records* without messages of rank pairs faster than their level, and sentences on these pairs.
+    """Return *records* without messages of rank pairs that are faster than their level, and remarks.
 
-    A dimension has one bandwidth, and collectives of all ranks wait for the slowest pair.
+    Faster pairs are removed, because a dimension has one bandwidth, and collectives of all ranks wait for the
+    slowest pair.
     """
     faster: set[_Pair] = set()
     sentences = []

@@ -47,7 +47,7 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
 
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:
-    """Return the basis of *calibration* as plain data: figures with intervals, errors and gaps."""
+    """Return the figures, intervals, errors and gaps of *calibration* as plain data."""
     worst = max((abs(point.error) for point in calibration.points), default=0.0)
     return {
         "fitted-on": calibration.records.source,
@@ -122,9 +122,9 @@ _Scale = Callable[[float], float]
 
 
 def picture(calibration: Calibration) -> str:
-    """Return an SVG with logarithmic axes, with dots for measured medians and lines for the fitted network.
+    """Return an SVG with logarithmic axes, with measured medians as dots and the fitted network as lines.
 
-    Dashed lines show the messages alone, without the library's overhead.
+    Dashed lines show the time of the messages without the library's overhead.
     """
     points = [point for point in calibration.points if point.measured_ns > 0]
     series: dict[str, list[Point]] = defaultdict(list)

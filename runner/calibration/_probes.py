@@ -24,14 +24,14 @@ from ._records import MESSAGE, MUTUAL, Call, Records, Transfer, result_records
 LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4
-_BURST = 32  # number of consecutive messages, of which only the first waits for the latency
+_BURST = 32  # number of consecutive messages, of which only the first takes the latency
 _MOST_PAIRS = 64  # maximum number of pairs per level that are checked for equal links
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
 _RECEIVE_LANE = MESSAGE_LANE + 100
 
 
 class Exchange(NamedTuple):
-    """Messages of *rank* to *peer* and one answer, with the nodes of the first send and the final receive."""
+    """Messages from *rank* to *peer* and one answer: the nodes of the first send and the final receive."""
 
     rank: int
     peer: int
@@ -160,9 +160,9 @@ def _receive(rank: _Rank, source: int, size: int, tag: int) -> int:
 def probe_records(
     made: Probes, result: Result, source: str, hosts: Mapping[int, str], leaves: Mapping[int, str]
 ) -> Records:
-    """Return the measurements in *result*, from the probe workload *made*.
+    """Return the measurements in *result*, which comes from the probe workload *made*.
 
-    The time of a message is half of a round trip, so one clock measures it.
+    The time of a message is half of a round trip, so that a single clock measures it.
     """
     records = result_records(result, made.workload, source, hosts)
     nodes = result.nodes.set_index(["rank", "node_id"])
@@ -199,9 +199,9 @@ def measure_network(
 ) -> Records:
     """Send messages of up to *largest_bytes* over the network of *place*, and return the measurements.
 
-    *place* is a hosts file, ``namespaces=2,link=100Mbit`` or ``loopback``, as for the backend ``emulation:``.
-    Collectives use the algorithms of *system*. A single rank raises `ConfigError`. The function also raises
-    the errors of an emulation.
+    *place* is a hosts file, ``namespaces=2,link=100Mbit`` or ``loopback``, in the syntax of the backend
+    ``emulation:``. Collectives use the algorithms of *system*. A single rank raises `ConfigError`. The
+    function also raises the errors of an emulation.
     """
     setup = read_setup(place)
     count = _num_ranks(setup)

@@ -1,4 +1,4 @@
-"""The input of a calibration: transfer times of collectives after the last arrival, also from gloo."""
+"""The input of a calibration: transfer times of collectives after the last arrival."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from ...converter import CollectiveType, Workload
 from ...errors import ConfigError, did_you_mean
 from .._result import Result
 
-# These collectives end on no rank before all ranks have arrived, so the shortest duration has no waiting.
+# These collectives end on no rank before all ranks have arrived, so the shortest duration includes no waiting
+# time.
 MUTUAL = (
     CollectiveType.ALL_REDUCE,
     CollectiveType.ALL_GATHER,
     CollectiveType.REDUCE_SCATTER,
     CollectiveType.ALL_TO_ALL,
 )
-# In these collectives, a rank may leave before another arrives, so a common clock or common end is needed.
+# In these collectives, a rank may leave before another rank arrives, so their durations are known only with a
+# common clock or a common end.
 ROOTED = tuple(kind for kind in CollectiveType if kind.is_rooted)
 MESSAGE = "message"
 """The operation of a message from one rank to another."""
@@ -39,10 +41,11 @@ class Call(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """Collectives of the global ranks *members* that moved their data without a pause, with the duration.
+    """Consecutive collectives of the global ranks *members* without pauses, with their duration.
 
-    A transfer has several collectives if each was requested before the previous one had ended. *transfer_ns*
-    begins at the arrival of the last rank, and *wait_ns* is the additional time of the first rank.
+    A transfer has several collectives if each collective was requested before the previous collective had
+    ended. *transfer_ns* begins at the arrival of the last rank, and *wait_ns* is the additional time of the
+    first rank.
     """
 
     members: tuple[int, ...]
@@ -55,12 +58,14 @@ class Transfer(NamedTuple):
 class Records:
     """The measurements of one job, with a short description of their origin as *source*.
 
-    * *hosts* and *leaves* map a rank to its host and to its leaf switch. A missing rank has an unknown
-      location.
+    * *hosts* and *leaves* map a rank to its host and to its leaf switch. The location of a missing rank is
+      unknown.
     * *left_out* has sentences on unusable measurements.
-    * *message_costs_ns* has measured times for which a message keeps its sender from sending the next one.
-    * *sends_first* has the operations in which ranks send before the request, with the number of concurrent
-      pieces. A transfer of these operations is timed on a rank that arrived long after all other ranks.
+    * *message_costs_ns* has measured times for which a message keeps its sender from sending the next
+      message.
+    * *sends_first* has the operations in which ranks send before the receiver's request, with the number of
+      concurrent pieces. A transfer of these operations is timed on a rank that arrived long after all other
+      ranks.
     * *substitutes* maps an operation to the operation that the library runs in its place.
     """
 
@@ -78,10 +83,10 @@ class Records:
 def result_records(
     result: Result, workload: Workload, source: str, hosts: Mapping[int, str] | None = None
 ) -> Records:
-    """Return the transfers of *result*, each timed on the last rank to arrive at the collective.
+    """Return the transfers in *result*; a transfer's time is its duration on the last rank to arrive.
 
-    The last rank has the shortest duration, so no common clock is needed. Collectives of a group count as one
-    transfer if, on each rank, each begins before the previous one has ended.
+    The last rank to arrive has the shortest duration, so no common clock is needed. Collectives of a group
+    count as one transfer if, on each rank, each collective begins before the previous collective has ended.
     """
     calls = result.collectives[result.collectives["comm_type"].isin(MUTUAL)]
     everyone = tuple(range(workload.num_ranks))
@@ -118,10 +123,11 @@ def _transfer(calls: list[pd.DataFrame], members: tuple[int, ...]) -> Transfer:
 
 _MARK = b'{"library"'
 _OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXCHANGE)
-# As in gloo's source, an all-gather posts half of its sends and receives, and later the other half. An
-# all-to-all posts all its sends and receives. An all-reduce of gloo sends requests before data.
+# In gloo's source, an all-gather posts half of its sends and receives, and later the other half. An
+# all-to-all posts all its sends and receives at once. An all-reduce sends requests before data.
 _SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
-# Substitutes that PyTorch may run on gloo. An all-reduce moves twice the data of a reduce-scatter.
+# Substitutes for collectives that PyTorch may run on gloo. An all-reduce moves twice the data of a
+# reduce-scatter.
 _STAND_INS = {"reduce_scatter": "all_reduce"}
 _TAKES_AS_LONG = 0.75
 _MOST_RANKS = 1 << 16
@@ -154,8 +160,9 @@ def are_gloo_records(path: str | Path) -> bool:
 def gloo_records(path: str | Path) -> Records:
     """Return the transfers in the file at *path*, or raise `ConfigError` for an invalid file.
 
-    A transfer is timed on the last rank to arrive. If the file does not name the last rank, the rank with the
-    shortest duration is used. The time of a message is half of the round trip on the first rank.
+    The time of a transfer is its duration on the last rank to arrive. If the file does not name the last
+    rank, the rank with the shortest duration is used. The time of a message is half of the round trip on the
+    first rank.
     """
     file = Path(path)
     try:
@@ -185,7 +192,7 @@ def gloo_records(path: str | Path) -> Records:
 
 
 def _substitutes(transfers: Sequence[Transfer]) -> dict[str, str]:
-    """Return operations that take as long as a substitute with twice the data, at the largest size."""
+    """Return the operations that, at the largest size, take as long as a substitute with twice the data."""
     times: dict[tuple[tuple[int, ...], str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for transfer in transfers:
         ((operation, size_bytes),) = transfer.calls

@@ -1,4 +1,4 @@
-"""The measurements for a calibration from captured workloads, studies and logs."""
+"""Read the measurements for a calibration from captured workloads, studies and logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._records import MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
 DEVICE_LANES = 1000
 """The first lane of device streams, on which each operation has its measured interval."""
-_LEAST = 3  # messages needed per direction, so that the fastest message did not wait
+_LEAST = 3  # smallest number of messages per direction, so that the fastest message probably did not wait
 _COLUMNS = [
     "comm_src",
     "comm_dst",
@@ -36,7 +36,7 @@ _KEY = ["source", "target", "comm_tag", "comm_size_bytes", "group"]
 def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Transfer], list[str]]:
     """Return the transfers of messages between the *captured_ranks*, and sentences on omitted messages.
 
-    On a device, the side of a message with the shorter duration came last and did not wait. On a host, the
+    On a device, the shorter of a message's send and receive began last, and did not wait. On a host, the
     duration of a receive starts at the request. The fastest messages of one size in each direction between
     two ranks did not wait. Clock offsets cancel in the average of both directions.
     """
@@ -62,7 +62,7 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
 
 
 def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
-    """Return every message with both ends, where the k-th send of a kind matches the k-th receive."""
+    """Return all messages with a send and a receive; the k-th send of a kind matches the k-th receive."""
     tables: dict[NodeType, list[pd.DataFrame]] = {NodeType.COMM_SEND: [], NodeType.COMM_RECV: []}
     for rank in range(ranks):
         nodes = workload.graphs[int(workload.program_of_rank[rank])].nodes
@@ -102,15 +102,15 @@ def _transfer(source: int, target: int, size: int, took: int, wait: int) -> Tran
     return Transfer((source, target), (Call(MESSAGE, size),), took, wait)
 
 
-_FEWEST = 3  # least number of collectives without a root, from which clock offsets are estimated
-_CLEAR = 4  # the least ratio of a transfer to the clock error
-# Chakra's files store these collectives under other types, and the operator names gloo's or NCCL's
-# collective.
+_FEWEST = 3  # smallest number of collectives for an estimate of clock offsets
+_CLEAR = 4  # the least ratio of a transfer's duration to the clock error
+# Chakra files store these collectives under the types of other collectives, but the operator names the
+# collective of gloo or NCCL.
 _WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": CollectiveType.SCATTER}
 
 
 def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of *calls* with a root, in which a rank may leave before another has arrived."""
+    """Return a mask of *calls* with a root, in which a rank may leave before another rank has arrived."""
     rooted: pd.Series[bool] = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
     return rooted
 
@@ -162,7 +162,8 @@ def rooted_transfers(
 def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray, float] | None:
     """Return each member's clock offset to the first member, and the error of the offsets, in ns.
 
-    An offset within its interquartile range counts as 0, because the members may share one clock.
+    An offset that is smaller than its interquartile range counts as 0, because the members may share one
+    clock.
     """
     tables = _tables(mutual, members)
     if len(tables) < _FEWEST:
@@ -209,10 +210,10 @@ _TURN = ["group", "comm_type", "turn"]
 def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] | None = None) -> Records:
     """Return the transfers of the captured *workload*.
 
-    The rank with the shortest duration of a collective came last and did not wait, so no clocks are needed.
-    Collectives of one lane count as one transfer if each was requested before the previous one had ended on
-    some rank. Collectives with a root need synchronised clocks, and other collectives provide the clock
-    offsets. A workload that was not captured raises `ConfigError`.
+    The rank with the shortest duration of a collective arrived last and did not wait, so no clocks are
+    needed. Collectives of one lane count as one transfer if each collective was requested before the previous
+    collective had ended on some rank. Collectives with a root need synchronised clocks, and other collectives
+    provide the clock offsets. A workload that was not captured raises `ConfigError`.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
@@ -270,7 +271,7 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
 
 
 def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
-    """Return the end of each node's last dependency, without predecessors in the node's lane."""
+    """Return the end of each node's last dependency, except predecessors in the node's lane."""
     nodes, edges = graph.node_columns, graph.edge_columns
     sources, targets = (np.searchsorted(nodes["node_id"], edges[end]) for end in ("src", "dst"))
     other = nodes["stream"][sources] != nodes["stream"][targets]
@@ -282,7 +283,7 @@ def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
 def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -> tuple[list[Transfer], int]:
     """Return the transfers of one group's lane, and the number of collectives that some ranks lack.
 
-    Collectives in a *serial* lane never overlap.
+    If the lane is *serial*, its collectives never overlap.
     """
     calls = calls.assign(number=calls.groupby(_TURN, sort=False).ngroup())
     numbers = calls.groupby("number")
@@ -295,8 +296,9 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
         ordered[name].to_numpy(np.int64).reshape(-1, len(members))
         for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type", "mutual")
     )
-    # A collective moves no data during the previous one if some rank requested it after the previous one's
-    # end. A collective without duration in its lane ran at the same time as the previous one.
+    # A collective does not overlap with the previous collective if some rank requested it after the end of
+    # the previous collective. A collective without duration in its lane ran at the same time as the previous
+    # collective.
     anew = np.ones(len(starts), dtype=bool)
     if not serial:
         anew[1:] = (asked[1:] >= ends[:-1]).any(axis=1) & (ends[1:] - starts[1:] > 1).all(axis=1)
@@ -318,8 +320,8 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
 def records_of_study(study: Study, workload: str | None = None) -> Records:
     """Return the transfers of *study*: from its newest trace set with all steps, or its newest workload.
 
-    *workload* selects a workload instead, with only its step. A study without trace sets and workloads raises
-    `ConfigError`. The function also raises the errors of reading the study.
+    If *workload* is given, the transfers come from the step of this workload. A study without trace sets and
+    workloads raises `ConfigError`. The function also raises the errors of reading the study.
     """
     if workload is None and study.trace_sets():
         folder = study.latest_trace_set()
@@ -342,10 +344,10 @@ def records_of_logs(targets: Sequence[str]) -> Records:
 
 
 def log_records(matched: MatchedLogs) -> Records:
-    """Return the transfers of *matched* logs, each timed on the last rank to arrive at the collective.
+    """Return the transfers of *matched* logs, with durations on the last rank to arrive.
 
-    The last rank has the shortest duration, so no clocks are needed. Collectives without durations are
-    omitted, and so are collectives in which ranks do not wait for each other.
+    The last rank to arrive has the shortest duration, so no clocks are needed. Collectives without durations,
+    and collectives in which ranks do not wait for each other, are omitted.
     """
     transfers, silent, rooted = [], 0, 0
     for found in matched.agreed():

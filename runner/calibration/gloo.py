@@ -24,16 +24,16 @@ from ...support import parse_size, write_file
 
 _SMALLEST, _LARGEST, _STEP = 4096, 64 << 20, 4
 _REPEATS = 5
-_ENOUGH_S = 0.5  # the time of a collective above which no larger messages are measured
-_PAUSE_S = 0.005  # pause before a call, in which earlier traffic ends
+_ENOUGH_S = 0.5  # above this time of a collective, no larger messages are measured
+_PAUSE_S = 0.005  # pause before a call, so that earlier traffic ends
 _LATE_S = 0.005  # delay of the last rank, after which the other ranks have arrived
 
 
 class _Call(NamedTuple):
     """An operation with its bytes per rank of *members*, timed over *turns* consecutive operations.
 
-    *begin* returns the work to wait for, if any. The first *comes_last* members take turns at arriving last.
-    In a *rooted* operation, some ranks notice the end only at the next barrier.
+    *begin* starts the operation, and returns the handle to wait for, if any. The first *comes_last* members
+    take turns at arriving last. In a *rooted* operation, some ranks notice the end only at the next barrier.
     """
 
     operation: str
@@ -68,13 +68,13 @@ def main() -> None:
 
 
 def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield each call: its description, the last member to arrive, and the duration on each member.
+    """Yield, for each call, its description, the last member to arrive, and the duration on each member.
 
-    The time to request a collective is excluded, because a captured job counts it as host time before the
-    collective. The shortest request time counts, because gloo's threads may run before the requesting thread
-    continues. The members take turns at arriving last, as in a job. The order of arrival affects the
-    duration, because gloo's requests to its peers may wait for data that gloo sends to them. The largest size
-    comes first, so that TCP's state of the path is the same as during a job with large messages.
+    The time to request a collective is excluded, because a captured job counts this time as host time before
+    the collective. The shortest request time is used, because gloo's threads may run before the requesting
+    thread continues. The members take turns at arriving last, as in a job. The order of arrival affects the
+    duration, because gloo's requests to peers may wait for data that gloo sends to these peers. The largest
+    size comes first, so that TCP's state of the path is the same as during a job with large messages.
     """
     sizes = []
     for size in itertools.takewhile(lambda size: size <= largest, _sizes()):
@@ -116,14 +116,14 @@ def _sizes() -> Iterator[int]:
 
 
 class _Times(NamedTuple):
-    """The duration of a call on a rank and its time until the request, in ns, with 0 for unknown."""
+    """The duration of a call on a rank, and the time to request the call, in ns (0: unknown)."""
 
     all_ns: int
     asked_ns: int
 
 
 def _timed(call: _Call, last: int | None = None) -> list[_Times]:
-    """Return the times of each rank, where the *last* rank arrives when the other ranks wait for it."""
+    """Return the times of each rank for a call at which rank *last* arrives when all others wait."""
     dist.barrier()
     rank = dist.get_rank()
     _compute(_PAUSE_S + (_LATE_S if rank == last else 0))
@@ -156,7 +156,7 @@ def _calls(size: int) -> list[_Call]:
     everyone, ends = tuple(range(ranks)), (0, ranks - 1)
     share = max(1, size // 4 // ranks)
     part, whole, other = torch.zeros(share), torch.zeros(share * ranks), torch.zeros(share * ranks)
-    peer = ends[0] + ends[1] - dist.get_rank()  # the peer of the first or the last rank
+    peer = ends[0] + ends[1] - dist.get_rank()  # peer of this rank, which is the first or the last rank
 
     parts, is_root = list(other.split(share)), dist.get_rank() == 0
 

@@ -21,6 +21,9 @@ All other work of the step, including attention and the last matmul, is in half 
 """
 
 
+_USABLE = 0.95  # the share of a chip's memory that a plan can use
+
+
 @dataclass(frozen=True)
 class LinkCosts:
     """The costs of collectives on a kind of link: a *share* of its bandwidth, after *latency_ns*."""
@@ -31,7 +34,7 @@ class LinkCosts:
 
 @dataclass(frozen=True)
 class Host:
-    """A chip's part of its host: bytes per second of its link in each direction, and of the host's memory."""
+    """A chip's share of its host, in bytes per second: of its link in each direction, and of host memory."""
 
     link_bytes_per_s: float
     memory_bytes_per_s: float
@@ -41,21 +44,22 @@ class Host:
 class Fit:
     """The measurements behind fitted costs, and the errors of the fit.
 
-    * *data* names the measurements. *rows* and *families* (sizes of a model, or recipes) count the
-      measurements.
+    * *data* names the measurements. *rows* is the number of measurements, and *families* is the number of
+      model families or recipes.
     * Errors are relative to the measurement. *mean*, *median* and *worst* are the errors of the fitted rows.
       *unseen_mean* and *unseen_median* are the errors of families that were left out of the fit in turn.
-    * Nine of ten rows of every left-out family took *low* to *high* times the prediction. *inside* is the
-      coverage of these intervals, each fitted without the row's family.
-    * *utilisation* is the median share of the peak, by the operations that the model requires.
-    * No row had more ranks than *most_ranks*, or a layer with fewer forward operations per rank and
+    * The measured time was *low* to *high* times the prediction in nine of ten rows of families that were
+      left out of the fit. *inside* is the coverage of these intervals, each fitted without the family of the
+      row.
+    * *utilisation* is the median utilisation: the operations that the model requires, as a share of the peak.
+    * No measurement had more ranks than *most_ranks*, or a layer with fewer forward operations per rank and
       micro-batch than *least_layer_flops*.
     * Links within a node and between nodes had *within_bytes_per_s* and *across_bytes_per_s* (None: no row
       had several nodes).
     * *covers* lists optional features that some rows had, by their names in `predict`.
 
-    Costs without a fit have their source in *data*, and 0 *rows*. Costs of another chip keep the figures of
-    its fit.
+    For costs without a fit, *data* is their source, and *rows* is 0. Costs that were copied from another chip
+    keep the figures of that chip's fit.
     """
 
     data: str
@@ -83,18 +87,18 @@ class Costs:
 
     * *gemm* and *attention* are shares of the peak by precision (``default`` for other precisions), and
       *pointwise* is a share of the memory bandwidth.
-    * *gemm_memory* is the share of the time to move a matmul's operands once that is added to the time of its
-      operations, so that thin matmuls are slow.
+    * *gemm_memory* is a share of the time to move a matmul's operands once. This share is added to the time
+      of the matmul's operations, so that thin matmuls are slow.
     * *layer_ns* is the additional time of each layer and pass (kernel launches and software). *host_ns* is
       the host's time for a layer and pass, in parallel to the chip. *step_ns* is a fixed time per step.
     * *exposed* is the share of an overlapped collective's time that is added to the computation.
-      *tensor_exposed* is the share for collectives of tensor parallelism, between the parts of a matmul (by
-      default *exposed*).
+      *tensor_exposed* is this share for collectives of tensor parallelism between the parts of a matmul
+      (default: *exposed*).
     * *within_node* and *across_nodes* are the costs of collectives on the links of a node and between nodes.
 
     The other fields are defaults of the software: *fused_attention*, *overlap* of gradients with the backward
-    pass, *sequence_parallel* regions, *tensor_overlap* of their collectives with matmuls, a
-    *sharded_optimizer* (ZeRO 1), the size of reduced gradients as *grad_bytes*, and PyTorch's own operators
+    pass, *sequence_parallel* regions, *tensor_overlap* of the collectives of tensor parallelism with matmuls,
+    a *sharded_optimizer* (ZeRO 1), the size of reduced gradients as *grad_bytes*, and PyTorch's own operators
     (*eager*).
     """
 
@@ -139,12 +143,12 @@ class Chip:
 
     * *source* names the origin of the peaks. *precision* is the default of training.
     * *devices* are the names of the chip in traces.
-    * *network* is the preset of its usual node (``""``: none), and *host* is the host of this node, for CPU
-      offload.
+    * *network* is the preset of the chip's usual node (``""``: none), and *host* is the host of this node,
+      for CPU offload.
     * *products* are the shares of the peaks that large matmuls reach when measured in isolation, by
       precision.
-    * *like* names a shipped chip by software. A chip without measured steps has the costs of the chip in
-      *like*, with the shares of matmuls scaled by the shares measured in isolation.
+    * *like* maps a software stack to a shipped chip. A chip without measured steps has the costs of the chip
+      in *like*, with the shares of matmuls scaled by the shares measured in isolation.
     """
 
     name: str
@@ -161,8 +165,13 @@ class Chip:
     products: Mapping[str, float] = field(default_factory=dict)
     network: str = ""
 
+    @property
+    def usable_bytes(self) -> int:
+        """The memory that a plan can use; fragments of the allocator and buffers of NCCL take the rest."""
+        return round(self.memory_bytes * _USABLE)
+
     def peak(self, precision: str) -> float:
-        """Return the operations per second in *precision*, or raise `ConfigError` if it is unsupported."""
+        """Return the operations per second in *precision*, or raise `ConfigError` if the chip lacks it."""
         if precision not in self.peak_flops:
             raise ConfigError(
                 f"The chip '{self.name}' has no peak for the precision '{precision}'"
@@ -177,7 +186,7 @@ class Chip:
         return self.peak(precision) * costs.share(kind, precision)
 
     def costs_of(self, software: str) -> Costs:
-        """Return the costs of operators with *software*, or raise `ConfigError` if there are none."""
+        """Return the costs of operators with *software*, or raise `ConfigError` without such costs."""
         if software not in self.costs:
             raise ConfigError(
                 f"The chip '{self.name}' has no costs for the software '{software}'"
@@ -204,7 +213,7 @@ def list_chips() -> list[str]:
 
 
 def find_chip(name: str | Path) -> Chip:
-    """Return the chip of that name or file, or raise `ConfigError` with the closest name."""
+    """Return the chip with this name or file, or raise `ConfigError` with the closest name."""
     return load_chip(_CHIPS.find(name))
 
 
@@ -277,7 +286,7 @@ def _check_costs(costs: Costs, where: str) -> None:
 
 
 def _check_numbers(values: Any, where: str, *, above_0: bool = False) -> None:
-    """Raise `ConfigError` for a number out of range among the fields of a dataclass."""
+    """Raise `ConfigError` for a number that is out of range among the fields of a dataclass."""
     for item in fields(values):
         value = getattr(values, item.name)
         if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""Configurations: ASTRA-sim's files as validated dataclasses, written back with the same meaning."""
+"""Configurations: ASTRA-sim's files, read as validated dataclasses and written with the same meaning."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from ._presets import preset_path as preset_path
     from ._system import SystemConfig as SystemConfig
     from ._tcp import TcpPart as TcpPart
-    from ._typed import mapping_of as mapping_of
-    from ._typed import typed_fields as typed_fields
     from ._values import BANDWIDTH as BANDWIDTH
     from ._values import DELAY_NS as DELAY_NS
     from ._values import INTEGER as INTEGER
+    from ._values import mapping_of as mapping_of
+    from ._values import reported_at as reported_at
     from ._values import shown as shown
+    from ._values import typed_fields as typed_fields
 else:
     __getattr__ = exports_of(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Custom collective algorithms of a system: their files, content hashes and copies stored with a study."""
+"""Custom collective algorithms of a system: their files, content hashes and copies in a study."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _program_of(system: SystemConfig, name: str) -> Path | str | None:
 def found_from_here(system: SystemConfig) -> SystemConfig:
     """Return *system* with absolute paths of the algorithms that exist in the working directory.
 
-    ASTRA-sim looks for algorithms in the working directory first. The paths of all other algorithms are
-    relative to the system's file.
+    ASTRA-sim searches the working directory for algorithms first. The paths of algorithms that are not there
+    are relative to the system's file.
     """
     here = Path.cwd()
     changes: dict[str, Any] = {}
@@ -81,8 +81,8 @@ def with_algorithms(
     """Return *system* with the algorithms of some collectives, such as ``all-reduce``, replaced.
 
     *algorithms* maps a collective to program files or program names such as ``nccl``. The first program that
-    fits a collective is used. A built-in algorithm may come last, for collectives that no program fits.
-    Raises `ConfigError` for any other name.
+    fits a collective is used. The last name may be a built-in algorithm, which runs collectives that no
+    program fits. Raises `ConfigError` for an unknown name.
     """
     changes: dict[str, Any] = {}
     for collective, names in algorithms.items():
@@ -179,7 +179,7 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
 
 
 def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
-    """Return *system* with its algorithms in *folder* under a content-based name, and that name.
+    """Copy the algorithms of *system* into *folder* under a name from their content; return both.
 
     The algorithm files are written atomically and only once. A system without algorithms has the name "".
     """
@@ -193,7 +193,7 @@ def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
 
 
 def read_per_node(system: SystemConfig) -> dict[int, str]:
-    """Return the custom algorithm of each node id; raises `ConfigError` for invalid YAML."""
+    """Return the custom algorithm of each node id in *system*; raises `ConfigError` for invalid YAML."""
     path = system.folder / str(getattr(system, _PER_NODE))
     data = read_yaml(path, "list of single nodes' custom algorithms")
     try:

@@ -1,13 +1,13 @@
 """The key ``efficiency`` of a network configuration: overheads of the communication library.
 
-* ``wire``: the payload share of the bytes on a link.
+* ``wire``: the share of the bytes on a link that are payload.
 * ``message-cost``: the time between a sender's message and the sender's next message.
-* ``substitutes``: the collective that the library runs in place of a collective without implementation.
+* ``substitutes``: the collective that the library runs in place of a collective that it does not implement.
 * ``collectives``: the overhead of each collective by size.
 * ``messages``: the overhead of sends and receives by size.
-* ``handshake``: whether a message waits for its receiver.
+* ``handshake``: whether a message waits for a request of its receiver.
 
-The bandwidth of a link therefore excludes these overheads.
+Because of this key, the bandwidth of a link excludes these overheads.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ...converter import CollectiveType
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_duration, parse_size
 from . import _values as values
-from ._values import choice, shown
+from ._values import choice, mapping_of, reported_at, shown
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
 """The event that a message waits for: none, or its receiver's request, which queues behind earlier
 messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
-# Collectives without a root, which can replace each other on the same bytes.
+# Collectives without a root, which can replace each other for the same number of bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
 _LEAST_WIRE = 0.01
 _MOST_POINTS = 1000
@@ -39,16 +39,17 @@ _MOST_PIECES = 64
 class EfficiencyPart:
     """The overheads of a communication library in addition to the transfers on the links.
 
-    *wire* is the payload per byte on a link (0 to 1). *message_cost_ns* is the cost of a message for its
-    sender. *collectives* maps an operation (``all_reduce``) to a curve: pairs of bytes and ns, ascending by
-    bytes. The curve is the overhead in addition to the messages of the operation. The overhead is linear
-    between two sizes, constant below the first size, and extrapolated from the last two sizes beyond the last
-    size. A size is the input of one rank, which is the shard for an all-gather. *messages* is the curve for
-    sends and receives. *substitutes* maps an operation to the operation that replaces it on the same bytes.
-    With *handshake* ``in-order``, a message leaves once the receiver has requested the message, and the
-    request queues behind the receiver's messages to the sender. With ``none``, a message leaves when it is
-    sent. *sends_first* maps the operations whose ranks send before the request to their number of concurrent
-    pieces; the handshake applies to these operations as well. *written* is the part's mapping in the file.
+    *wire* is the share of bytes on a link that are payload (0 to 1). *message_cost_ns* is the cost of a
+    message for its sender. *collectives* maps an operation (``all_reduce``) to a curve: pairs of bytes and
+    ns, ascending by bytes. The curve is the overhead of the operation in addition to its messages. The
+    overhead is linear between two sizes, constant below the first size, and extrapolated from the last two
+    sizes beyond the last size. The size of an operation is the input of one rank, which is the shard for an
+    all-gather. *messages* is the curve for sends and receives. *substitutes* maps an operation to the
+    operation that replaces it for the same number of bytes. With *handshake* ``in-order``, a message leaves
+    once the receiver has requested the message, and the request queues behind the receiver's messages to the
+    sender. With ``none``, a message leaves when it is sent. *sends_first* maps an operation in which ranks
+    send before the request arrives to its number of concurrent pieces. The handshake also applies to these
+    operations. *written* is the part's mapping in the file.
     """
 
     wire: float = 1.0
@@ -63,10 +64,8 @@ class EfficiencyPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
         """Return the efficiency part that *data* describes; raises `ConfigError` for invalid data."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'efficiency' must be a mapping, not {shown(data)}.")
         place = f"{where}: 'efficiency'"
-        for key in data:
+        for key in mapping_of(data, place):
             if key not in _KEYS:
                 raise ConfigError(f"{place} has no key {shown(key)}{did_you_mean(str(key), _KEYS)}")
         curves = data.get("collectives", {})
@@ -87,7 +86,7 @@ class EfficiencyPart:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the efficiency part in the form of the network file."""
+        """Return the efficiency part in the format of the network file."""
         if self.written:
             return dict(self.written)
         known: dict[str, Any] = {}
@@ -121,16 +120,16 @@ class EfficiencyPart:
         return max(0.0, left_ns + (right_ns - left_ns) / (right - left) * (size_bytes - left))
 
     def instead(self) -> dict[int, int]:
-        """Return the substitute of each replaced operation, both as Chakra operation numbers."""
+        """Return a map from replaced operations to their substitutes, as Chakra's operation numbers."""
         number = {kind.name.lower(): int(kind) for kind in CollectiveType}
         return {number[name]: number[other] for name, other in self.substitutes.items()}
 
     def pieces(self) -> dict[int, int]:
-        """Return the piece count of each operation that sends first, keyed by Chakra operation number."""
+        """Return the number of pieces of each operation that sends first, by Chakra's operation number."""
         return {int(CollectiveType[name.upper()]): count for name, count in self.sends_first.items()}
 
     def costs(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the overhead curves of the collectives, keyed by Chakra operation number."""
+        """Return the overhead curves of the collectives, by Chakra's operation number."""
         return {int(CollectiveType[name.upper()]): list(points) for name, points in self.collectives.items()}
 
 
@@ -145,10 +144,8 @@ def _wire(value: Any, place: str) -> float:
 
 
 def _duration(value: Any, where: str) -> int:
-    try:
+    with reported_at(where):
         number = round(parse_duration(value))
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     values.check_range(number, values.DELAY_NS, "efficiency", where)
     return number
 
@@ -208,10 +205,8 @@ def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:
         )
     curve = []
     for size, time in points:
-        try:
+        with reported_at(where):
             size_bytes = parse_size(size)
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}") from None
         curve.append((size_bytes, _duration(time, where)))
     if any(left >= right for (left, _), (right, _) in itertools.pairwise(curve)):
         raise ConfigError(f"{where}: the sizes must ascend; order the pairs, and keep one of each size.")

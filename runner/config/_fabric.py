@@ -12,17 +12,17 @@ from ...support import parse_bandwidth, parse_duration
 from ..engine import CONGESTION_CONTROLS, PORT_RESERVE_BYTES
 from ..engine import SETTINGS as ENGINE_SETTINGS
 from . import _values as values
-from ._values import shown
+from ._values import reported_at, shown
 
-# Ratio of the rate of a link between a rank and its router to the rate of the other links.
+# The rate of a link between a rank and its router, relative to the rate of all other links.
 ROUTER_SPEEDUP = 8
 
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
-# Packet settings that only Chakrascope reads; ASTRA-sim ignores them.
+# The packet settings that only Chakrascope reads and ASTRA-sim ignores.
 OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "PACKET_TRAIN", "RETRANSMIT_TIMEOUT", "SEED")
 # Every setting of config.txt with its type and default: the engine's settings, the default loss and failure
-# of links, and the settings without effect. The type "map" is `n (rate value)*n`.
+# of links, and the settings that have no effect. Values of the type "map" have the format `n (rate value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
     key: (setting.kind, f"{setting.default}Mb/s" if setting.kind == "rate" else setting.default)
     for key, setting in ENGINE_SETTINGS.items()
@@ -48,27 +48,25 @@ RATES = [key for key, (kind, _) in SETTINGS.items() if kind == "rate"]
 
 
 def parse_rate_bps(value: Any, where: str) -> int:
-    """Return a rate in bit/s; a bare number, or prefix, is in bit/s as in ns-3. Raises `ConfigError`."""
+    """Return the rate in *value* in bit/s, which is the default unit as in ns-3. Raises `ConfigError`."""
     return _quantity(lambda: parse_bandwidth(value, bare="bps") * 8 * 10**9, where)
 
 
 def parse_delay_ps(value: Any, where: str) -> int:
-    """Return a delay in ps; a bare number is in seconds, as in ns-3. Raises `ConfigError`, naming *where*."""
+    """Return the delay in *value* in ps; a bare number is in seconds, as in ns-3. Raises `ConfigError`."""
     return _quantity(lambda: parse_duration(value, bare="s") * 1000, where)
 
 
 def _quantity(read: Callable[[], Fraction], where: str) -> int:
-    try:
+    with reported_at(where):
         number = read()
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if number > _LARGEST:
         raise ConfigError(f"{where} is too large.")
     return round(number)
 
 
 def read_setting(key: str, value: Any, where: str) -> Any:
-    """Return *value* in the type of the setting *key*; raises `ConfigError` if it has another type."""
+    """Return *value* in the type of the setting *key*; raises `ConfigError` for a value of another type."""
     if key not in SETTINGS:
         raise ConfigError(
             f"{where}: there is no setting '{key}'{did_you_mean(key, [*SETTINGS, *TOPOLOGY_KEYS])}"
@@ -158,9 +156,9 @@ class Fabric:
     """The nodes of a packet-level network, numbered from 0, with its *switches* and links.
 
     Nodes that are not switches are hosts. Rank r is the r-th host in ascending order. Hosts do not forward
-    packets. *changes* lists the links that fail or recover during a simulation, ascending by time.
-    *settings* holds the packet settings, with every key of `SETTINGS`. *assumptions* are sentences on the
-    settings that were chosen for this network. The engine reads a fabric unchanged.
+    packets. *changes* lists the links that fail or recover during a simulation, ascending by time. *settings*
+    contains the packet settings, with every key of `SETTINGS`. *assumptions* are sentences on the settings
+    that were chosen for this network.
     """
 
     nodes: int
@@ -178,7 +176,7 @@ class Fabric:
 
     @property
     def device_of_node(self) -> dict[int, int]:
-        """The device number of each node in a network configuration: ranks first, then switches."""
+        """The device number of each node in a network configuration: ranks first, followed by switches."""
         return {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
 
     @property
@@ -205,7 +203,7 @@ class Fabric:
                 raise ConfigError(f"{where}: the link {a}-{b} needs a rate above 0 and a loss below 1.")
 
     def hosts_first(self) -> Fabric:
-        """Return the same fabric with its nodes renumbered as devices: hosts first, then switches."""
+        """Return the same fabric with renumbered nodes: hosts come first, followed by switches."""
         number = self.device_of_node
         links = tuple(link._replace(a=number[link.a], b=number[link.b]) for link in self.links)
         time_us, *ends = self.settings["LINK_DOWN"]
@@ -214,7 +212,7 @@ class Fabric:
         return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def check_packets(self) -> None:
-        """Raise `ConfigError` for buffers below the ports' reserves, or losses without retransmission."""
+        """Raise `ConfigError` for buffers below the ports' reserves, or for losses without retransmission."""
         switch, reserved = self._largest_reserve()
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if reserved >= size * _MIB:
@@ -232,7 +230,7 @@ class Fabric:
             )
 
     def with_room(self) -> Fabric:
-        """Return the fabric with a larger buffer if the default is smaller than the ports' reserves."""
+        """Return the fabric with a larger buffer if the default buffer is below the ports' reserves."""
         switch, reserved = self._largest_reserve()
         default = self.settings["BUFFER_SIZE"]
         if reserved < default * _MIB:

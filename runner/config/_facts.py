@@ -16,17 +16,17 @@ from ._symmetry import distances
 from ._system import SystemConfig
 
 _MOST_CUT_LINKS = 20_000
-_MOST_STEPS = 8_000_000  # limit on ranks times links for the search of distances from every rank
+_MOST_STEPS = 8_000_000  # limit on ranks times links, for searches from every rank
 
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """Counts and distances of a network, computed from its links without failed links.
+    """Counts and distances of a network, computed from all links that have not failed.
 
     *tiers* counts switches by their distance in links from the nearest rank. *diameter_links* and
     *diameter_ns* are the diameter, the largest distance between two ranks. The diameter is None if the
     network has too many pairs of ranks. *halves_bytes_per_ns* is the bandwidth from the first half of the
-    ranks to the second half, None for networks with too many links. *unreachable* counts pairs of ranks
+    ranks to the second half, or None for a network with too many links. *unreachable* counts pairs of ranks
     without a path.
     """
 
@@ -45,7 +45,8 @@ class NetworkFacts:
 def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[str]]:
     """Return the links of *network* for packet-level backends, and the names of the linked devices.
 
-    Devices are numbered ranks first, then switches. Raises `ConfigError` for a network without links.
+    Ranks have the first device numbers, followed by switches. Raises `ConfigError` for a network without
+    links.
     """
     fabric = fabric_of(network).hosts_first()
     ranks = len(fabric.hosts)
@@ -86,7 +87,7 @@ def network_facts(network: NetworkConfig) -> NetworkFacts:
 
 
 def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
-    """Return the number of switches at a distance of one, two, ... links from the nearest rank."""
+    """Return the number of switches for each distance (1, 2, ... links) from the nearest rank."""
     around: dict[int, set[int]] = {}
     for link in links:
         around.setdefault(link.a, set()).add(link.b)
@@ -119,7 +120,7 @@ def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
     return float(flow) / 8e9
 
 
-# Prefixes of preset names that name an accelerator; other presets say nothing about the chip.
+# The prefixes of preset names that identify an accelerator. Other presets do not identify a chip.
 _OF_NETWORKS = {
     "dgx-2-": "V100",
     "dgx-a100-": "A100",
@@ -143,8 +144,8 @@ def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> li
     """Return the names of the accelerators that the figures of *network* and *system* match.
 
     The topology and bandwidth of the innermost dimension identify a network. The peak rates identify a
-    system. Files derived from a preset are therefore recognised. The list is empty if no preset has the
-    figures of *network* or *system*.
+    system. Files that were derived from a preset are therefore recognised. The list is empty if no preset has
+    these figures.
     """
     links, chips = _known()
     try:

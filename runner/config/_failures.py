@@ -13,7 +13,7 @@ from ...support import count_text, duration_text, parse_duration, share_text
 from .._traits import backends_that
 from . import _values as values
 from ._fabric import FabricLink, LinkChange
-from ._values import shown
+from ._values import reported_at, shown
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _KEYS = ("at", "count", "device", "link", "rate", "until")
@@ -22,11 +22,11 @@ _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure of the links between two *devices*, or of all links of one device.
+    """A failure of the links between two *devices*, or of all links of a single device.
 
-    Failed links keep the share *rate* of their bandwidth; *rate* 0 means that the links are down. Devices are
-    numbered as in `Link`, ranks first. *count* is the number of affected parallel links, None for all. The
-    failure lasts from *at_ns* to *until_ns*; None means until the end of the simulation. *written* is the
+    Failed links keep the share *rate* of their bandwidth; *rate* 0 means that the links are down. Ranks have
+    the first device numbers, as in `Link`. *count* is the number of affected parallel links, None for all
+    links. The failure lasts from *at_ns* to *until_ns* (None: the end of the simulation). *written* is the
     failure's entry in the file.
     """
 
@@ -62,7 +62,7 @@ class Failure:
         return {a, b} == set(self.devices) if len(self.devices) > 1 else self.devices[0] in (a, b)
 
     def text(self, names: Sequence[str], num_ranks: int) -> str:
-        """Return a sentence on the failure; devices without a name are *num_ranks* ranks, then switches."""
+        """Return a sentence on the failure; unnamed devices from number *num_ranks* on are switches."""
 
         def name(device: int) -> str:
             if device < len(names):
@@ -96,8 +96,8 @@ def read_failures(
 ) -> tuple[Failure, ...]:
     """Return the failures in the list *data*; *names* are the device names.
 
-    *entries* are the names of the entries in errors, by default their indices in ``failures`` of *where*.
-    Raises `ConfigError`.
+    *entries* are names of the list's entries for error messages, by default their indices in ``failures`` of
+    *where*. Raises `ConfigError`.
     """
     if data is None:
         return ()
@@ -120,8 +120,8 @@ def read_failures(
 def failure_of_text(text: str) -> dict[str, Any]:
     """Return the ``failures`` entry for *text*, an argument of ``--fail``: ``A,B[=SHARE][@TIME]``.
 
-    A and B are devices, by number or name; a single device means all its links. Two numbers may be written
-    ``64-72``, as in names of runs. TIME is ``5ms`` or ``5ms..8ms``. Raises `ConfigError`.
+    A and B are devices, by number or name. A single device means all links of the device. Two numbers may be
+    written as ``64-72``, like in names of runs. TIME is ``5ms`` or ``5ms..8ms``. Raises `ConfigError`.
     """
     what, at, time = text.strip().partition("@")
     ends, equals, share = what.partition("=")
@@ -192,16 +192,14 @@ def _read(entry: Any, names: Sequence[str], where: str) -> Failure:
 
 
 def _time(value: Any, key: str, where: str) -> int:
-    try:
+    with reported_at(f"{where}: '{key}'"):
         time_ns = round(parse_duration(value))
-    except ValueError as error:
-        raise ConfigError(f"{where}: '{key}': {error}") from None
     values.check_range(time_ns, values.DELAY_NS, key, where)
     return time_ns
 
 
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
-    """Return the numbers of *devices*, with the router's number for a rank behind a router."""
+    """Return the numbers of *devices*; for a rank behind a router, return the router's number."""
     number = {name: place for place, name in enumerate(names)}
     numbers = []
     for device in devices:
@@ -236,10 +234,11 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
 def fail_links(
     failures: Sequence[Failure], links: Sequence[FabricLink], ends: Sequence[tuple[int, int]], where: str
 ) -> tuple[tuple[FabricLink, ...], tuple[LinkChange, ...]]:
-    """Return *links* after permanent failures, and the rate changes of those links by timed failures.
+    """Return *links* after permanent failures, and the changes of their rates by timed failures.
 
-    *ends* are the devices of each link. The rates of several failures of one link are multiplied. The
-    product stays above 0 unless the link is down. Raises `ConfigError` for a failure of a missing link.
+    *ends* are the devices of each link. If one link has several failures, their rates are multiplied. The
+    rate of the link stays above 0 unless the link is down. Raises `ConfigError` for a failure of a missing
+    link.
     """
     hits = [(failure, _hit(failure, ends, where)) for failure in failures]
 

@@ -23,8 +23,8 @@ _NUMBERS = {each.key: each.limits for each in FIELDS.values() if each.origin == 
 class MemoryConfig:
     """The location and cost of remote memory: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
-    Latency and bandwidth are integers. *unknown* holds comments. An implausible number or an unrecognised key
-    raises `ConfigError`, which names the file *where*.
+    Latency and bandwidth are integers. *unknown* contains comments. An implausible number or an unrecognised
+    key raises `ConfigError`, which names the file *where*.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"
@@ -47,7 +47,7 @@ class MemoryConfig:
 
     @classmethod
     def preset(cls, name: str) -> MemoryConfig:
-        """Return the shipped memory configuration called *name*."""
+        """Return the remote-memory configuration called *name* that ships with the package."""
         return cls.load(preset_path("memory", name))
 
     @classmethod
@@ -62,7 +62,7 @@ class MemoryConfig:
         return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the memory file without zeros, because an absent key means 0."""
+        """Return the content of the remote-memory file without zeros, because an absent key means 0."""
         numbers = {key: getattr(self, key.replace("-", "_")) for key in _NUMBERS}
         return (
             {"memory-type": self.memory_type} | {k: v for k, v in numbers.items() if v} | dict(self.unknown)
@@ -78,10 +78,10 @@ _MOST_DIGITS = 18  # numbers with more digits may not fit into 64 bits
 
 
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
-    """Read the process groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
+    """Read the process groups in *path*: a map from id (above 0) to ranks in the order of the group's ring.
 
-    ``empty`` instead of a path means no groups, as in ASTRA-sim. Raises `ConfigError` for an id that is not a
-    number above 0 or occurs twice, and for members that are not distinct ranks.
+    The text ``empty`` instead of a path means no groups, as in ASTRA-sim. Raises `ConfigError` for an id that
+    is not a number above 0 or occurs twice, and for members that are not distinct ranks.
     """
     if str(path) == "empty":
         return {}

@@ -13,6 +13,7 @@ import yaml
 
 from ...errors import ConfigError
 from ...support import write_file
+from .._traits import AWARE
 from ..engine import TOPOLOGIES
 from . import _values as values
 from ._efficiency import EfficiencyPart
@@ -20,15 +21,15 @@ from ._failures import Failure, read_failures
 from ._packet import PacketPart, read_packet_files
 from ._presets import is_name, list_presets, preset_of_nodes, preset_path
 from ._tcp import TcpPart
-from ._values import shown
+from ._values import mapping_of, shown
 from .infragraph import read_network
 
 
 class Link(NamedTuple):
-    """A full-duplex link between the devices *a* and *b*; ranks are numbered first, then switches.
+    """A full-duplex link between devices *a* and *b*; ranks have the first numbers, then switches.
 
-    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Numbers keep the form of the file, 10
-    or 10.0.
+    *bandwidth* is in units of 2^30 bytes per second, and *latency* is in ns. Numbers keep the notation of the
+    file, such as 10 or 10.0.
     """
 
     a: int
@@ -83,7 +84,7 @@ def _is_number(value: Any) -> bool:
 
 
 DIMENSION_KEYS: tuple[str, ...] = ("topology", "npus_count", "bandwidth", "latency")
-# Keys of network files that only Chakrascope reads; ASTRA-sim ignores them.
+# The keys of network files that only Chakrascope reads and ASTRA-sim ignores.
 EXTENSIONS: tuple[str, ...] = (
     "assumptions",
     "calibration",
@@ -102,18 +103,18 @@ _MOST_NAMED = 2  # maximum number of failures named in the title of a network
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """The dimensions of a network, fastest-varying first.
+    """A network configuration, with the dimensions of the network ordered fastest-varying first.
 
-    *topology* is the shape of each dimension (``Ring``, ``FullyConnected``, ``Switch``), and *npus_count* its
-    size. *bandwidth* is the links' bandwidth in units of 2^30 bytes per second, and *latency* the links'
-    delay in ns. A dimension joins two ranks or more. A single rank, which ASTRA-sim does not support, is one
-    dimension of size 1. *links* replace the dimensions if congestion is modelled. *packet* holds the settings
-    of packet-level backends, and *tcp* the settings of TCP. *devices* names the ranks and switches that
-    *links* numbers. *assumptions* lists the assumptions behind links and devices. With *logical*, the
-    dimensions only arrange the ranks, and the dimensions' bandwidth and latency are not used. *failures*
-    remove or slow links. *efficiency* holds the overheads of the library, and *calibration* the measurements
-    behind the figures. *unknown* holds comments. A wrong value or key raises `ConfigError`, which names the
-    file *where*.
+    *topology* is the shape of each dimension (``Ring``, ``FullyConnected``, ``Switch``), and *npus_count* is
+    its size. *bandwidth* is the links' bandwidth in units of 2^30 bytes per second, and *latency* is the
+    links' delay in ns. A dimension joins two or more ranks. A single rank, which ASTRA-sim does not support,
+    is one dimension of size 1. *links* replace the dimensions for backends that model congestion. *packet*
+    contains the settings of packet-level backends, and *tcp* contains the settings of TCP. *devices* are the
+    names of the ranks and switches in *links*. *assumptions* lists the assumptions behind links and devices.
+    With *logical*, the dimensions only arrange the ranks, and their bandwidth and latency are not used.
+    *failures* remove links or slow them down. *efficiency* contains the overheads of the communication
+    library, and *calibration* contains the measurements behind the figures. *unknown* contains comments. A
+    wrong value or key raises `ConfigError`, which names the file *where*.
     """
 
     topology: tuple[str, ...]
@@ -180,7 +181,7 @@ class NetworkConfig:
         if failed and not own and passing:
             failed.append(
                 "To route messages around failures, dimensions are links here, with a router for "
-                "each rank; analytical-aware without failures has no routers, and is a little faster for it."
+                f"each rank; {AWARE} without failures has no routers, and is a little faster for it."
             )
         return [*self.assumptions, *failed]
 
@@ -190,11 +191,11 @@ class NetworkConfig:
 
     @classmethod
     def load(cls, path: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Read a network YAML; raises `ConfigError` for errors that ASTRA-sim refuses, except a single rank.
+        """Read a network YAML; raises `ConfigError` for errors that ASTRA-sim refuses, but accepts one rank.
 
-        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, with all hosts in one dimension. An
-        InfraGraph file, or the XML of lstopo or NCCL, becomes links; *options* add missing figures
-        (``link-defaults``), as in a network YAML that names an InfraGraph.
+        A ``.txt`` file is read as ASTRA-sim's config.txt for ns-3, with all hosts in one dimension. An
+        InfraGraph file, or the XML of lstopo or NCCL, is converted to links. *options* add missing figures
+        (``link-defaults``), like the keys of a network YAML that names an InfraGraph.
         """
         file = Path(path)
         if file.suffix == ".txt":
@@ -225,7 +226,7 @@ class NetworkConfig:
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Return the preset *name* if it is a plain word and no file, else `load` it with *options*."""
+        """Return the preset *name* if *name* is a plain word and not a file, otherwise `load` the file."""
         return cls.preset(str(name)) if is_name(name) else cls.load(name, options)
 
     @classmethod
@@ -261,7 +262,7 @@ class NetworkConfig:
             efficiency=EfficiencyPart.from_mapping(data["efficiency"], where)
             if "efficiency" in data
             else None,
-            calibration=_mapping(data.get("calibration", {}), "calibration", where),
+            calibration=dict(mapping_of(data.get("calibration", {}), f"{where}: 'calibration'")),
             unknown={key: data[key] for key in data if key not in (*DIMENSION_KEYS, *EXTENSIONS)},
             name=name,
             where=where,
@@ -304,7 +305,7 @@ class NetworkConfig:
         return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.beside_dimensions()
 
     def beside_dimensions(self) -> dict[str, Any]:
-        """Return the content of the network file without the four keys of the dimensions."""
+        """Return the content of the network file without the four keys that describe the dimensions."""
         data: dict[str, Any] = {}
         if self.links:
             data["links"] = [list(link) for link in self.links]
@@ -332,13 +333,7 @@ class NetworkConfig:
 
 
 def _whole(value: Any, where: str) -> int:
-    """Return a YAML integer: ASTRA-sim's YAML reader does not truncate fractions."""
+    """Return *value* as an integer; fractions are errors, which ASTRA-sim's YAML reader refuses."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
     return value
-
-
-def _mapping(value: Any, key: str, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: '{key}' must be a mapping, not {shown(value)}.")
-    return dict(value)

@@ -24,9 +24,10 @@ from ._failures import Failure, fail_links
 from ._network import GIB, NetworkConfig
 from ._packet import Clos
 
-# Origin of the time of LINK_DOWN in ASTRA-sim.
+# The simulated time (ns) from which ASTRA-sim counts the time of LINK_DOWN.
 _LINK_DOWN_FROM_NS = 2_000_000_000
-# The default settings of a network made from dimensions, as in ASTRA-sim's sample, scaled to its rates.
+# The default settings of a network made from dimensions, which come from ASTRA-sim's sample configuration and
+# are scaled to the network's rates.
 _OWN_DEFAULTS: dict[str, Any] = {
     "ALPHA_RESUME_INTERVAL": 1.0,
     "BUFFER_SIZE": 32,
@@ -52,11 +53,10 @@ _SAMPLE_ECN = (
 
 
 def fabric_of(network: NetworkConfig) -> Fabric:
-    """Return the fabric of the links of *network*, or the fabric translated from the dimensions.
+    """Return the fabric of *network*, from its links or, without links, from its dimensions.
 
     The fabric's `changes` are the failures that begin or end during a simulation, including ASTRA-sim's
-    LINK_DOWN.
-    Raises `ConfigError` for wrong failures, and for fewer hosts than ranks.
+    LINK_DOWN. Raises `ConfigError` for invalid failures, and for fewer hosts than ranks.
     """
     part = network.packet
     settings = {key: default for key, (_, default) in SETTINGS.items()}
@@ -84,8 +84,8 @@ def fabric_of(network: NetworkConfig) -> Fabric:
 def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
     """Return the fabric of *network* with all links intact, and the failures, which refer to these links.
 
-    Every backend reads the same network from the fabric and the failures. The packet settings match the
-    network with failures.
+    From the fabric and the failures, all backends get the same network. The packet settings are chosen for
+    the network with failures.
     """
     whole = replace(fabric_of(replace(network, failures=())), settings=fabric_of(network).settings)
     part, dimensions = network.packet, _dimensions(network)
@@ -129,10 +129,11 @@ def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure,
 
 
 def _failing(network: NetworkConfig, whole: Fabric, given: Mapping[str, Any], routers: int = 0) -> Fabric:
-    """Return *whole* with failed links removed, slow links slowed, and the link changes over time.
+    """Return the fabric *whole* without failed links, with slow links, and with timed link changes.
 
-    Failures number devices ranks first, then switches. The first *routers* switches are the routers of the
-    ranks. Links of ranks end at the routers, and failures do not number the routers.
+    In failures, ranks have the first device numbers, followed by switches. The first *routers* switches of
+    the fabric are the routers of ranks, at which the links of ranks end. Failures do not number these
+    routers.
     """
     order = {node: device - routers for node, device in whole.device_of_node.items()}
     failures = network.failures + _link_down(given, [order[node] for node in range(whole.nodes)])
@@ -147,7 +148,7 @@ def _failing(network: NetworkConfig, whole: Fabric, given: Mapping[str, Any], ro
 
 
 def _behind_routers(failure: Failure, whole: Fabric, ranks: int) -> list[Failure]:
-    """Return *failure* with the link numbers of *whole*, whose *ranks* have a router each.
+    """Return *failure* with the device numbers of the fabric *whole*, in which each rank has a router.
 
     A rank's links end at the rank's router. Failures cannot name the link between a rank and its router, so
     a failed rank is translated to the other links of its router.
@@ -171,7 +172,7 @@ def _dimensions(network: NetworkConfig) -> list[Dimension]:
 
 
 def _scaled_ecn(fabric: Fabric) -> dict[str, Any]:
-    """Return the marking thresholds in ASTRA-sim's sample for every link rate in *fabric*."""
+    """Return ASTRA-sim's sample marking thresholds, scaled to every link rate in *fabric*."""
     changed = {change.rate_bps for change in fabric.changes} - {0}
     rates = sorted({link.rate_bps for link in fabric.links} | changed)
     marks = {rate: _interpolate(float(rate)) for rate in rates}
@@ -201,11 +202,12 @@ def _has_routers(dimensions: Sequence[Dimension], clos: Clos | None = None) -> b
 def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = None) -> Fabric:
     """Return a fabric equivalent to *dimensions*, which are fastest-varying first.
 
-    A ``Switch`` dimension becomes one switch per group, ``FullyConnected`` a link per pair, ``Ring`` a link
-    between neighbours. Every link has the dimension's rate and latency. Hosts do not forward. If a message
-    may have to pass another rank (rings of more than three ranks, several dimensions), each rank gets a
-    router. The link between a rank and its router has no latency and is eight times as fast as the fastest
-    dimension. *clos* replaces the last dimension and joins all ranks, at that dimension's rate and latency.
+    A ``Switch`` dimension becomes one switch per group. A ``FullyConnected`` dimension becomes a link per
+    pair of ranks, and a ``Ring`` becomes links between neighbours. Every link has the rate and latency of its
+    dimension. Hosts do not forward messages. If a message may have to pass another rank (rings of more than
+    three ranks, several dimensions), each rank gets a router. The link between a rank and its router has no
+    latency and is eight times as fast as the fastest dimension. *clos* replaces the last dimension, and joins
+    all ranks with links of this dimension's rate and latency.
     """
     counts = [dimension.count for dimension in dimensions]
     ranks = math.prod(counts)
@@ -233,7 +235,7 @@ def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = N
 
 
 def _groups(counts: Sequence[int], dimension: int) -> Iterator[list[int]]:
-    """Yield the ranks of each group along *dimension*; dimension 0 varies fastest."""
+    """Yield the ranks of each group of ranks that differ only in *dimension*; dimension 0 varies fastest."""
     stride = math.prod(counts[:dimension])
     count = counts[dimension]
     for rank in range(math.prod(counts)):

@@ -1,6 +1,6 @@
-"""The key ``packet`` of a network configuration, read by packet-level backends.
+"""The key ``packet`` of a network configuration, which packet-level backends read.
 
-The ``packet`` part holds the settings of config.txt by name. Unless the topology is derived from the
+The ``packet`` part contains settings of config.txt by name. Unless the topology is derived from the
 dimensions, the part also has ``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a
 ``fabric`` in place of the last dimension. One file thus describes a network to every backend.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_text
 from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
-from ._values import shown
+from ._values import mapping_of, shown
 
 _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 _MOST = 65_000
@@ -26,10 +26,10 @@ _MOST = 65_000
 
 @dataclass(frozen=True)
 class Clos:
-    """A Clos fabric of two tiers, or of three tiers with *leaves_per_pod*; all links have the hosts' rate.
+    """A Clos fabric of two tiers, or of three tiers with *leaves_per_pod*; all links have the same rate.
 
     Each leaf joins *hosts_per_leaf* hosts, and has *hosts_per_leaf* / *oversubscription* uplinks, one to each
-    spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by
+    spine. With pods, each pod has separate spines, and each spine has *leaves_per_pod* divided by
     *oversubscription* uplinks to cores, which join the pods.
     """
 
@@ -92,7 +92,8 @@ class Clos:
 class PacketPart:
     """The given packet settings by their names in config.txt, and the topology or the Clos fabric, if any.
 
-    *written* is the part's mapping in the file (``400Gbps``, not a number), which is written back and hashed.
+    *written* is the part's mapping as written in the file (``400Gbps`` instead of a number). This mapping is
+    hashed, and written to files.
     """
 
     settings: Mapping[str, Any]
@@ -103,10 +104,8 @@ class PacketPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The packet-level part of the network") -> PacketPart:
         """Return the packet part that *data* describes; raises `ConfigError` for invalid data."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'packet' must be a mapping of settings, not {shown(data)}.")
         place = f"{where}: 'packet'"
-        stated = [key for key in TOPOLOGY_KEYS if key in data]
+        stated = [key for key in TOPOLOGY_KEYS if key in mapping_of(data, place)]
         if stated and "fabric" in data:
             raise ConfigError(
                 f"{place} has both '{stated[0]}' and a 'fabric', and one of them would be ignored; keep the "
@@ -140,11 +139,12 @@ def _topology(part: Mapping[str, Any], where: str) -> Fabric:
 
 
 def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]:
-    """Read ASTRA-sim's config.txt for ns-3, the topology it names and the logical topology JSON.
+    """Read ASTRA-sim's config.txt for ns-3, the topology file named in it, and the logical topology JSON.
 
     Returns the mapping of a network configuration: the four keys of the dimensions and ``packet``. Without
-    *logical* all hosts are one dimension. The clock is ASTRA-sim's unless ASTRA_SIM_CLOCK is given. The
-    topology may be in the working directory or next to the file. Raises `ConfigError` for invalid files.
+    *logical*, all hosts are in one dimension. The simulation uses ASTRA-sim's clock unless ASTRA_SIM_CLOCK is
+    given. The topology file may be in the working directory or next to config.txt. Raises `ConfigError` for
+    invalid files.
     """
     text = read_text(path, "ns-3 configuration")
     given = _parse_settings(text, str(path))
@@ -153,7 +153,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
-    # ASTRA-sim's files default to ASTRA-sim's clock.
+    # The default clock for ASTRA-sim's files is ASTRA-sim's clock.
     packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
     packet |= {
         "nodes": topology.nodes,
@@ -173,9 +173,10 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
 
 
 def _parse_settings(text: str, where: str) -> dict[str, Any]:
-    """Return the settings in the words of a config.txt; the last value of each setting counts.
+    """Return the settings in the *text* of a config.txt; the last value of each setting counts.
 
-    Words that are not settings are skipped one at a time, as in ASTRA-sim. A misspelt setting is an error.
+    Words that are not settings are skipped one at a time, as in ASTRA-sim. A word that looks like a misspelt
+    setting is an error.
     """
     words = iter(text.split())
     settings: dict[str, Any] = {}
@@ -228,7 +229,7 @@ def _logical_dims(path: Path) -> list[int]:
 
 
 def _first_host_link(topology: Fabric) -> tuple[float, float]:
-    """Return the rate (bit/s) and delay (ns) of the first host's link, used for the analytical keys."""
+    """Return the rate (bit/s) and delay (ns) of the first host's link, for the keys of the dimensions."""
     switches = set(topology.switches)
     for link in topology.links:
         if link.a not in switches or link.b not in switches:
@@ -238,7 +239,7 @@ def _first_host_link(topology: Fabric) -> tuple[float, float]:
 
 def _find_beside(name: str, config: Path) -> Path:
     for candidate in (Path(name), config.parent / name):
-        if isfile(candidate):  # also for a name that is too long for a file
+        if isfile(candidate):  # works even for a name that is too long for a file
             return candidate
     raise ConfigError(
         f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."

@@ -44,9 +44,10 @@ def _presets(kind: str) -> Shipped:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The shipped files of one kind, called *what* in messages: the files *folder*/NAME*suffix*.
+    """The shipped files *folder*/NAME*suffix* of one kind, which messages call *what*.
 
-    *other_names* are aliases; *listed_by* is the command that lists the names, "" if messages do.
+    *other_names* are aliases of names. *listed_by* is the command that lists the names, or "" if messages
+    list them.
     """
 
     what: str
@@ -74,5 +75,5 @@ class Shipped:
 def is_name(name: str | Path) -> bool:
     """Return whether *name* is a plain word and not a file in the working directory."""
     path = Path(name)
-    # `Path.is_file` raises for a name that no file can have.
+    # `Path.is_file` raises an error for a name that no file can have.
     return isinstance(name, str) and path.name == name and not path.suffix and not os.path.isfile(name)

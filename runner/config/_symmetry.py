@@ -1,4 +1,4 @@
-"""Prove that a graph of links is equivalent to dimensions, or name a pair of ranks as counterexample."""
+"""Prove that a graph of links is equivalent to network dimensions, or find a pair of ranks against it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ._fabric import Dimension, FabricLink
 _MOST_STEPS = 4_000_000  # limit on ranks times links: a search of some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
-_AT_ONCE = 400_000  # array elements per search step, a number that fits into a CPU cache
+_AT_ONCE = 400_000  # array elements per search step, which fit into a CPU cache
 _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
 class Way:
-    """The shortest paths between two ranks: number of links, and extremes of latency and bandwidth."""
+    """The shortest paths between two ranks: their length in links, and extremes of latency and bandwidth."""
 
     hops: int
     least_ps: int
@@ -43,7 +43,7 @@ def find_dimensions(
 
     The proof covers all pairs of ranks. Either the paths in each group of a level (consecutive ranks) have
     one latency and one slowest link, or the ranks are a torus. *own_hops* links of a path connect ranks to
-    their own routers. Without a proof the list is empty, and the text gives the reason.
+    their own routers. Without a proof, the list is empty, and the text is the reason.
     """
     if ranks < 2:
         return [], "there is one rank"
@@ -60,7 +60,7 @@ def find_dimensions(
 
 
 def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
-    """Return two ranks with shortest paths of different rates, and the two rates in bit/s, or None.
+    """Return two ranks between which shortest paths have different rates, and both rates in bit/s, or None.
 
     Only the first ranks are checked, because hosts are usually alike.
     """
@@ -91,7 +91,7 @@ class _Search:
         self._to = ends[order]
 
     def ways(self, sources: Sequence[int]) -> Iterator[tuple[int, list[Way | None]]]:
-        """Yield each of *sources* with its paths to every rank; other ranks do not forward."""
+        """Yield each of *sources* with its paths to every rank; ranks on the path do not forward messages."""
         shape = (len(sources), self.nodes)
         rows = np.arange(len(sources))
         hops = np.full(shape, -1, dtype=np.int64)
@@ -132,7 +132,7 @@ class _Search:
 def distances(
     ranks: int, links: Sequence[FabricLink], sources: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Way | None]]]:
-    """Yield every rank, or each of *sources*, with its shortest paths to all ranks; None means no path."""
+    """Yield every rank, or each of *sources*, with its shortest paths to all ranks; None without a path."""
     search = _Search(ranks, links)
     wanted = range(ranks) if sources is None else sources
     together = max(1, _AT_ONCE // max(1, 2 * len(links)))
@@ -141,7 +141,7 @@ def distances(
 
 
 def _levels(row: Sequence[Way | None]) -> list[int]:
-    """Return the group size of each level, up to all ranks; the list is empty if the groups do not nest."""
+    """Return the group size of each level, up to all ranks, or an empty list if groups do not nest."""
     ranks, sizes, start = len(row), [], 1
     while start < ranks:
         way = row[start]
@@ -160,7 +160,7 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
 def _verified(
     ranks: int, links: Sequence[FabricLink], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
 ) -> tuple[list[Dimension], str]:
-    """Return the dimensions of nested groups of *levels* ranks if all ranks have the distances of rank 0."""
+    """Return the dimensions of nested groups with the sizes *levels* if the distances of all ranks agree."""
     starts = [1, *levels[:-1]]
     samples = [way for way in (first[start] for start in starts) if way is not None]
     direct = [way.hops == 1 + own_hops for way in samples]
@@ -193,7 +193,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
     near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
 
     def rest(stride: int, expected: frozenset[int]) -> list[tuple[str, int]] | None:
-        """Return dimensions with strides from *stride* that, with *expected*, explain `near`."""
+        """Return dimensions with strides from *stride* on that, with *expected*, explain all neighbours."""
         if stride == ranks:
             return [] if expected == near else None
         for span in (span for span in range(ranks, stride, -stride) if ranks % span == 0):
@@ -211,7 +211,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
 def _verified_torus(
     ranks: int, links: Sequence[FabricLink], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
 ) -> tuple[list[Dimension], str]:
-    """Return the dimensions of *sizes* if all pairs of ranks have the distance that the shapes imply."""
+    """Return the dimensions in *sizes* if all pairs of ranks have the distance that the shapes imply."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
     samples = [way for way in (first[stride] for stride in strides) if way is not None]
     for source, row in distances(ranks, links):

@@ -24,19 +24,19 @@ INEFFECTIVE = {
 _ENGINE = {each.key: each for each in FIELDS.values() if each.origin == "system"}
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
-_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # keys that only Chakrascope reads
+_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # file keys that only Chakrascope reads
 
 
 @dataclass(frozen=True)
 class SystemConfig:
     """A rank's communication library and chip; ``None`` means that the file lacks the key.
 
-    Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
-    bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry per network dimension. Paths of
-    custom algorithms are relative to *folder*. Programs, an extension of ASTRA-sim's format, are files of
-    MSCCL XML, MSCCL++ plans, or ``builtin``. Each collective runs the first program that fits the collective.
-    *unknown* holds comments and keys of ASTRA-sim without effect. An implausible number or an unrecognised
-    key raises `ConfigError`, which names the file *where*.
+    Field names are the keys of the file with ``-`` replaced by ``_``. *endpoint_delay* is in ns,
+    *local_mem_bw* is in 10^9 bytes per second, and *peak_perf* is in TFLOPS. Algorithm lists have one entry
+    per network dimension. Paths of custom algorithms are relative to *folder*. Collective programs, which
+    extend ASTRA-sim's format, are MSCCL XML files, MSCCL++ plans, or ``builtin``. Each collective runs the
+    first program that fits the collective. *unknown* contains comments, and keys of ASTRA-sim that have no
+    effect. An implausible number or an unrecognised key raises `ConfigError`, which names the file *where*.
     """
 
     scheduling_policy: str | None = None
@@ -94,7 +94,7 @@ class SystemConfig:
 
     @classmethod
     def preset(cls, name: str, dimensions: int = 1) -> SystemConfig:
-        """Return the shipped system called *name*, for a network with that many *dimensions*."""
+        """Return the shipped system called *name* for a network with the given number of *dimensions*."""
         return cls.load(preset_path("system", name)).for_dimensions(dimensions)
 
     @classmethod
@@ -106,7 +106,7 @@ class SystemConfig:
         return cls(**loaded, unknown=unknown, where=where)
 
     def for_dimensions(self, dimensions: int) -> SystemConfig:
-        """Return the same system with every one-entry algorithm list repeated for each of *dimensions*."""
+        """Return the system with one-entry algorithm lists repeated for each of *dimensions* dimensions."""
         changes = {}
         for key in (f"{name}-implementation" for name in COLLECTIVES):
             current = getattr(self, _attribute(key))
@@ -115,7 +115,7 @@ class SystemConfig:
         return replace(self, **changes)
 
     def ineffective(self) -> list[str]:
-        """Return one sentence for each given system key without effect."""
+        """Return a sentence for each given key of the system that has no effect."""
         dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
         if self.scheduling_policy is not None:
             dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
@@ -123,7 +123,7 @@ class SystemConfig:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about absent keys that ASTRA-sim leaves undefined."""
+        """Sentences on absent keys with values that ASTRA-sim leaves undefined."""
         absent = (
             ("scheduling-policy", self.scheduling_policy, "LIFO"),
             ("collective-optimization", self.collective_optimization, "localBWAware"),
@@ -135,7 +135,7 @@ class SystemConfig:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the system file, including keys without effect, with flags as 0 or 1."""
+        """Return the content of the system file, including keys without effect, and with flags as 0 or 1."""
         data: dict[str, Any] = {}
         for name in _FIELDS:
             value = getattr(self, name)

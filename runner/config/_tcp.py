@@ -1,6 +1,6 @@
 """The key ``tcp`` of a network configuration: TCP settings of hosts and switches, for the backend ``ns3``.
 
-The fabric itself (hosts, switches, links) is in the other parts.
+Other keys of the network configuration describe its hosts, switches and links.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import bytes_text, parse_duration, parse_size
-from ._values import shown
+from ._values import mapping_of, reported_at, shown
 
 _Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # bytes of a TCP window with the largest window scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
-_LEAST_SEGMENT = 88  # bytes, the minimum of Linux
+_LEAST_SEGMENT = 88  # bytes, the minimum segment size of Linux
 _MTU = (576, 65_535)
 
 
@@ -33,10 +33,8 @@ def _whole(low: int, high: int) -> _Reader:
 
 def _size(low: int, high: int) -> _Reader:
     def read(value: Any, where: str) -> int:
-        try:
+        with reported_at(where):
             number = parse_size(value)
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}") from None
         if not low <= number <= high:
             raise ConfigError(
                 f"{where} must be between {bytes_text(low)} and {bytes_text(high)}, not {shown(value)}; "
@@ -48,10 +46,8 @@ def _size(low: int, high: int) -> _Reader:
 
 
 def _duration(value: Any, where: str) -> int:
-    try:
+    with reported_at(where):
         number = round(parse_duration(value))
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if not 1_000 <= number <= 60_000_000_000:
         raise ConfigError(f"{where} must be between 1us and 60s, not {shown(value)}; correct it.")
     return number
@@ -87,7 +83,8 @@ def _folder(value: Any, where: str) -> str:
     return value
 
 
-# Every TCP setting with its parser, default and source of the default; None depends on other settings.
+# Every TCP setting with its parser, its default and the source of the default. A default of None means that
+# the default depends on other settings.
 _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
     "queue-disc": (_choice("fifo", "fq-codel", "red"), None, "of switches"),
@@ -127,10 +124,8 @@ class TcpPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The TCP part of the network") -> TcpPart:
         """Return the TCP part that *data* describes; raises `ConfigError` for invalid data."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'tcp' must be a mapping of settings, not {shown(data)}.")
         settings: dict[str, Any] = {}
-        for key, value in data.items():
+        for key, value in mapping_of(data, f"{where}: 'tcp'").items():
             if key not in _SETTINGS:
                 raise ConfigError(
                     f"{where}: 'tcp' has no setting {shown(key)}{did_you_mean(str(key), _SETTINGS)}"
@@ -143,7 +138,8 @@ class TcpPart:
     def complete(self) -> dict[str, Any]:
         """Return every TCP setting, including defaults that depend on other settings.
 
-        ``connect`` stays None if it was not given, because its default depends on the number of ranks.
+        If the setting ``connect`` was not given, it stays None, because its default depends on the number of
+        ranks.
         """
         settings = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
         marks = settings["congestion-control"] == "dctcp"

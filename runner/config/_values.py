@@ -1,37 +1,105 @@
 """Check and convert JSON and YAML values of configurations, and their plausible ranges.
 
-ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1 and any text as a flag
-that is on. Each function of this module takes the value, the key and its file, and raises `ConfigError` for a
-value of another type.
+ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1, and reads any text as
+a flag that is on. Each function of this module that takes a value, its key and its file raises
+`ConfigError` for a value of another type. `typed_fields` converts a whole mapping to the fields of a dataclass.
 """
 
 from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Iterable
-from typing import Any
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ...errors import ConfigError, did_you_mean
+
+_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
+
+
+def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
+    """Return *value* if *value* is a mapping; raises `ConfigError` with the place *where*."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{where} must be a mapping of keys to values, not {shown(value)}; correct the value."
+        )
+    return value
+
+
+def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of the dataclass *kind* in the mapping *value*, converted to the fields' types.
+
+    The fields in *without* do not occur in files. Raises `ConfigError` with the place *where* for unknown or
+    missing keys, and for values of another type.
+    """
+    given = mapping_of(value, where)
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
+    for key in given:
+        if key not in hints:
+            raise ConfigError(f"{where}: unknown key {shown(key)}{did_you_mean(str(key), hints)}")
+    for item in fields(kind):
+        optional = item.default is not MISSING or item.default_factory is not MISSING
+        if not optional and item.name in hints and item.name not in given:
+            raise ConfigError(f"{where}: the key '{item.name}' is missing; add it.")
+    return {key: _typed(hints[key], item, where, key) for key, item in given.items()}
+
+
+def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
+    """Return *value* as an instance of the type *hint*: a dataclass, mapping, texts, number, flag or text."""
+    if get_origin(hint) in {Union, types.UnionType}:
+        if value is None:
+            return None
+        hint = next(part for part in get_args(hint) if part is not types.NoneType)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return hint(**typed_fields(hint, value, f"{outer}: {key}"))
+    where = f"{outer}: '{key}'"
+    if get_origin(hint) is Mapping:
+        inner = get_args(hint)[1]
+        given = mapping_of(value, where).items()
+        return {str(name): _typed(inner, item, where, str(name)) for name, item in given}
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise ConfigError(f"{where} must be a list of words, not {shown(value)}.")
+        return tuple(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_finite = is_number and abs(value) <= sys.float_info.max
+    # A whole number above 2^53 may be rounded when it is converted to a float.
+    if is_finite and (hint is float or (hint is int and value == int(value))):
+        return hint(value)
+    if type(value) is not hint or is_number:
+        raise ConfigError(f"{where} must be {_WORDS[hint]}, not {shown(value)}; correct the value.")
+    return value
 
 
 class _Shown(reprlib.Repr):
     """A `repr` for integers with any number of digits, which Python may refuse to print."""
 
     def repr_int(self, x: int, level: int) -> str:
-        """Return the digits of *x*, or its number of bits."""
+        """Return the digits of *x* or, for a huge *x*, its number of bits."""
         return (
             super().repr_int(x, level) if x.bit_length() < _MOST_BITS else f"2^{x.bit_length() - 1} or more"
         )
 
 
 _MOST_BITS = 4096
-_SHOWN = _Shown()  # its output is bounded for values of any size or depth
+_SHOWN = _Shown()  # its output has bounded length for values of any size or depth
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 
-# Keys that mark comments: JSON has no comments, and YAML does not need these.
+# The keys of comments in files, because JSON has no syntax for comments.
 COMMENTS = ("comment", "source")
+
+
+@contextmanager
+def reported_at(where: str) -> Iterator[None]:
+    """Convert a `ValueError` of the block, such as that of a unit's parser, to a `ConfigError` at *where*."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
@@ -44,7 +112,7 @@ def shown(value: Any) -> str:
 
 
 def integer(value: Any, key: str, where: str) -> int:
-    """Return *value* as an integer; ``2.0`` is allowed, while fractions and booleans are errors."""
+    """Return *value* as an integer; ``2.0`` is allowed, but fractions and booleans are errors."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
         return int(value)
     raise _wrong(where, key, "a whole number", value)
@@ -59,7 +127,7 @@ def floating(value: Any, key: str, where: str) -> float:
 
 
 def flag(value: Any, key: str, where: str) -> bool:
-    """Return whether ASTRA-sim reads a number or boolean as on: all except 0, even ``false``."""
+    """Return whether ASTRA-sim reads a flag as on: any number or boolean except 0, even ``false``."""
     if isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):
@@ -82,7 +150,7 @@ def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
 
 
 def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
-    """Return *value* if it is one of the *allowed* names (case matters)."""
+    """Return *value* if it is one of the *allowed* names (case-sensitive)."""
     name = text(value, key, where)
     names = list(allowed)
     if name not in names:
@@ -100,12 +168,12 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
 BANDWIDTH = (1e-6, 1e9)  # plausible bandwidths in units of 2^30 bytes per second
-DELAY_NS = (0, 1e12)  # up to 1000 s: a sum of some millions of delays stays below 2^64 ns
+DELAY_NS = (0, 1e12)  # up to 1000 s; the sum of millions of delays stays below 2^64 ns
 MOST_RANKS = 1 << 24
 
 
 def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
-    """Raise `ConfigError` for a *number* outside *limits*, naming *key* and its file *where*."""
+    """Raise `ConfigError`, which names *key* and its file *where*, for a *number* outside *limits*."""
     low, high = limits
     if not low <= number <= high:
         raise ConfigError(

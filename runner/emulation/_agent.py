@@ -1,4 +1,4 @@
-"""The agent of a host, which joins a coordinator, starts the host's ranks, and always ends the ranks."""
+"""The agent of a host joins a coordinator, starts the host's ranks, and always ends these ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._worker import run_rank
 
 PROTOCOL = 2
 _ALIVE_S = 0.5
-_SILENCE_S = 10.0  # the coordinator sends a message every second
+_SILENCE_S = 10.0  # longest time without a message of the coordinator, which sends one every second
 _RETRY_S = 0.2
 _MOST_RANKS = 1024
 
@@ -39,9 +39,10 @@ def join(
 ) -> bool:
     """Serve the coordinator at *address* until the session ends; return whether a coordinator was found.
 
-    *hosts* maps the host names of the agent to network namespace files or None. The agent waits *wait_s*
-    seconds for the coordinator, and ends ranks that run for longer than *limit_s* seconds. Raises `Refused`
-    if the coordinator does not know *secret*, and `ChannelClosed` if the connection is lost.
+    *hosts* maps the names of the agent's hosts to network namespace files, or to None without a namespace.
+    The agent waits *wait_s* seconds for the coordinator, and ends ranks that run for longer than *limit_s*
+    seconds. Raises `Refused` if the coordinator does not know *secret*, and `ChannelClosed` if the connection
+    is lost.
     """
     connection = _connect(address, wait_s)
     if connection is None:
@@ -89,7 +90,7 @@ class Agent:
         self._deadline: float | None = None
 
     def serve(self) -> None:
-        """Execute commands until the coordinator ends the session, and then end all ranks in any case."""
+        """Execute commands until the coordinator ends the session, and finally end all ranks in any case."""
         self._selector.register(self.channel, selectors.EVENT_READ)
         try:
             self._tell(
@@ -139,7 +140,7 @@ class Agent:
             self._launch(message.facts)
         elif message.kind in ("connect", "start", "stop"):
             for child in self._children.values():
-                with contextlib.suppress(ChannelClosed):  # a lost rank is reported later
+                with contextlib.suppress(ChannelClosed):  # the loss of a rank is reported later
                     child.channel.send(message.kind, message.facts)
         elif message.kind == "end":
             self._end_children()
@@ -203,7 +204,7 @@ class Agent:
         self._selector.register(ours, selectors.EVENT_READ, rank.number)
 
     def _relay(self, rank: int) -> None:
-        """Forward a rank's report, or the end of the rank, to the coordinator."""
+        """Forward a rank's report, or a notice that the rank has ended, to the coordinator."""
         child = self._children.get(rank)
         if child is None:
             return

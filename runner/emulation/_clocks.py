@@ -32,7 +32,7 @@ def estimate(round_trips: Iterable[tuple[int, int, int]]) -> ClockEstimate:
 
 @dataclass(frozen=True)
 class HostClock:
-    """A host's clock as estimated before and after a run; *shared* if it is the coordinator's clock."""
+    """A host's clock, estimated before and after a run; *shared* means that it is the coordinator's clock."""
 
     before: ClockEstimate
     after: ClockEstimate
@@ -48,17 +48,17 @@ class HostClock:
 
     @property
     def error_ns(self) -> int:
-        """The error bound in ns of the host's times after the clock correction."""
+        """The upper bound of the error of the host's corrected times, in ns."""
         return 0 if self.shared else max(self.before.error_ns, self.after.error_ns)
 
     def local(self, coordinator_ns: int) -> int:
-        """Return the host's clock at a coordinator time, as estimated before the run."""
+        """Return the host's time at a coordinator time, by the estimate from before the run."""
         return coordinator_ns if self.shared else coordinator_ns + self.before.offset_ns
 
     def corrected(self, since_start_ns: npt.NDArray[np.int64], start_ns: int) -> npt.NDArray[np.int64]:
         """Convert the host's times to times since *start_ns* of the coordinator's clock.
 
-        Times below 0 mean that an event never happened, and are unchanged.
+        Times below 0, which mean that an event never happened, are not changed.
         """
         if self.shared:
             return since_start_ns

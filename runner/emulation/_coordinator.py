@@ -27,7 +27,7 @@ from ._wire import Channel, ChannelClosed, EngineJob, Message, Refused, answer, 
 from ._worker import PeerLost
 
 Progress = Callable[[int, int], bool]
-_SILENCE_S = 5.0  # an agent sends a message twice a second
+_SILENCE_S = 5.0  # longest time without a message of an agent, which sends two every second
 _ALIVE_S = 1.0
 _STEP_S = 60.0  # time limit in seconds of the agents' work before and after a run
 _STALL_S = 2.0
@@ -38,7 +38,7 @@ _POLL_S = 0.2
 
 
 class Stalled(BackendError):
-    """The error for ranks that all wait while no message is in flight; *open* lists each rank's operation."""
+    """The error if all ranks wait and no message is in flight; *open* lists the operation of each rank."""
 
     def __init__(self, message: str, operations: Sequence[tuple[int, dict[str, Any]]]) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class _Agent:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurements of one run: a message with figures and columns per rank, and the hosts' clocks.
+    """The measurements of one run: a message per rank with figures and columns, and the hosts' clocks.
 
     *start_ns* is time 0 of the ranks on the coordinator's clock.
     """
@@ -103,10 +103,10 @@ def listen(address: tuple[str, int]) -> socket.socket:
 
 
 class Coordinator:
-    """Runs jobs on the agents that join *listener*, as a context manager that finally dismisses the agents.
+    """Runs jobs on the agents that join *listener*; the context manager dismisses the agents at its end.
 
-    *places* gives each rank's host, and *transport* the transport of messages. *alive* is called regularly
-    and may raise an exception.
+    *places* contains each rank's host, and *transport* is the transport of messages. *alive* is called
+    regularly and may raise an exception.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Coordinator:
         self._selector.register(channel, selectors.EVENT_READ, agent)
 
     def run(self, job: EngineJob, *, first: bool, limit_s: float, progress: Progress | None) -> Measurement:
-        """Run *job* once and return the measurements; with *first*, send the job to the agents beforehand.
+        """Run *job* once and return the measurements; with *first*, send the job to the agents first.
 
         Raises the error of a rank, `Stalled`, `BackendTimeout` after *limit_s*, `Cancelled`, and
         `BackendError` for a lost agent.
@@ -241,7 +241,7 @@ class Coordinator:
         return start_ns
 
     def _watch(self, limit_s: float, progress: Progress | None) -> None:
-        """Wait until every rank has finished and every message has arrived, and stop the ranks."""
+        """Wait until every rank has finished and every message has arrived, and then stop the ranks."""
         states = {place.rank: _State() for place in self._places}
         deadline = time.monotonic() + limit_s
         since, last = time.monotonic(), None
@@ -287,7 +287,7 @@ class Coordinator:
         return tuple(outputs[place.rank] for place in self._places)
 
     def _clocks(self) -> dict[int, ClockEstimate]:
-        """Return the estimate of each agent's clock from message round trips."""
+        """Return an estimate of each agent's clock offset from message round trips."""
         estimates = {}
         for agent in self._agents:
             trips = []
@@ -325,7 +325,7 @@ class Coordinator:
         return messages
 
     def _fail(self, failures: list[Message]) -> NoReturn:
-        """Raise the root cause of *failures*; errors about lost peers are usually early consequences."""
+        """Raise the root cause of *failures*; errors about lost peers usually have another cause."""
         deadline = time.monotonic() + _AFTERMATH_S
         while time.monotonic() < deadline and all(map(_is_consequence, failures)):
             self._pump(_POLL_S)
@@ -390,10 +390,10 @@ def emulate(
 ) -> list[Measurement]:
     """Run *job* on *setup* and return the measurements of each repetition.
 
-    Resources on this machine are created and removed automatically. Agents of other hosts are awaited.
-    *limit_s* is the time limit of one repetition in seconds. *progress* is called with the ns since the start
-    and the number of finished ranks; the job is cancelled if *progress* returns False. Raises the errors of
-    `Coordinator.gather` and `Coordinator.run`.
+    Resources on this machine are created and removed automatically. The function waits for the agents of
+    other hosts. *limit_s* is the time limit of one repetition in seconds. *progress* is called with the ns
+    since the start and the number of finished ranks; the job is cancelled if *progress* returns False. Raises
+    the errors of `Coordinator.gather` and `Coordinator.run`.
     """
     places = setup.places(job.num_ranks)
     with ExitStack() as stack:
@@ -456,7 +456,8 @@ def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
         pass_fds=(lifeline.reading,),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        # The agent is single-threaded: it computes nothing, and a process with threads should not fork.
+        # The agent is single-threaded, because it computes nothing, and because a process with threads should
+        # not fork.
         env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,
     )
@@ -467,7 +468,7 @@ def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
             process.stdin.close()
         yield process
     finally:
-        # The agent has received the end message, or the end of the connection.
+        # The agent has received the end message, or has noticed the end of the connection.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_END_S)
         lifeline.close()

@@ -1,4 +1,4 @@
-"""Messages over gloo, the backend of `torch.distributed` for training on CPUs.
+"""Send and receive messages over gloo, the backend of `torch.distributed` for training on CPUs.
 
 Gloo's calls block, so each path to a peer has a sending and a receiving thread. The engine's thread does not
 hold the interpreter lock during waits.
@@ -23,8 +23,8 @@ from .. import engine
 from ._wire import JOIN_S, Rank
 
 _PIECE = 2 << 20  # bytes per call to gloo
-_DEPTH = 2  # concurrent calls
-# Timeout of a receive whose message may never arrive; gloo closes all connections if a wait times out.
+_DEPTH = 2  # number of concurrent calls
+# The timeout of a receive. The timeout is long, because gloo closes all connections if a receive times out.
 _FOREVER = timedelta(days=1000)
 
 
@@ -112,10 +112,10 @@ def _first_line(error: Exception) -> str:
 
 
 class _Stream:
-    """One path to and from a peer.
+    """A path to and from a peer over one network interface.
 
-    The number of the path is the tag of all its messages. Gloo selects an interface's context by the tag, and
-    keeps the order of messages.
+    The number of the path is the tag of all its messages. Gloo selects the context of a network interface by
+    the tag, and keeps the order of messages.
     """
 
     def __init__(self, peer: int, path: int) -> None:
@@ -126,7 +126,7 @@ class _Stream:
         self._filled = threading.Condition()
 
     def put(self, frame: bytes, size: int, urgent: bool) -> None:
-        """Queue a message, ahead of all other messages if the message is *urgent*."""
+        """Queue a message; an *urgent* message goes ahead of all queued messages."""
         with self._filled:
             (self._messages.appendleft if urgent else self._messages.append)((frame, size))
             self.queued_bytes += len(frame) + size
@@ -139,7 +139,7 @@ class _Stream:
             return self._messages.popleft()
 
     def done(self, frame: bytes, size: int) -> None:
-        """Count a message as sent."""
+        """Remove a sent message from the count of queued bytes."""
         with self._filled:
             self.queued_bytes -= len(frame) + size
 

@@ -1,4 +1,4 @@
-"""The hosts of an emulation: hosts on which agents run, namespaces of this machine, or loopback."""
+"""The hosts of an emulation: machines with agents, namespaces of this machine, or its loopback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ...support.documents import read_yaml
-from ..config import shown
+from ..config import reported_at, shown
 from ._transports import check_transport
 
 TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
@@ -39,7 +39,8 @@ _NAMESPACE_KEYS = ("count", "link", "slow", "nics")
 class Host:
     """A host with its name, addresses, and location (free text, such as a leaf switch).
 
-    *ranks* are the ranks of the host. With None, the host runs one rank per slot (*slots*), in rank order.
+    *ranks* are the ranks of the host. If *ranks* is None, the host runs one rank per slot (*slots*), in the
+    order of ranks.
     """
 
     name: str
@@ -62,8 +63,9 @@ class Place:
 class Setup:
     """The setup of an emulation: *hosts* that join at *listen*, namespaces of this machine, or its loopback.
 
-    Each of *namespaces* (None: one per rank) has *nics* interfaces at *link_bps*, except the namespaces in
-    *slow_bps*. *repeats* is the number of runs, whose median is the result.
+    *namespaces* is the number of namespaces (None: one per rank). Each namespace has *nics* interfaces at
+    *link_bps*, except for the namespaces in *slow_bps*. *repeats* is the number of runs, of which the median
+    run is the result.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -81,7 +83,7 @@ class Setup:
 
     @property
     def is_local(self) -> bool:
-        """Whether everything runs on this machine, without external agents."""
+        """Whether all hosts are on this machine, without external agents."""
         return not self.hosts
 
     def places(self, num_ranks: int) -> list[Place]:
@@ -107,11 +109,11 @@ class Setup:
         return [result[rank] for rank in range(num_ranks)]
 
     def num_namespaces(self, num_ranks: int) -> int:
-        """Return the number of namespaces for *num_ranks* ranks."""
+        """Return the number of network namespaces for *num_ranks* ranks."""
         return min(self.namespaces or num_ranks, num_ranks)
 
     def rates_bps(self, num_ranks: int) -> list[int | None]:
-        """Return the rate of each namespace; raises `ConfigError` for a missing slow namespace."""
+        """Return each namespace's link rate; raises `ConfigError` if a slow namespace does not exist."""
         count = self.num_namespaces(num_ranks)
         rates: list[int | None] = [self.link_bps] * count
         for host, rate in self.slow_bps:
@@ -133,7 +135,7 @@ class Setup:
 
 
 def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
-    """Return the ranks of each host: the ranks that the host names, or otherwise one rank per slot."""
+    """Return the ranks of each host: the ranks that the host names, or one rank per slot."""
     named = {rank for host in hosts for rank in host.ranks or ()}
     free = iter([rank for rank in range(num_ranks) if rank not in named])
     return [
@@ -286,10 +288,8 @@ def _whole(value: Any, key: str, where: str, least: int = 1, most: int = 1 << 20
 
 
 def _seconds(value: Any, key: str, where: str) -> float:
-    try:
+    with reported_at(f"{where}: '{key}'"):
         seconds = float(parse_duration(value, bare="s")) / 1e9
-    except ValueError as error:
-        raise ConfigError(f"{where}: '{key}': {error}") from None
     if not seconds > 0:
         raise ConfigError(f"{where}: '{key}' must be above 0.")
     return seconds
@@ -301,10 +301,8 @@ def parse_rate(value: Any, where: str) -> int:
     Raises `ConfigError`.
     """
     text = str(value)
-    try:
+    with reported_at(where):
         rate = round(parse_bandwidth(f"{text}/s" if text.endswith("bit") else text, bare="bps") * 8 * 10**9)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if rate < 1:
         raise ConfigError(f"{where}: a rate must be above 0.")
     return rate
@@ -319,7 +317,7 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
 
 
 def read_token(file: Path | None) -> bytes:
-    """Return the token in *file* or else in the environment; raises `ConfigError` without a token."""
+    """Return the token from *file* or from the environment; raises `ConfigError` without a token."""
     text = os.environ.get(TOKEN_VARIABLE, "")
     if file is not None:
         try:

@@ -21,14 +21,15 @@ from types import TracebackType
 from ...errors import BackendError, BackendUnavailable
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-# Burst of a shaper after a pause, as a time at the shaper's rate, at least a frame. A real link has no burst.
-# Larger bursts make links appear faster than the given rate. With smaller bursts, late timers reduce the
-# rate.
+# The burst of a traffic shaper after a pause, as a time at the shaper's rate; the burst is at least one
+# frame. A real link has no bursts. Larger bursts make links appear faster than the given rate. With smaller
+# bursts, late timers reduce the rate.
 _BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
-# Linux's default congestion control; some machines use another algorithm, such as BBR, which probes rates.
+# Linux's default congestion control; the default of some machines is another algorithm, such as BBR, which
+# probes rates.
 _CONGESTION_CONTROL = "cubic"
-# A queue accepts whole TCP segments, while a wire carries frames. If TCP passes at most the data that the
-# link sends in this time, acknowledgements do not wait behind large segments of data.
+# A queue accepts whole TCP segments, while a wire carries frames. If TCP passes at most as much data at once
+# as the link sends in this time, acknowledgements do not wait behind large segments of data.
 _SEGMENT_S = 0.0002
 _FRAME_BYTES, _MOST_SEGMENT_BYTES = 1500, 65536
 _APPEAR_S = 5.0
@@ -36,7 +37,7 @@ _MOST_HOSTS = 250
 
 
 def what_namespaces_lack() -> list[str]:
-    """Return a phrase for each requirement of namespaces that this machine lacks."""
+    """Return a phrase for each requirement of network namespaces that this machine does not meet."""
     missing = [] if os.geteuid() == 0 else ["the rights of root"]
     packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
     return missing + [f"the package {package}" for package in sorted(packages)]
@@ -68,11 +69,11 @@ class _Member:
 
 
 class Namespaces:
-    """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one per host, or None).
+    """*count* hosts joined by a switch, each with *nics* interfaces; *rates_bps* has a rate per host or None.
 
-    Interface k of host i has the address ``10.77.k.(i + 1)``; a rate applies to all interfaces of its host,
-    in both directions, and connections use CUBIC. The context manager removes all namespaces at its end.
-    Raises `BackendUnavailable` if this machine lacks a requirement.
+    Interface k of host i has the address ``10.77.k.(i + 1)``; the rate of a host applies to all its
+    interfaces in both directions. Connections use CUBIC. The context manager removes all namespaces at its
+    end. Raises `BackendUnavailable` if this machine lacks a requirement.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class Namespaces:
         return len(self._members)
 
     def addresses(self, host: int) -> list[str]:
-        """Return the addresses of the interfaces of a host."""
+        """Return the IP addresses of the interfaces of a host."""
         return [f"10.77.{nic}.{host + 1}" for nic in range(self.nics)]
 
     def path(self, host: int) -> str:
-        """Return the namespace file of a host (for ``setns`` and ``nsenter``)."""
+        """Return the namespace file of a host for ``setns`` and ``nsenter``."""
         return self._members[host].path
 
     def command(self, host: int, arguments: Sequence[str]) -> list[str]:
@@ -171,7 +172,7 @@ class Namespaces:
                     end.run("ip", "link", "set", "dev", device, *_segments(rate or 0))
 
     def _ends(self, host: int, nic: int) -> tuple[tuple[_Member, str], tuple[_Member, str]]:
-        """Return the two ends of the virtual cable of a host's interface.
+        """Return the two ends of the virtual cable (veth pair) of a host's interface.
 
         One end shapes the host's outgoing traffic, and the other end shapes the host's incoming traffic.
         """
@@ -190,7 +191,7 @@ def _port(host: int, nic: int) -> str:
 
 
 def _segments(rate_bps: int) -> list[str]:
-    """Return the options that limit the bytes TCP may pass to a link of *rate_bps* at once."""
+    """Return the options that limit the bytes that TCP passes at once to a link of *rate_bps*."""
     size = int(rate_bps / 8 * _SEGMENT_S)
     size = min(max(size, 2 * _FRAME_BYTES), _MOST_SEGMENT_BYTES)
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]

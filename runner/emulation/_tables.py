@@ -1,4 +1,4 @@
-"""Merge the measurements of ranks: times on one clock, complete messages, lateness of computations."""
+"""Merge the measurements of ranks: use one clock, join both ends of messages, and compute lateness."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Columns = dict[str, npt.NDArray[Any]]
 class MeasuredTables:
     """The tables of one measurement: *ranks*, *nodes* and *flows* (a row per message) of a result.
 
-    In addition to the columns of every result, *flows* has ``tag`` (of its chunk, or its send node),
-    ``begun_ns``, ``sent_ns`` (first and last byte handed to the network), ``arriving_ns`` (first byte at the
-    receiver), and ``src_nic`` and ``dst_nic``, indices into `flow_interfaces`.
+    In addition to the columns of every result, *flows* has ``tag`` (of the message's chunk or send node),
+    ``begun_ns`` and ``sent_ns`` (departure of the first and the last byte), ``arriving_ns`` (arrival of the
+    first byte), and ``src_nic`` and ``dst_nic`` (indices into `flow_interfaces`).
     """
 
     def __init__(self, measurement: Measurement, places: Sequence[Place]) -> None:
@@ -76,7 +76,7 @@ class MeasuredTables:
         return table
 
     def _nodes(self) -> pd.DataFrame:
-        """Return the nodes of all ranks; the origin of a node has an id and starts before the node."""
+        """Return the nodes of all ranks; if a node has an origin, the origin starts before the node."""
         import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
 
         frames = [
@@ -95,7 +95,8 @@ class MeasuredTables:
             origins, on=["origin_rank", "origin_index"], how="left"
         )
         started = merged["origin_start_ns"].to_numpy()
-        # The origin of a chain that began no later than the node is the node itself, as in a simulation.
+        # As in a simulation, a node is its own origin if no earlier node began the chain of events that led
+        # to the node.
         own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
         nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
         nodes["origin_node"] = np.where(own, nodes["node_id"], merged["origin_node"].fillna(-1)).astype(
@@ -134,7 +135,7 @@ class MeasuredTables:
         flows["dst_nic"] += flows["dst"].map(first)
         names = ["src", "dst", "bytes", "start_ns", "end_ns", "tag", "begun_ns", "sent_ns", "arriving_ns"]
         chosen = flows[[*names, "src_nic", "dst_nic"]].astype(np.int64)
-        # Clock errors may exceed the transfer time of a message.
+        # Errors of clock offsets may exceed the transfer time of a message.
         chosen["end_ns"] = np.maximum(chosen["end_ns"], chosen["start_ns"])
         order = chosen.sort_values(["end_ns", "src", "dst"], kind="stable", ignore_index=True)
         narrow = dict.fromkeys(("src", "dst", "src_nic", "dst_nic"), np.int32)
@@ -151,11 +152,11 @@ def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:
     ]
 
 
-# Lateness as a fraction of the makespan above which a result has a warning, and above which it is refused.
+# Above these fractions of the makespan, lateness leads to a warning, or to a refusal of the result.
 _WARNED, _REFUSED = 0.02, 0.2
-# A waiting rank wakes up within this time; a longer delay means that the rank had no processor.
+# A waiting rank wakes up within this time; if the delay is longer, the rank had no processor.
 _WAKES_WITHIN_NS = 20_000
-# A single pause of a processor takes milliseconds, which is most of a job of that length.
+# A single pause of a processor takes milliseconds, which is most of the time of a job of this length.
 _LEAST_REFUSED_NS = 50_000_000
 
 
@@ -163,8 +164,8 @@ _LEAST_REFUSED_NS = 50_000_000
 class Lateness:
     """The lateness of *count* computations of all ranks, compared with the workload, in ns.
 
-    *total* is the sum over the computations of *rank*, the rank with the largest sum. *kept_waiting* is the
-    largest sum over a rank of the delays beyond the normal wake-up time.
+    *total* is the sum of the lateness over the computations of *rank*, which has the largest sum.
+    *kept_waiting* is the largest sum, over the nodes of a rank, of delays beyond the normal wake-up time.
     """
 
     count: int
@@ -205,7 +206,7 @@ class Lateness:
         )
 
     def warning(self, makespan_ns: int) -> str:
-        """Return a warning for a result of *makespan_ns*; "" if lateness does not matter."""
+        """Return a warning for a result of *makespan_ns*; or "" if the lateness is negligible."""
         if self.total <= _WARNED * makespan_ns:
             return ""
         return f"{self._text(makespan_ns)} The result is about this machine's processors, too."

@@ -1,4 +1,4 @@
-"""Connect all ranks by TCP connections that the key of the run authenticates."""
+"""Connect all ranks by TCP connections, which are authenticated by the key of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .. import engine
 from ._wire import JOIN_S, ChannelClosed, Rank, read_exactly, signature
 
 _NONCE = 16
-_HELLO = struct.Struct(">III")  # the ranks at the two ends, and the path
+_HELLO = struct.Struct(">III")  # the ranks at the two ends, and the path number
 
 
 class TcpEntrance:
@@ -53,9 +53,9 @@ def _listen(address: str) -> socket.socket:
 
 
 class _Meeting:
-    """Connects a rank with all other ranks; on every path the lower rank connects to the higher rank.
+    """Connects a rank with all other ranks; on every path, the lower rank connects to the higher rank.
 
-    Every step needs only the earlier steps of all ranks, so there is no deadlock.
+    Every step of the connection waits only for earlier steps of other ranks, so there is no deadlock.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class _Meeting:
             ) from error
 
     def _accept(self, count: int) -> list[tuple[socket.socket, bytes]]:
-        """Return *count* accepted connections with the challenges that the other ends have to sign."""
+        """Return *count* accepted connections, each with the challenge that the other end must sign."""
         accepted: list[tuple[socket.socket, bytes]] = []
         while len(accepted) < count:
             left = self.deadline - time.monotonic()

@@ -1,4 +1,4 @@
-"""The transports of an emulation by name: sockets, Gloo, and transports of plug-ins."""
+"""The transports of an emulation by name: TCP sockets, gloo, and transports from plug-ins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def transport_names() -> list[str]:
 def check_transport(name: str, where: str) -> str:
     """Return *name* if a transport has this name; raises `ConfigError` that names *where*.
 
-    The argument of a transport can only be checked on a host.
+    The argument of a transport can only be checked on the host that uses the transport.
     """
     kind, colon, argument = name.partition(":")
     exists = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)
@@ -36,7 +36,7 @@ def check_transport(name: str, where: str) -> str:
 
 
 def entrance_of(rank: Rank) -> Entrance:
-    """Return the entrance of *rank* to the network of its transport; raises `ConfigError`."""
+    """Return the object that connects *rank* to its transport's network; raises `ConfigError`."""
     kind = check_transport(rank.transport, f"Rank {rank.number}").partition(":")[0]
     return _entrance(kind)(rank)
 

@@ -1,9 +1,9 @@
-"""The wire of an emulation: authenticated messages over sockets, ranks, jobs and measurements as values.
+"""The wire format of an emulation: authenticated messages with ranks, jobs and measurements.
 
 Each end proves its knowledge of the secret without sending the secret, by signing a random challenge of the
 other end. All later messages are signed and numbered, so that no third party can change, insert or repeat a
-message. A message consists of JSON and byte strings, never code. Messages above the agreed length are
-dropped.
+message. A message consists of JSON and byte strings, and never contains code. Messages above the length limit
+are rejected.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _CLOSED = "The connection was closed at the other end."
 
 
 class ChannelClosed(BackendError):
-    """The error for a channel whose other end has closed the connection."""
+    """The error for a channel that the other end has closed."""
 
 
 class Refused(BackendError):
-    """The error for a peer that does not know the secret, or that is another kind of program."""
+    """The error for a peer that does not know the secret, or that is not a program of an emulation."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message of an emulation: kind, plain JSON, and byte strings."""
+    """A message of an emulation: its kind, plain JSON, and byte strings."""
 
     kind: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Channel:
         self.socket.close()
 
     def send(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
-        """Send a message; raises `ChannelClosed` if the other end is gone or accepts no data."""
+        """Send a message; raises `ChannelClosed` if the other end is closed or accepts no data."""
         head = json.dumps({"kind": kind, "facts": facts or {}, "sizes": [len(piece) for piece in pieces]})
         encoded = head.encode()
         length = _LENGTH.pack(len(encoded) + sum(map(len, pieces)), len(encoded))
@@ -96,7 +96,7 @@ class Channel:
     def pump(self) -> Iterator[Message]:
         """Read the available data, waiting for a first byte, and yield the complete messages.
 
-        Raises `ChannelClosed` at the end, and `Refused` for an invalid message.
+        Raises `ChannelClosed` at the end of the connection, and `Refused` for an invalid message.
         """
         try:
             got = self.socket.recv(_PIECE)
@@ -201,7 +201,7 @@ def _lost(error: OSError) -> ChannelClosed:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Return the two ends of a channel within this machine, one end for a child process."""
+    """Return the two ends of a channel on this machine, of which one end is for a child process."""
     ours, theirs = socket.socketpair()
     down, up = os.urandom(_DIGEST), os.urandom(_DIGEST)
     return Channel(ours, up, down), Channel(theirs, down, up)
@@ -218,7 +218,8 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(got)
 
 
-# Configuration fields that determine how a rank runs its program; of the network, only the shape.
+# Configuration fields that determine how a rank runs its program; of the network, only its shape affects a
+# rank.
 _FIELDS = [field for field in engine.FIELDS.values() if field.origin != "local"]
 _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
@@ -227,7 +228,7 @@ _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64"
 class EngineJob:
     """The job that every rank receives: the engine's configuration, programs, and algorithm files by name.
 
-    *program_of_rank* gives the index of each rank's program.
+    *program_of_rank* contains the index of each rank's program.
     """
 
     config: engine.Config
@@ -246,7 +247,7 @@ def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
     config = {}
     for each in _FIELDS:
         value = getattr(job.config, each.name)
-        # JSON would convert numeric keys to strings.
+        # The map is converted to a list, because JSON would convert numeric keys to strings.
         config[each.name] = list(value.items()) if isinstance(value, dict) else value
     collectives = job.config.collective_programs
     facts = {
@@ -313,7 +314,7 @@ JOIN_S = 20.0  # time limit for the connections of all ranks
 class Rank:
     """The agent's instructions for a rank: the rank's number and addresses, and the host's namespace.
 
-    *key* is known only to the ranks of one run. *transport* names the transport of messages.
+    Only the ranks of one run know *key*. *transport* names the transport of messages.
     """
 
     number: int
@@ -324,7 +325,7 @@ class Rank:
 
 
 class Entrance(Protocol):
-    """The preparation of a transport before a run: ranks exchange addresses, and then connect."""
+    """The connection of a transport before a run: ranks exchange addresses, and then connect."""
 
     def listen(self) -> Any:
         """Return the addresses at which other ranks reach this rank, as plain JSON."""
@@ -333,6 +334,6 @@ class Entrance(Protocol):
     def connect(self, ends: dict[int, Any]) -> engine.Transport:
         """Connect to all other ranks; *ends* has the addresses that `listen` returned on each rank.
 
-        Raises `BackendError` after `JOIN_S`, or for a rank that does not know the key.
+        Raises `BackendError` after `JOIN_S` seconds, or if a rank does not know the key.
         """
         ...

@@ -38,7 +38,8 @@ def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
     libc.prctl(_TIMER_SLACK, 1)
-    # A rank computes nothing, and gets a high priority if permitted, to wake up on time on a busy machine.
+    # A rank process computes nothing. It gets a high priority if permitted, to wake up on time on a busy
+    # machine.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     if os.getppid() != parent:
@@ -90,11 +91,12 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
     except ChannelClosed:
         raise
     except BackendError as error:
-        # The agent of a lost peer reports the reason; for a silent peer this is the only report.
+        # The agent of a lost peer reports the reason. If a peer is silent, nobody else reports the reason.
         silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
     _tell_output(channel, output)
-    # A peer may not know yet that the run has ended, so connections stay open until the agent ends the rank.
+    # Connections stay open until the agent ends the rank, because a peer may not know yet that the run has
+    # ended.
     while True:
         channel.receive(_STEP_S)
 

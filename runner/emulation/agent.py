@@ -15,7 +15,7 @@ _WAIT_S = 10.0
 
 
 def main() -> int:
-    """Serve the coordinator whose address is on standard input; return the exit status."""
+    """Serve the coordinator at the address on standard input, and return the exit status."""
     instructions = json.load(sys.stdin)
     host, port = instructions["address"]
     try:

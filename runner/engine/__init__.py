@@ -1,9 +1,10 @@
 """The compiled simulation engine: event queue, ranks, collectives and analytical networks.
 
-It alone defines the values of a configuration and their valid combinations: the FIELDS of a `Config`, the
-SETTINGS of a packet network, the MACHINE_FIGURES of a GPU machine by their path, TOPOLOGIES of a dimension,
-COLLECTIVES as in the keys of a system configuration, and the ALGORITHMS of one dimension, or
-WHOLE_ALGORITHMS of all ranks at once. A number may follow the name of WINDOWED_ALGORITHMS.
+The engine alone defines the valid values of a configuration. FIELDS lists the fields of a `Config`, and
+SETTINGS the settings of a packet network. MACHINE_FIGURES maps the paths of a GPU machine's figures to their
+members. TOPOLOGIES are the shapes of a dimension. COLLECTIVES are the names of collectives in system
+configurations. ALGORITHMS run in one dimension, and WHOLE_ALGORITHMS run over all ranks at once. A number may
+follow a name in WINDOWED_ALGORITHMS.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ except ImportError as error:
 
 
 class Field(NamedTuple):
-    """A field of `Config`: its *name*, the *origin* and *default* of its value, and which values are valid.
+    """A field of `Config`: its *name*, the *origin* and *default* of its value, and its valid values.
 
-    *origin* is ``system``, ``memory``, ``network`` or ``experiment`` for the one that gives the value,
-    ``run`` if it is computed, and ``local`` if it concerns only the process that simulates. Numbers are
-    between *smallest* and *largest*; texts are one of *words*, if any.
+    *origin* is the source of the value: ``system``, ``memory``, ``network`` or ``experiment``, or ``run`` for
+    a computed value. An origin of ``local`` means that the value affects only the simulating process. Numbers
+    are between *smallest* and *largest*. Texts are one of *words*, if there are any.
     """
 
     name: str
@@ -74,12 +75,12 @@ class Field(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of configurations."""
+        """The key of the field in configuration files."""
         return self.name.replace("_", "-")
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The smallest and the largest number."""
+        """The smallest and the largest valid number of the field."""
         return self.smallest, self.largest
 
 
@@ -98,10 +99,10 @@ SETTINGS = {setting.key: setting for setting in (Setting(*row) for row in _PACKE
 
 
 class Collective(NamedTuple):
-    """A collective for `find_refusals`.
+    """A collective that `find_refusals` checks without simulating it.
 
-    *comm_type* is its number in Chakra's schema, *group* a key of `Config.groups` or 0 for all ranks. Bit d
-    of *involved* says whether dimension d takes part.
+    *comm_type* is the collective's number in Chakra's schema. *group* is a key of `Config.groups`, or 0 for
+    all ranks. Bit d of *involved* is set if dimension d takes part.
     """
 
     comm_type: int
@@ -114,19 +115,20 @@ class Collective(NamedTuple):
 def collectives(
     programs: Sequence[bytes | str], apart: Iterable[int] = (), *, sizes: bool = False
 ) -> list[Collective]:
-    """Return representatives of the collectives of *programs*, content or path of `.et` files.
+    """Return representative collectives of *programs*, which are the content or the paths of `.et` files.
 
-    Of collectives that differ only in size it returns the first, with *sizes* the first of each size, and all
-    whose node ids are in *apart*. Raises as `simulate` for an invalid program.
+    Of collectives that differ only in size, the first one is returned, or with *sizes* the first one of each
+    size. All collectives with node ids in *apart* are returned. Raises the errors of `simulate` for an
+    invalid program.
     """
     return [Collective(*each) for each in _collectives(errors, list(programs), list(apart), sizes)]
 
 
 def refusals(config: Config, collectives: Iterable[Collective]) -> list[str]:
-    """Return the error that a simulation with *config* would raise at each collective, "" if it would run.
+    """Return the error that a simulation with *config* would raise for each collective, or "".
 
-    The engine plans each collective as for a simulation. Raises `ConfigError` if *config* allows no
-    simulation at all.
+    The engine plans each collective like a simulation does. Raises `ConfigError` if *config* does not allow
+    any simulation.
     """
     return _refusals(errors, config, list(collectives))
 
@@ -137,11 +139,11 @@ def simulate(
     program_of_rank: Iterable[int],
     progress: Callable[[int, int], bool] | None = None,
 ) -> Output:
-    """Simulate *programs*, content or path of `.et` files, one per rank.
+    """Simulate *programs*, which are the content or the paths of `.et` files.
 
-    *program_of_rank* gives the index of each rank's program. *progress* is called about ten times a second
-    with the simulated time in ns and the number of finished ranks; the simulation is cancelled when it
-    returns False. Ranks that never finish are listed in ``Output.unfinished``.
+    *program_of_rank* contains the index of each rank's program. *progress* is called about ten times a second
+    with the simulated time in ns and the number of finished ranks. The simulation is cancelled if *progress*
+    returns False. ``Output.unfinished`` lists the ranks that never finish.
 
     Raises:
         BackendError: if messages are lost on a fabric, or cannot be sent over it.
@@ -162,11 +164,11 @@ def replay_gpu_program(
     stamps: bool = False,
     progress: Callable[[int, int], bool] | None = None,
 ) -> GpuReplay:
-    """Run *program* once on otherwise idle GPUs of *machine*, one rank on each.
+    """Run *program* once on otherwise idle GPUs of *machine*, with one rank per GPU.
 
-    *detailed* sends every request through every router; *stamps* adds the start and end of each operation.
-    Operations that never end are listed in ``GpuReplay.stuck``: rank, workgroup, place, reason. *progress* as
-    of `simulate`. Raises `Cancelled` if it returned False.
+    With *detailed*, every request is simulated through every router. *stamps* adds the start and end of each
+    operation. ``GpuReplay.stuck`` lists the operations that never end, with their rank, workgroup, place and
+    reason. *progress* is called as in `simulate`. Raises `Cancelled` if *progress* returns False.
     """
     return _replay_gpu_program(errors, machine, program, detailed, stamps, progress)
 
@@ -177,21 +179,22 @@ messages, and how many it has sent and received; returning False stops the rank.
 
 
 def tcp_transport(connections: Iterable[tuple[int, int, int]]) -> Transport:
-    """Return a transport over connected sockets, each a descriptor, the peer's rank, and a path number.
+    """Return a transport over connected sockets, given by descriptor, rank of the peer, and path number.
 
-    The transport owns the descriptors from now on, and closes them. A message takes the path to its peer with
-    the fewest queued bytes. Raises `BackendError` for a descriptor that is not a socket.
+    The transport owns the descriptors, and closes them at its end. Each message takes the path to its peer
+    with the fewest queued bytes. Raises `BackendError` for a descriptor that is not a socket.
     """
     return _TcpTransport(errors, list(connections))
 
 
 def threaded_transport(post: Callable[[int, bytes, int, bool], None]) -> ThreadedTransport:
-    """Return a transport whose messages are carried by Python threads.
+    """Return a transport that lets Python threads carry its messages.
 
     *post* is called with the receiving rank, the frame to send first (`FRAME_BYTES`), the number of payload
-    bytes, and whether the message is urgent: it should overtake all but the message being sent. *post* must
-    not block. The threads report to the transport which message was `sent`, which `came`, and which peer is
-    `lost`; `size_behind` is the payload size after a frame, or -1 if the frame is not of that rank.
+    bytes, and whether the message is urgent. An urgent message should overtake all messages except the
+    message that is being sent. *post* must not block. The threads notify the transport of messages that were
+    `sent` or that `came`, and of `lost` peers. `size_behind` is the payload size after a frame, or -1 if the
+    frame does not come from that rank.
     """
     return ThreadedTransport(errors, post)
 
@@ -205,14 +208,14 @@ def emulate(  # noqa: PLR0917 - as simulate, with what makes one rank of a job
     start_ns: int,
     progress: EmulationProgress,
 ) -> EmulationOutput:
-    """Run the program of one *rank* in real time, its messages carried by *transport*.
+    """Run the program of one *rank* in real time, with messages carried by *transport*.
 
-    Computation is waited out; collectives become the messages that `simulate` would simulate, and messages of
-    other ranks come from their own processes. Time 0 is *start_ns* of the monotonic clock
-    (`time.monotonic_ns`). *progress* is called about fifty times a second in a separate thread, and stops the
-    rank by returning False, because a rank that has finished still answers others. The other ranks'
-    *programs* are needed if a collective's members have different amounts. Raises as `simulate`, and
-    `BackendError` when a peer is lost.
+    Computation takes its real time. Collectives become the messages that `simulate` would simulate. Messages
+    of other ranks come from the processes of these ranks. Time 0 is *start_ns* of the monotonic clock
+    (`time.monotonic_ns`). *progress* is called about fifty times a second in a separate thread. A finished
+    rank continues to answer other ranks until *progress* returns False. The *programs* of other ranks are
+    needed if the members of a collective have different amounts. Raises the errors of `simulate`, and
+    `BackendError` if a peer is lost.
     """
     order = [int(program) for program in program_of_rank]
     return _emulate(errors, config, list(programs), order, rank, transport, start_ns, progress)

@@ -1,4 +1,4 @@
-"""The GPU model, which simulates collectives as programs on compute units, request by request."""
+"""The GPU model simulates collectives as programs on compute units, memory request by memory request."""
 
 from __future__ import annotations
 

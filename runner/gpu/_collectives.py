@@ -32,11 +32,12 @@ _BARRIER_BYTES = 8
 
 @dataclass
 class GpuPrograms:
-    """Chooses programs for the collectives of a workload; *remarks* are its assumptions.
+    """Chooses GPU programs for the collectives of a workload; *remarks* are the assumptions of the choice.
 
-    *given* are the programs chosen for demands. *algorithms* are the algorithms in the system file, by
-    collective. *substitutes* maps a collective that the library lacks to its replacement. With *rooted*,
-    broadcasts, reduces, gathers and scatters also run as programs.
+    *given* are the programs that were chosen for demands (a collective, number of ranks and size).
+    *algorithms* are the algorithms in the system file, by collective. *substitutes* maps a collective that
+    the library lacks to its replacement. With *rooted*, broadcasts, reduces, gathers and scatters also run as
+    programs.
     """
 
     machine: Machine
@@ -109,7 +110,8 @@ def chosen_programs(
 ) -> dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]]:
     """Return the members, program and bytes of each kind, group and size of *collectives*.
 
-    Members without work have no program; collectives without any program are omitted.
+    A collective without work for its members has no program. Collectives for which there is no program are
+    omitted.
     """
     choices: dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]] = {}
     for each in collectives:
@@ -160,12 +162,12 @@ def gpu_config(
     return config
 
 
-# For each rooted collective, the step of the root for each other rank, and the step of the other rank.
+# For each rooted collective: the root's step for each other rank, and the other rank's step.
 ROOTED = {"broadcast": ("s", "r"), "scatter": ("s", "r"), "gather": ("r", "s"), "reduce": ("rrc", "s")}
 
 
 def rooted_program(collective: str, ranks: int) -> Program:
-    """Return a program among *ranks*, the first of which is the root; each message has the full size."""
+    """Return a program among *ranks* (the first rank is the root) with messages of the full size."""
     at_root, at_others = ROOTED[collective]
     root = [_block(place, 0, peer, at_root) for place, peer in enumerate(range(1, ranks))]
     programs = [RankProgram(0, 1, 1, 0, tuple(root))]

@@ -1,7 +1,7 @@
 """The machine that runs collectives as programs: GPUs with compute units, and networks in and between GPUs.
 
-Figures are per GPU unless stated otherwise; bandwidths are in bytes per ns (1 byte/ns = 1 GB/s), times in
-ns. A line is the data of one request: `LINE_BYTES`.
+Figures are per GPU unless stated otherwise. Bandwidths are in bytes per ns (1 byte/ns = 1 GB/s), and times
+are in ns. A line is the data of one request, with `LINE_BYTES` bytes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _MOST_WAVES = 4096
 
 @dataclass(frozen=True)
 class Compute:
-    """The compute units (CUs, SMs) of a GPU, and the limits of code that runs on them.
+    """The compute units (CUs, SMs) of a GPU, and the limits of code that runs on these units.
 
     Each unit holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
-    threads. A wavefront has up to *unroll* lines in flight, a unit up to *requests_per_unit*. It
-    loads and stores at *bytes_per_ns* each way, and reduces *reduce_bytes_per_ns* of inputs. A kernel
-    starts *launch_ns* after its node is ready, and each op of a thread block has an overhead of *op_ns*.
-    *sync_ns* is the time of a barrier within a thread block (nop, barrier), *poll_ns* the time from the
-    arrival of a signal or flag until the waiting thread continues, *fence_ns* the time of a fence beyond
-    the acknowledgements of writes.
+    threads. A wavefront has up to *unroll* lines in flight, and a unit has up to *requests_per_unit*. A unit
+    loads and stores at *bytes_per_ns* in each direction, and reduces inputs at *reduce_bytes_per_ns*. A
+    kernel starts *launch_ns* after its node is ready, and each op of a thread block has an overhead of
+    *op_ns*. *sync_ns* is the time of a barrier within a thread block (nop, barrier). *poll_ns* is the time
+    from the arrival of a signal or flag until the waiting thread continues. *fence_ns* is the time of a fence
+    in addition to the acknowledgements of writes.
     """
 
     units: int
@@ -53,11 +53,11 @@ class Compute:
 class Mesh:
     """The on-chip network: *columns* x *rows* routers with compute units spread evenly over the routers.
 
-    Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
-    link carries *link_bytes_per_ns* and takes *hop_ns*, including the router. Each class of traffic that
-    must not block another class has *virtual_channels* on each link, with *buffer_flits* of *flit_bytes*
-    each. *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests
-    without data.
+    Memory channels are at the top and bottom rows of the mesh, and I/O ports are at the left and right
+    columns. Each directed link carries *link_bytes_per_ns* and takes *hop_ns*, including the router. Each
+    class of traffic that must not block another class has *virtual_channels* on each link, with
+    *buffer_flits* of *flit_bytes* each. *arbitration* between the inputs of a router is ``round-robin``, or
+    ``priority`` for requests without data.
     """
 
     columns: int
@@ -89,11 +89,11 @@ class ScaleUp:
     """The network of loads and stores between the *gpus* of a node.
 
     A GPU has *ports* with a total of *bytes_per_ns* in each direction. With topology ``switch``, the ports
-    lead to switches that connect all GPUs. With ``direct``, each peer has a share of the ports. *latency_ns*
-    is the one-way latency from port to port. A request takes *control_bytes* on the wire, data takes its size
-    plus *header_bytes*, and the acknowledgement of a write takes *acknowledge_bytes* (0: no bandwidth). With
-    *multicast*, the switch multicasts and reduces (NVLS), which takes *reduce_ns*. Sums leave the switch at
-    up to *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
+    lead to switches that connect all GPUs. With topology ``direct``, the ports are divided among the peers.
+    *latency_ns* is the one-way latency from port to port. A request takes *control_bytes* on the wire, data
+    takes its size plus *header_bytes*, and the acknowledgement of a write takes *acknowledge_bytes* (0: no
+    bandwidth). With *multicast*, the switch multicasts and reduces (NVLS), which takes *reduce_ns*. Sums
+    leave the switch at up to *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
     """
 
     gpus: int
@@ -110,15 +110,15 @@ class ScaleUp:
 
     @property
     def direct(self) -> bool:
-        """Whether ports connect GPUs directly, with a share of the ports for each peer."""
+        """Whether ports connect GPUs directly, with the ports divided among the peers."""
         return self.topology == "direct" and self.gpus > 1
 
 
 @dataclass(frozen=True)
 class ScaleOut:
-    """The network between nodes: NICs with *bytes_per_ns* per GPU and direction, and *latency_ns* one way.
+    """The network between nodes: NICs with *bytes_per_ns* per GPU and direction, latency *latency_ns*.
 
-    *proxy_ns* is the time in which a proxy posts a transfer or a signal.
+    *proxy_ns* is the time that a proxy needs to post a transfer or a signal.
     """
 
     bytes_per_ns: float
@@ -130,9 +130,9 @@ class ScaleOut:
 class Protocol:
     """The connections between MSCCL's thread blocks, with *slots* of *slot_bytes* bytes of data each.
 
-    Larger chunks are sent in several rounds of one slot each. *threads* is the number of threads of a thread
-    block, and *message_ns* the time of a step without its data. LL and LL128 have flags in their data. With
-    Simple, a fence and a signal follow the data.
+    Chunks that are larger than a slot are sent in several rounds of one slot each. *threads* is the number of
+    threads of a thread block, and *message_ns* is the time of a step without its data. The protocols LL and
+    LL128 have flags in their data. With the protocol Simple, a fence and a signal follow the data.
     """
 
     slot_bytes: int
@@ -153,12 +153,12 @@ PARTS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs of a machine and their networks; *sources* has the source of each figure by dotted key.
+    """The GPUs of a machine and their networks; *sources* contains the source of each figure by dotted key.
 
-    *arbitration* between requests without data and data is ``first-come``, or ``fair`` (alternating, so that
-    a request waits for one line at most). *compute_waves* is the number of rounds of workgroups of a compute
-    kernel on an otherwise idle GPU. *compute_memory_share* is the kernel's share of the memory bandwidth if
-    the kernel's node has no bytes.
+    *arbitration* between requests without data and data is ``first-come`` or ``fair``. With ``fair``, they
+    alternate, so that a request waits for at most one line. *compute_waves* is the number of rounds of
+    workgroups of a compute kernel on an otherwise idle GPU. *compute_memory_share* is the kernel's share of
+    the memory bandwidth if the kernel's node has no bytes.
     """
 
     name: str
@@ -236,7 +236,7 @@ def _check_choice(machine: str, key: str, value: str, known: tuple[str, ...]) ->
 
 
 def _check_places(machine: Machine) -> None:
-    """Raise `ConfigError` if the endpoints do not fit the mesh, or the peers the ports."""
+    """Raise `ConfigError` if the endpoints do not fit the mesh, or the peers do not fit the ports."""
     routers = machine.mesh.columns * machine.mesh.rows
     if routers > 4096 or machine.compute.units > _MOST:
         raise ConfigError(
@@ -260,7 +260,7 @@ def _check_places(machine: Machine) -> None:
 def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
     """Return the machine from the output *plain* of `dataclasses.asdict`.
 
-    Raises `TypeError` and `KeyError` for other data.
+    Raises `TypeError` or `KeyError` for invalid data.
     """
     parts = {name: kind(**plain[name]) for name, kind in PARTS.items()}
     protocols = {name: Protocol(**facts) for name, facts in plain["protocols"].items()}

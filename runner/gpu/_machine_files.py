@@ -1,7 +1,7 @@
 """Read machine files (YAML), and find shipped machine files.
 
-A file has the keys of `Machine`, with the same nesting. *chip* names a chip file, which provides common
-values; *sources* has the origin of figures, by dotted key (``memory.latency_ns``) or part.
+A machine file has the keys of `Machine`, with the same nesting. *chip* names a chip file, which provides
+common values; *sources* contains the origin of figures, by dotted key (``memory.latency_ns``) or part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def list_machines() -> list[str]:
 def find_machine(name: str | Path) -> Machine:
     """Return the shipped machine called *name*, or the machine in the file *name*.
 
-    Raises `ConfigError` with the closest name.
+    For an unknown name, raises `ConfigError` with the closest name.
     """
     return load_machine(_MACHINES.find(name))
 

@@ -24,7 +24,7 @@ class Places:
         self.numbers: dict[tuple[str, int], int] = {}
 
     def number(self, op: Op, turn: int) -> int:
-        """Return the number of *op* in a round."""
+        """Return the number of *op* in round *turn*."""
         return self.numbers.setdefault((op.place, turn), len(self.numbers))
 
     def names(self) -> list[tuple[str, int]]:
@@ -46,7 +46,7 @@ class RankWriter:
     """Lines of accesses by the group of the switch; -1: without one."""
 
     def counter(self, what: Hashable, value: int = 0) -> int:
-        """Return the number of a counter; a new one has the initial *value*."""
+        """Return the number of a counter; a new counter has the initial *value*."""
         if what not in self.counters:
             self.counters[what] = len(self.values)
             self.values.append(value)
@@ -57,7 +57,7 @@ class RankWriter:
         self.blocks.append((wavefronts, []))
 
     def at(self, op: Op, turn: int) -> None:
-        """Attribute the following operations to *op* in a round."""
+        """Attribute the following operations to *op* in round *turn*."""
         self.place = self.places.number(op, turn)
 
     def data(self, size_bytes: int, sources: Iterable[Access], targets: Iterable[Access]) -> None:
@@ -76,11 +76,11 @@ class RankWriter:
         self._add(engine.GpuOp.SIGNAL, uses=uses)
 
     def take(self, uses: Iterable[Use]) -> None:
-        """Add an operation that waits for counters of this rank, and subtracts the values."""
+        """Add an operation that waits until counters of this rank reach values, and subtracts the values."""
         self._add(engine.GpuOp.TAKE, uses=uses)
 
     def await_(self, uses: Iterable[Use]) -> None:
-        """Add an operation that waits for counters of this rank."""
+        """Add an operation that waits until counters of this rank reach the given values."""
         self._add(engine.GpuOp.AWAIT, uses=uses)
 
     def barrier(self, counter: int, count: int) -> None:

@@ -1,10 +1,10 @@
 """Convert MSCCL++ plans to operations of workgroups.
 
-* Data ops load all sources, sum them, and store to all destinations, line by line.
-* Packets are data with flags: they take twice the space, their readers wait for them, and no signal is
-  needed. A signal after other data is preceded by a fence, except a relaxed one.
+* Data ops load all sources, sum the sources, and store the sum to all destinations, line by line.
+* Packets are data with flags. Packets take twice the space. Readers wait for the flags, so no signal is
+  needed. A fence precedes a signal after other data, except for a relaxed signal.
 * A proxy carries out transfers over a port channel.
-* A semaphore is a counter; so is each direction of a channel, at the rank that waits.
+* A semaphore is a counter. Each direction of a channel is a counter at the rank that waits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PlanLowering:
         self.places = Places()
         self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
         self.groups: dict[tuple[int, ...], int] = {}
-        # Counters of packets by destination chunk, with the op that writes the packets and the op's share.
+        # The counters of packets by destination chunk, with the op that writes the packets and its share.
         self.packets: dict[_Cell, list[tuple[int, _Source, tuple[int, int]]]] = defaultdict(list)
         self.written: dict[tuple[_Source, int], int] = {}
 
@@ -91,7 +91,7 @@ class PlanLowering:
 
     @staticmethod
     def _is_flagged(op: Op, number: int, *, sources: bool) -> bool:
-        """Return whether region *number* of the op's sources and destinations holds packets."""
+        """Return whether region *number* of the op's sources and destinations contains packets."""
         if op.name not in PACKET_OPS:
             return False
         if sources:
@@ -101,7 +101,7 @@ class PlanLowering:
         return op.name != "upkt"
 
     def _await_packets(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
-        """Wait for the packets that *op* reads, except packets of this or later ops of the block."""
+        """Wait for the packets that *op* reads, except packets that *op* or a later op writes."""
         reads = (writer.rank, block.id, turn, op.path)
         wanted: dict[int, None] = {}
         for region in packet_sources(op) if op.name in PACKET_OPS else ():
@@ -227,7 +227,7 @@ class PlanLowering:
 
 
 def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Return whether two shares (k-th of n parts) overlap."""
+    """Return whether two shares of a chunk (the k-th of n parts) overlap."""
     return (
         first[0] * second[1] < (second[0] + 1) * first[1]
         and second[0] * first[1] < (first[0] + 1) * second[1]

@@ -19,7 +19,7 @@ from ._operations import RankWriter
 from ._plans import PlanLowering
 from ._steps import StepLowering
 
-# Number of requests that a detailed run simulates in about a second.
+# The number of requests that a detailed run simulates in about a second.
 _FEW_REQUESTS = 1 << 15
 _BATCHES = 16
 
@@ -43,10 +43,10 @@ class ProgramRun:
     """The result of a program run: *time_ns* from the launch to the end of the last rank, and *rank_ns*.
 
     *rank_ns* (int64) is the time of each rank. The table *ops* has rank, block, op, round (-1: no round),
-    start_ns and end_ns of the work of each thread block. The table *links* has src, dst (a GPU, -1 the
-    switch, -2 the network between nodes), bytes, lines, busy_ns and queue_ns. *detailed* is whether requests
-    were simulated one by one. *counters* count lines requested and loaded, lines stored and delivered,
-    requests without data, and events.
+    start_ns and end_ns of the work of each thread block. The table *links* has src and dst (a GPU; -1: the
+    switch; -2: the network between nodes), bytes, lines, busy_ns and queue_ns. *detailed* is true if requests
+    were simulated one by one. *counters* are the numbers of lines requested, loaded, stored and delivered, of
+    requests without data, and of events.
     """
 
     time_ns: int
@@ -66,13 +66,13 @@ def simulate_program(
     record_ops: bool = True,
     progress: Callable[[int, int], bool] | None = None,
 ) -> ProgramRun:
-    """Run *program* for a collective of *size_bytes* (as in ASTRA-sim; for an all-gather, each rank's shard).
+    """Run *program* for a collective of *size_bytes* (for an all-gather, each rank's shard).
 
     The ranks are on GPUs 0, 1 ..., with ``machine.scale_up.gpus`` GPUs in a node. *detailed* simulates every
     request in every router, which is slow. By default, *detailed* is used if the fast fabric is inaccurate
-    (`why_rough`) and the number of requests is small. *progress* is called with ns and finished ranks. The
-    run is cancelled if *progress* returns False. Raises `ConfigError`, with the place, for an op that the
-    machine cannot run.
+    (`why_rough`) and the number of requests is small. *progress* is called with the time in ns and the number
+    of finished ranks. The run is cancelled if *progress* returns False. Raises `ConfigError`, with the place,
+    for an op that the machine cannot run.
     """
     nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
     lowered = workgroups_of(program, size_bytes, machine, nodes)
@@ -95,7 +95,7 @@ def simulate_program(
 
 
 def why_rough(machine: Machine) -> list[str]:
-    """Return the reasons for possible errors above 10 % of the fast fabric model on *machine*."""
+    """Return the reasons why the fast fabric model may have errors above 10 % on *machine*."""
     mesh, compute, reasons = machine.mesh, machine.compute, []
     if mesh.virtual_channels < machine.scale_up.ports:
         reasons.append("ports share virtual channels (mesh.virtual_channels < scale_up.ports)")
@@ -143,7 +143,7 @@ def engine_machine(machine: Machine) -> engine.GpuMachine:
 
 
 def _ops(lowered: GpuWorkgroups, stamps: dict[str, Any]) -> pd.DataFrame:
-    """Return a table with one row per op and round of each thread block; a row may sum up operations."""
+    """Return a table with one row per op and round of each thread block, summed over operations."""
     table = pd.DataFrame(stamps)
     places = pd.DataFrame(lowered.places, columns=["op", "round"])
     table = table.merge(places, left_on="place", right_index=True).drop(columns="place")

@@ -1,9 +1,10 @@
 """Convert MSCCL XML to operations of workgroups, with messages like NCCL's primitives.
 
 A connection has slots in the memory of the receiving rank. A sender waits for a free slot, stores data into
-the slot and notifies the receiver. The Simple protocol notifies by a fence and a flag after the data; LL and
-LL128 notify by flags in the data. The receiver reads the slot and frees the slot. Chunks larger than a slot
-are sent in rounds: all thread blocks repeat their steps for the data of one slot.
+the slot and notifies the receiver. The protocol Simple notifies by a fence and a flag after the data. The
+protocols LL and LL128 notify by flags in the data. The receiver reads the slot and then frees the slot.
+Chunks larger than a slot are sent in rounds. In each round, all thread blocks repeat their steps for the data
+of one slot.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ..programs import MESSAGE_OPS, Op, Program, Rounds, Sizes, ThreadBlock
 from ._machine import Machine
 from ._operations import Access, Places, RankWriter
 
-# Bytes stored per byte of data.
+# The bytes that each protocol stores per byte of data.
 WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
 _MOST_STEPS = 1 << 22
 
 
 class StepLowering:
-    """Writes the operations of an XML for one size and machine; *nodes* has the node of each rank's GPU."""
+    """Writes the operations of an MSCCL XML for one size and machine; *nodes* are the nodes of the GPUs."""
 
     def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
         self.program = program
@@ -106,7 +107,7 @@ class StepLowering:
         peer = block.send
         came = self.ranks[peer].counter(("data", writer.rank, peer, block.channel))
         if self.nodes[writer.rank] != self.nodes[peer]:
-            # Store into the memory from which the proxy sends.
+            # The data is stored in the memory from which the proxy sends.
             writer.data(size, sources, [*targets, (writer.rank, -1, self.wire, -1)])
             writer.proxy(size, (peer, -1, self.wire, came))
         elif self.flags:

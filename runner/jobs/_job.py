@@ -25,10 +25,10 @@ class Job:
     * *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
     * *experiment* is the content hash of the job's request. For a finished simulation, *experiment* is the id
       of the run.
-    * *attempts* counts the job's processes.
-    * The progress is *done* of *total*, in points of a sweep, or in ranks for other kinds of jobs.
+    * *attempts* is the number of processes that have run the job.
+    * The progress is *done* of *total*, counted in points for a sweep, and in ranks for other jobs.
     * *simulated_ns* is the simulated time.
-    * *created*, *started* and *ended* are in seconds since 1970, and 0 before the event.
+    * *created*, *started* and *ended* are in seconds since 1970. They are 0 before the event.
     """
 
     id: int
@@ -57,7 +57,7 @@ class Job:
 
 
 class _Request:
-    """The request for a sweep, a check or an import, stored as JSON."""
+    """The request for a sweep, a check or an import, which is stored as JSON."""
 
     def to_json(self) -> str:
         """Return the request as text, with the same text for equal requests."""
@@ -74,11 +74,11 @@ class SweepRequest(_Request):
     """A sweep *over* axes (key -> values), with configurations given as the content of their files.
 
     * *system* may be the name of a preset, which adapts to the dimensions of any network.
-    * *keep* of the best points become runs. The best points have the *least* value of a figure within the
+    * The *keep* best points are saved as runs. The best points have the *least* value of a figure within the
       limits *at_most*.
-    * *price* is per rank-hour, and *prices* has the prices on single networks.
-    * With *trials*, a search tries this number of points instead of all. An axis may be a range, ``{"low": 1,
-      "high": 2}``.
+    * *price* is the price per rank-hour, and *prices* contains prices on single networks.
+    * With *trials*, a search tries this number of points instead of all points. An axis may be a range,
+      ``{"low": 1, "high": 2}``.
     * *name* is the name of the sweep, or ``""`` for a generated name.
     """
 
@@ -137,7 +137,7 @@ class ImportRequest(_Request):
 
 
 def request_of(study: Study, experiment: Experiment, workload: str) -> str:
-    """Return the request to simulate *experiment*, as JSON without any path.
+    """Return the request to simulate *experiment* as JSON, without paths of files.
 
     The files of custom algorithms are copied into the study.
     """

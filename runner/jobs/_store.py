@@ -55,20 +55,20 @@ _COLUMNS = ", ".join(item.name for item in fields(Job))
 
 
 class Database:
-    """The table of one study's jobs, in a file that any number of processes may use at the same time."""
+    """The table of a study's jobs, in a file that any number of processes may use concurrently."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for a transaction, for which processes take turns.
+        """Open the database file for a transaction; transactions of several processes run one at a time.
 
-        A file that is damaged, of another version or not writable raises `StudyError`.
+        Raises `StudyError` for a file that is damaged, has another version, or is not writable.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # This class manages transactions, not the module sqlite3.
+            # Transactions are managed by this class instead of the module sqlite3.
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -125,7 +125,7 @@ class Database:
             )
 
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
-        """Set columns of the job *identity* if *where* holds, and return whether the job was changed."""
+        """Set columns of the job *identity* if the condition *where* holds, and return whether it changed."""
         with self.transaction() as connection:
             return update(connection, identity, where, **values)
 
@@ -137,7 +137,7 @@ def select(connection: sqlite3.Connection, where: str, *values: Any) -> list[Job
 
 
 def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, **values: Any) -> bool:
-    """Set columns of a job if *where* holds, inside a transaction, and return whether it was changed."""
+    """Inside a transaction, set columns of a job if *where* holds, and return whether the job changed."""
     columns = ", ".join(f"{name} = ?" for name in values)
     changed = connection.execute(
         f"UPDATE jobs SET {columns} WHERE id = ? AND {where}", (*values.values(), identity)
@@ -149,7 +149,7 @@ class Launch(Protocol):
     """Starts the process of a job, passes the job's lock to the process, and returns the process id."""
 
     def __call__(self, study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-        """Start the process with the inherited *lock*, which may be closed afterwards, and its *log*."""
+        """Start the process, which inherits *lock* (the caller may then close it) and writes to *log*."""
         ...
 
 
@@ -177,7 +177,7 @@ def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path
             pass_fds=[lock.fileno()],
             start_new_session=True,
         )
-    # An ended process that is not reaped stays a zombie.
+    # A thread waits for the process, because an ended process that is not reaped stays a zombie.
     threading.Thread(target=child.wait, daemon=True).start()
     return child.pid
 
@@ -196,11 +196,11 @@ _POLL_S = 0.1
 
 
 class JobStore:
-    """The jobs of *study*, of which up to *slots* run at a time, oldest first.
+    """The jobs of *study*; up to *slots* jobs run at a time, and the oldest jobs start first.
 
     The jobs are in ``STUDY/jobs/jobs.sqlite``, and their output is in ``STUDY/jobs/logs``. Any number of
     processes may use one study's store. A job that ends starts the next job, so `resume` is only needed after
-    a crash. *launch* starts a job's process.
+    a crash. *launch* is the function that starts a job's process.
     """
 
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:
@@ -214,8 +214,8 @@ class JobStore:
         """Submit *experiment* of the study's *workload* (by default the newest), and return its job.
 
         If the experiment is already queued or running, the existing job is returned. If the study has a run
-        of the experiment, the job is done at once. An experiment that the study alone cannot reproduce raises
-        `ConfigError`.
+        of the experiment, the new job is done immediately. An experiment that the study alone cannot
+        reproduce raises `ConfigError`.
         """
         name = self.study.workload_prefix(workload).parent.name
         request = request_of(self.study, experiment, name)
@@ -274,7 +274,7 @@ class JobStore:
         })  # fmt: skip
 
     def findings(self, request: ImportRequest) -> list[Finding] | None:
-        """Return the findings of a check job, or ``None`` if there are no findings yet."""
+        """Return the findings of a check job, or None if the job has not stored findings yet."""
         file = findings_file(self.study, request)
         try:
             return [Finding(**found) for found in json.loads(file.read_text(encoding="utf-8"))]
@@ -289,7 +289,7 @@ class JobStore:
             names = json.loads(self.study.step_names_file(request.item).read_text(encoding="utf-8"))
             return [str(name) for name in names]
         except (OSError, ValueError, TypeError):
-            return []  # only suggestions, on which nothing depends
+            return []  # the names are only suggestions
 
     def _submit(self, values: dict[str, Any]) -> Job:
         """Add a job unless an equal job is queued or running, and start jobs if slots are free."""
@@ -336,7 +336,7 @@ class JobStore:
     def cancel(self, identity: int) -> Job:
         """Cancel the job *identity*, and return its state.
 
-        A queued job ends at once. A running job has five seconds to stop. After this time, `resume` or
+        A queued job ends immediately. A running job has five seconds to stop. After this time, `resume` or
         another `cancel` kills the job.
         """
         job = self.job(identity)
@@ -398,7 +398,7 @@ class JobStore:
         return None
 
     def lock(self, identity: int) -> IO[bytes] | None:
-        """Return the lock of a job's process, or ``None`` while the process is alive."""
+        """Take and return the lock of a job's process, or return None while the process is alive."""
         return take_lock(self.folder / "alive" / str(identity))
 
     def _log_file(self, identity: int) -> Path:
@@ -413,7 +413,7 @@ class JobStore:
             return
         with lock, self.database.transaction() as connection:
             # No other process can start the job while this process holds its lock. The job may have ended
-            # normally before.
+            # normally before this process took the lock.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
                 self.study.discard_unfinished_run(current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))

@@ -38,13 +38,13 @@ def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> 
     try:
         study.add_run(experiment, result, label=job.label, workload=job.workload)
     except StudyError:
-        # Another process may have saved the same run in the meantime.
+        # Another process may have saved the same run since the start of the simulation.
         if not study.has_run(experiment):
             raise
 
 
 def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Run a sweep, without the points that already have results in its table."""
+    """Run the points of a sweep that have no results in the sweep's table yet."""
     from ..sweep import run_sweep  # noqa: PLC0415 - imports pandas, which other jobs do not need
 
     def progress(finished: int, points: int, _failed: int) -> None:
@@ -58,12 +58,12 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
-    """Return the path of the findings on an item."""
+    """Return the path of the file with the findings on an item to import."""
     return study.findings_file(request.item)
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Check an item, and store the findings and the annotations that mark its steps."""
+    """Check an item to import, and store the findings and the annotations that mark steps."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         findings = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
@@ -75,7 +75,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Convert an item to a workload of the study, atomically."""
+    """Convert an imported item to a workload of the study, atomically."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         made = import_item(

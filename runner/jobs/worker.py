@@ -18,7 +18,7 @@ _RUNNING = "state = 'running'"
 
 
 class Attempt:
-    """One process's attempt at the job *identity*, for which the process holds the lock."""
+    """The attempt of one process, which holds the job's lock, to run the job *identity*."""
 
     def __init__(self, store: JobStore, identity: int) -> None:
         self.store = store
@@ -46,7 +46,7 @@ class Attempt:
         self.store.database.update(self.id, _RUNNING, pid=os.getpid())
 
     def work(self) -> str:
-        """Run the job by its kind, and return the final message."""
+        """Run the job depending on its kind, and return the final message."""
         job = self.store.job(self.id)
         return WORK[job.kind](self.store.study, job, self.store.request(self.id), self.note)
 

@@ -1,4 +1,4 @@
-"""Search for the best plan to train a model on a cluster: estimate all plans, and simulate the best."""
+"""Search for the best plan to train a model on a cluster: estimate all plans, and simulate some."""
 
 from __future__ import annotations
 

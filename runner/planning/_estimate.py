@@ -1,4 +1,4 @@
-"""Enumerate the possible plans of each degree of parallelism, and estimate them without simulation."""
+"""Enumerate the possible plans for all degrees of parallelism, and estimate plans without simulation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Degrees(NamedTuple):
 
 
 def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
-    """Return all degrees that model and batch allow, and the counts of refused degrees by reason."""
+    """Return all degrees of parallelism that model and batch allow, and counts of refusals by reason."""
     result: list[Degrees] = []
     refused: Counter[str] = Counter()
     for number, cluster in enumerate(request.clusters):
@@ -54,7 +54,7 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
 
 
 def _expert_splits(request: Request, tp: int, node_size: int) -> list[int]:
-    """Return how many ranks may share an expert: all *tp* ranks (0), and one if *tp* fits in a node."""
+    """Return the numbers of ranks that may share an expert: *tp* (as 0), and 1 if *tp* fits in a node."""
     model = request.model
     if not model.experts:
         return [0]
@@ -87,10 +87,10 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
 
 
 class PlanRow(NamedTuple):
-    """Plans that differ only in the micro-batch size, with *micro_batches* in ascending order.
+    """Plans that differ only in the micro-batch size; *micro_batches* are the sizes in ascending order.
 
-    *plan* has the smallest size. *uneven* counts impossible sizes, because interleaving needs a multiple of
-    ``pp`` micro-batches.
+    *plan* is the plan with the smallest micro-batch size. *uneven* is the number of sizes that are impossible
+    because interleaving needs a multiple of ``pp`` micro-batches.
     """
 
     plan: Plan
@@ -100,7 +100,7 @@ class PlanRow(NamedTuple):
 
 
 def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
-    """Yield the possible plans of *degrees*."""
+    """Yield the possible plans with the given *degrees* of parallelism."""
     cluster = request.clusters[degrees.cluster]
     share = request.global_batch // degrees.dp
     tokens = (request.sequence or request.model.sequence) // degrees.cp
@@ -119,7 +119,7 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
                     )  # fmt: skip
                     software = request.software or software_of(cluster.chip, plan)
                     habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
-                    if plan.expert_tp and not habitual.sequence_parallel:
+                    if (plan.expert_tp or plan.ep > 1) and plan.tp > 1 and not habitual.sequence_parallel:
                         continue
                     if habitual.sequence_parallel and tokens % degrees.tp:
                         continue
@@ -138,7 +138,7 @@ def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
     if pp > 1:
         if "schedule" in request.only:
             names.append(("zero-bubble", 1))
-        counts = layers if layers % pp == 0 else layers + 2  # counts the embedding and the loss as layers
+        counts = layers if layers % pp == 0 else layers + 2  # the embedding and the loss count as layers
         if counts % pp == 0:
             names += [("interleaved", chunks) for chunks in _divisors(counts // pp) if chunks > 1]
     for schedule, chunks in names:
@@ -171,7 +171,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class EstimateWork:
-    """Estimate all plans of some *degrees*, and count the ``refused`` plans by reason."""
+    """A task that estimates all plans of some *degrees*, and counts the ``refused`` plans by reason."""
 
     number: int
     request: Request
@@ -199,8 +199,8 @@ class EstimateWork:
     def _fitting(self, row: PlanRow) -> Iterator[tuple[Plan, int]]:
         """Yield the plans of *row* that fit in memory, with the memory of the fullest rank.
 
-        Larger micro-batches need more memory. A plan that does not fit without recomputation recomputes the
-        fewest layers that make it fit, if recomputation is allowed.
+        Larger micro-batches need more memory. If a plan does not fit and recomputation is allowed, the plan
+        recomputes the smallest number of layers with which it fits.
         """
         request, model = self.request, self.request.model
         limit = request.memory_bytes(request.clusters[self.degrees.cluster])
@@ -216,7 +216,7 @@ class EstimateWork:
             yield plan, memory
 
     def _estimated(self, plans: Sequence[tuple[Plan, str, int]]) -> Iterator[Candidate]:
-        """Yield a candidate for each of *plans*, with plans of one software estimated together."""
+        """Yield a candidate for each of *plans*; plans with the same software are estimated together."""
         request, cluster = self.request, self.request.clusters[self.degrees.cluster]
         works = _Works(request, Links.of(cluster.network))
         parts: dict[str, list[tuple[Plan, str, int]]] = defaultdict(list)
@@ -234,7 +234,7 @@ class EstimateWork:
 
 
 class _Works:
-    """Computes the work of plans that differ only in schedule and micro-batch, from two of these plans."""
+    """Computes the work of plans that differ only in schedule and micro-batch size from two such plans."""
 
     def __init__(self, request: Request, links: Links) -> None:
         self._request, self._links = request, links
@@ -242,7 +242,7 @@ class _Works:
 
     def work(self, plan: Plan) -> StepWork:
         """Return the amounts of work of *plan*."""
-        # The chunks affect the layers of a stage only if layers differ.
+        # The number of chunks affects the layers of a stage only if layers differ.
         alike = not self._request.model.experts and not plan.recomputation.layers
         chunks = 1 if alike else plan.chunks
         key = plan.zero, plan.recompute, chunks

@@ -1,4 +1,4 @@
-"""The request for a search (model, clusters, common settings), and the command that predicts a plan."""
+"""The request for a search of plans, and the command that predicts a single plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
 )  # fmt: skip
 """The fields of `Plan` that a search chooses, in the order of tables."""
-_USABLE = 0.95  # usable share of the memory, without libraries and fragmentation
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper limits: bytes of a rank (None: 95 % of its memory), ns of a step, and cost of a step."""
+    """Upper limits: bytes of a rank (up to the usable memory of its chip), ns of a step, cost of a step."""
 
     memory_bytes: int | None = None
     step_ns: int | None = None
@@ -84,18 +83,16 @@ class Request:
 
     def memory_bytes(self, cluster: Cluster) -> int:
         """Return the memory limit of a rank on *cluster* in bytes."""
-        limit = self.limits.memory_bytes
-        if limit is None:
-            return round(cluster.chip.memory_bytes * _USABLE)
-        return min(limit, cluster.chip.memory_bytes)
+        limit, usable = self.limits.memory_bytes, cluster.chip.usable_bytes
+        return usable if limit is None else min(limit, usable)
 
     def cost(self, cluster: Cluster, step_ns: float) -> float:
-        """Return the price of a step on *cluster*, or its chip-seconds if there are no prices."""
+        """Return the price of a step on *cluster*, or the chip-seconds of a step without prices."""
         seconds = cluster.network.num_ranks * step_ns / 1e9
         return seconds if cluster.price is None else seconds / 3600 * cluster.price
 
     def describe(self) -> dict[str, Any]:
-        """Return all inputs that affect the results, as JSON."""
+        """Return all inputs that affect the results of the search, as JSON."""
         content = asdict(self)
         content["clusters"] = [
             {"chip": asdict(cluster.chip), "network": cluster.network.to_dict(), "price": cluster.price}
@@ -121,9 +118,10 @@ def plan_command(
     network: str | None = None,
     chips: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the command that predicts the plan of a *row* of the result table.
+    """Return the command that predicts the plan in a *row* of the search's result table.
 
-    *model*, *network* and *chips* (by name) are arguments of the search that replace plain names.
+    *model*, *network* and *chips* (by name) are the arguments of the search, which replace plain names in the
+    command.
     """
     cluster = next(
         each

@@ -31,10 +31,11 @@ def search_table(
 ) -> tuple[pd.DataFrame, list[int]]:
     """Return a table of the best *candidates*, and their numbers in the order of rows.
 
-    Simulated plans come first, the fastest on top. At most 10,000 other plans follow, and the rest of the
-    Pareto front. For comparison with simulated steps, estimates are scaled by the median ratio of simulated
-    to estimated times. Times are in ns, memory in bytes. ``cost`` is a price, or chip-seconds without prices.
-    ``front`` marks the Pareto front of step, memory and cost. *figures* has the estimates.
+    Simulated plans come first, with the fastest plan on top. At most 10,000 other plans follow, and all
+    further plans on the Pareto front. For comparison with simulated steps, estimated times are scaled by the
+    median ratio of simulated to estimated times. Times are in ns, and memory is in bytes. ``cost`` is a
+    price, or chip-seconds without prices. ``front`` marks the Pareto front of step, memory and cost.
+    *figures* contains the estimates.
     """
     done = [number for number, answer in answers.items() if answer["state"] == "done"]
     simulated = np.zeros(len(candidates), dtype=bool)
@@ -92,13 +93,13 @@ _START, _ESTIMATES = "start.json", "estimates.jsonl"
 class Plans:
     """The result of a search for plans.
 
-    * *table* has the best of the *possible* plans that fit, best first (see `search_table`).
+    * *table* contains the best of the *possible* plans that fit, best first (see `search_table`).
     * *combinations* counts the possible degrees. *refused_degrees* and *refused* count the impossible degrees
       and plans by reason.
-    * The first *simulated* rows were simulated, *reused* of them in an earlier search.
-    * *error* is the largest error of the estimates of simulated rows.
+    * The first *simulated* rows were simulated. *reused* of these plans were simulated in an earlier search.
+    * *error* is the largest error of the estimates of simulated plans.
     * *is_certain* states that no estimate with this error could make another plan the best.
-    * *settings* has the arguments of `predict` for each simulated row.
+    * *settings* contains the arguments of `predict` for each simulated row.
     * *name* is the name of the sweep in the study, or ``""`` without a study.
     """
 
@@ -130,8 +131,8 @@ class Plans:
         notes = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
         notes += [
             f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
-            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}, and libraries and fragments take "
-            "the rest"
+            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; fragments of PyTorch's allocator "
+            "and NCCL's buffers need the rest"
             for cluster in request.clusters
         ]
         return [*notes, "Plans are compared by what each kind of software that suits them costs on the chip"]
@@ -207,7 +208,7 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 
 def settings_of(request: Request, candidate: Candidate) -> dict[str, Any]:
-    """Return the columns of *candidate* in a sweep."""
+    """Return the values of *candidate* in the columns of a sweep."""
     cluster = request.clusters[candidate.cluster]
     chosen = dict(zip(CHOICES, candidate.choices, strict=True))
     several = {"chip": cluster.chip.name, "gpus": cluster.network.num_ranks}
@@ -229,7 +230,7 @@ def _long(request: Request, candidates: list[Candidate]) -> np.ndarray:
 
 
 def _begin(folder: Path, request: Request) -> None:
-    """Write the request to the folder, or raise `StudyError` if the folder has another search."""
+    """Write the request to the folder, or raise `StudyError` if the folder contains another search."""
     file = folder / _START
     described = request.describe()
     if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != described:
@@ -306,7 +307,7 @@ class _Runner:
         return ""
 
     def simulate(self, chooser: Chooser, table: PointTable | None) -> tuple[dict[int, Answer], int]:
-        """Simulate the choices of *chooser* that *table* lacks, and return all answers by number."""
+        """Simulate the chosen candidates that *table* lacks, and return all answers by candidate number."""
         answers: dict[int, Answer] = {}
         reused = 0
 

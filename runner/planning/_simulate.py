@@ -16,26 +16,27 @@ from ..sweep import Answer, Solver, measure
 from ._estimate import Candidate
 from ._request import CHOICES, Request
 
-_LONG = 8192  # passes of a micro-batch over a layer, above which a step is too long for a full simulation
+_LONG = 8192  # a step with more passes (micro-batches times layers) is not simulated in full
 _SHARDED = 2  # the lowest ZeRO stage that shards gradients
 _ROUND = 8  # the minimum number of micro-batches of a round
 
 
 def is_long(model: Transformer, micro_batches: int, long: int = _LONG) -> bool:
-    """Return whether a step has more than *long* passes of micro-batches over layers."""
+    """Return whether a step of *model* has more than *long* passes of micro-batches over layers."""
     return micro_batches * model.layers > long
 
 
 def simulated_step(setting: Setting, progress: Progress | None = None, *, long: int = _LONG) -> Answer:
-    """Return the figures of a step, with the ``id`` of its run if it was simulated in full.
+    """Return the figures of a step, with the ``id`` of the run if the step was simulated in full.
 
     A step that `is_long` is extrapolated from three shorter steps, one round of micro-batches apart. The
-    second round must add exactly as much time as the first. The step is the longest of several paths that
-    each grow linearly with the rounds, so the extrapolation is a lower bound. Sums over collectives, which
-    end at rounded times, are exact to 1 ns per round.
+    second round must add exactly as much time as the first round. The step time is the maximum over several
+    paths, each of which grows linearly with the rounds, so the extrapolation is a lower bound. Because
+    collectives end at rounded times, sums over collectives are exact to 1 ns per round.
     """
     plan = setting.plan
-    # Collectives of sharded gradients and weights overlap the passes, and may take many rounds to settle.
+    # Collectives of sharded gradients and weights overlap the passes, so the time per round may become
+    # constant only after many rounds.
     if plan.zero < _SHARDED and is_long(setting.model, plan.micro_batches, long):
         for first, size in _rounds(plan.micro_batches, plan.pp):
             answers = [_answer(setting, first + number * size, progress) for number in range(3)]
@@ -49,7 +50,7 @@ def simulated_step(setting: Setting, progress: Progress | None = None, *, long: 
 
 
 def _rounds(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
-    """Yield the micro-batches of the first step and of a round, for which whole rounds complete the step."""
+    """Yield pairs (micro-batches of the first step, of a round) for which whole rounds complete the step."""
     size = -(-_ROUND // stages) * stages
     first = size + micro_batches % size
     while first + 3 * size < micro_batches:
@@ -69,12 +70,12 @@ def _answer(setting: Setting, micro_batches: int, progress: Progress | None) -> 
     return {**measure(result), "id": experiment.content_hash}
 
 
-_PART = 4096  # number of rows of the front that are compared at once
+_PART = 4096  # number of rows of the Pareto front that are compared at once
 
 
 @dataclass(frozen=True)
 class SimulateWork:
-    """Simulate the step of a *setting* (see `simulated_step`)."""
+    """A task that simulates the step of a *setting* (see `simulated_step`)."""
 
     number: int
     setting: Setting
@@ -100,7 +101,7 @@ def setting_of(request: Request, candidate: Candidate) -> Setting:
 
 
 def front(figures: np.ndarray) -> np.ndarray:
-    """Return a mask of the Pareto-optimal rows of *figures*."""
+    """Return a mask of the Pareto-optimal rows of *figures*, which are to be minimised."""
     order = np.lexsort(figures.T[::-1])
     chosen = np.zeros(len(figures), dtype=bool)
     best = figures[:0]
@@ -120,11 +121,12 @@ def _beaten(figures: np.ndarray, best: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Chooser:
-    """Chooses the next of *candidates* (best first) to simulate.
+    """Chooses the next plan to simulate from *candidates*, which are sorted by estimate.
 
-    The *top* estimates are chosen first. The estimated Pareto front follows, except *long* steps. Other
-    candidates follow if they would be the best with the largest error so far. At most *most* candidates are
-    chosen. *figures* are estimated time, memory and cost. *known* has simulated times in ns by number.
+    The *top* candidates by estimate are chosen first. The candidates on the estimated Pareto front follow,
+    except for *long* steps. Other candidates follow if they could be the best plan, given the largest error
+    so far. At most *most* candidates are chosen. *figures* are the estimated time, memory and cost of
+    candidates. *known* contains simulated times in ns by candidate number.
     """
 
     candidates: Sequence[Candidate]
@@ -152,7 +154,7 @@ class Chooser:
                 yield number
 
     def may_win(self, number: int) -> bool:
-        """Return whether a candidate that was not simulated may be the best candidate."""
+        """Return whether a candidate that was not simulated may be the best plan."""
         if not self.known:
             return True
         return self.candidates[number].estimate_ns * (1 - self.error) < min(self.known.values())

@@ -1,4 +1,4 @@
-"""Predict step time and memory of a training job without running it, with uncertainty."""
+"""Predict the step time and memory of a training job without running the job, with intervals."""
 
 from __future__ import annotations
 

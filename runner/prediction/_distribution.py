@@ -19,8 +19,8 @@ from .models import AXIS_LANES, LANES, Plan
 
 Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_SHARDED = 2  # the lowest ZeRO stage whose collectives overlap the passes
-_LEAST = 1e-300  # lower bound of a random number, so that a root of high degree stays above 0
+_SHARDED = 2  # the lowest ZeRO stage with collectives that overlap the passes
+_LEAST = 1e-300  # lower bound of a random number, so that its root of a high degree stays above 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Variation:
 
 @dataclass(frozen=True)
 class StepDistribution:
-    """The step times of replays with a *variation*, in ns, in the order of the replays."""
+    """The distribution of step times: the times (ns) of replays with a *variation*, in order of replays."""
 
     variation: Variation
     steps_ns: tuple[int, ...]
@@ -74,9 +74,9 @@ def step_distribution(
     """Simulate *experiment*, a step of *plan*, repeatedly with varied times of kernels and ranks.
 
     A rank that represents other ranks is as slow as the slowest represented rank. Between two collectives,
-    kernels of a representing rank are as slow as those of the slowest participant. Waiting time that a ring
-    hides is not subtracted. If every rank has a graph, the times of each graph are drawn separately. With a
-    graph for every rank, sharded weights raise `UsageError`, because the order of their collectives would
+    the kernels of a representing rank are as slow as the kernels of the slowest participant. Waiting time
+    that a ring hides is not subtracted. If every rank has a graph, the times of each graph are drawn
+    separately. In this case, sharded weights raise `UsageError`, because the order of their collectives would
     depend on the times.
     """
     workload = experiment.workload.model
@@ -127,9 +127,10 @@ class _Drawn:
 
 
 def _meeting(plan: Plan) -> Mapping[int, int]:
-    """Return, by lane, the number of members of the collectives that computation waits for.
+    """Return, by lane, the number of members of the collectives for which computation waits.
 
-    Reductions of gradients once per step are left out, because variations of kernels average out over a step.
+    Gradient reductions that run once per step are left out, because variations of kernels average out over a
+    step.
     """
     data = plan.tp * plan.degree(*plan.data_axes)
     return {
@@ -145,10 +146,10 @@ def _meeting(plan: Plan) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class _Segments:
-    """The *kernels* of a graph (rows), and the segment between two collectives that each kernel belongs to.
+    """The *kernels* of a graph (rows), and each kernel's segment, which lies between two collectives.
 
-    *variation* has the relative standard deviation of each segment, and *meeting* has the number of ranks
-    that synchronise at the end of the segment.
+    *variation* contains the relative standard deviation of each segment, and *meeting* contains the number of
+    ranks that synchronise at the end of the segment.
     """
 
     kernels: npt.NDArray[np.int64]
@@ -158,7 +159,7 @@ class _Segments:
 
     @classmethod
     def of(cls, graph: Graph, meeting: Mapping[int, int], kernels: float) -> _Segments:
-        """Return the segments of *graph*, for *kernels* as the relative standard deviation of one kernel."""
+        """Return the segments of *graph*; *kernels* is the relative standard deviation of one kernel."""
         columns = {name: np.asarray(graph.node_columns[name]) for name in ("type", "stream", "duration_ns")}
         lanes, collective = columns["stream"], columns["type"] == NodeType.COMM_COLL
         ranks = np.ones(len(lanes), dtype=np.int64)
@@ -169,7 +170,7 @@ class _Segments:
         computes = np.array([text == "compute" for text in kinds.texts], dtype=bool)[kinds.numbers]
         rows = np.flatnonzero(computes & (lanes == LANES["compute"]))
         ends = np.flatnonzero(ranks > 1)
-        # A kernel without a later synchronising collective forms a segment alone.
+        # A kernel that no synchronising collective follows forms a segment by itself.
         behind = np.searchsorted(ends, rows)
         alone = behind == len(ends)
         key = np.where(alone, len(lanes) + np.arange(len(rows)), behind)
@@ -183,7 +184,7 @@ class _Segments:
 
 
 def _factors(variation: Floats, members: npt.NDArray[np.int64], random: np.random.Generator) -> Floats:
-    """Return log-normal factors of mean 1, each the maximum over the given number of *members*."""
+    """Return log-normal factors of mean 1; each factor is the maximum over its number of *members*."""
     highest = np.maximum(random.random(len(variation)), _LEAST) ** (1 / members)
     inverse = NormalDist().inv_cdf
     drawn = np.array([inverse(min(each, 1 - 1e-16)) for each in highest.tolist()])

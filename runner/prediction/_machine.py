@@ -1,4 +1,4 @@
-"""Find the machine that one word such as ``64xh100`` names: chips with their network and memory."""
+"""Find the machine (chips with their network and memory) for a name such as ``64xh100``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CPU = "a CPU"
 
 @dataclass(frozen=True)
 class Machine:
-    """Cluster that ``--on`` names; *chip* is None if neither the name nor the links identify the chip.
+    """The cluster that ``--on`` names; *chip* is None if neither the name nor the links identify it.
 
     *network_file* is the path of the network if the network is not a preset.
     """
@@ -39,16 +39,16 @@ class Machine:
 
     @property
     def title(self) -> str:
-        """Description of the machine: the number of chips and the network."""
+        """The description of the machine: the number of chips, and the network."""
         if self.chip is None:
             return self.network.title
         return f"{self.network.num_ranks:,} x {self.chip.name} ({self.network.title})"
 
     def system(self, origin: Origin) -> SystemConfig:
-        """Return the default system for a workload of this *origin*.
+        """Return the default system configuration for a workload with compute times of this *origin*.
 
-        If the compute times are from another chip, the system computes times from the peaks of the machine's
-        chip.
+        If the compute times come from another chip, the system computes new times from the peaks of the
+        machine's chip.
         """
         system = SystemConfig.preset("default", self.network.dimensions)
         if not self.scales(origin):
@@ -58,7 +58,7 @@ class Machine:
         return replace(system, roofline_enabled=True, peak_perf=peak, local_mem_bw=memory, name=name)
 
     def settings(self, origin: Origin) -> dict[str, Any]:
-        """Return the settings of a sweep point that simulates a workload of this *origin* on the machine."""
+        """Return the settings of a sweep point that simulates a workload of *origin* on the machine."""
         settings: dict[str, Any] = {"network": self.network_file or self.network.name}
         if self.memory is not None:
             settings["memory"] = self.memory
@@ -74,7 +74,7 @@ class Machine:
         return self.chip.peak(self.chip.precision) / 1e12, self.chip.memory_bytes_per_s / 1e9
 
     def scales(self, origin: Origin) -> bool:
-        """Return whether times from the chip's peaks replace the compute times of this *origin*."""
+        """Return whether times from the chip's peaks replace compute times of the given *origin*."""
         return self.chip is not None and origin.chip not in ("", self.chip.name) and origin.known_share > 0
 
     def text(self, origin: Origin) -> str:
@@ -96,7 +96,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Origin:
-    """Source of the compute times of *workload*: *chip* is "" if unknown, and ``a CPU`` for CPUs."""
+    """The source of a workload's compute times: *chip* is "" if unknown, and ``a CPU`` for CPUs."""
 
     workload: Workload
     chip: str
@@ -104,7 +104,7 @@ class Origin:
 
     @classmethod
     def of(cls, workload: Workload) -> Origin:
-        """Return the origin of compute times that the metadata of *workload* state."""
+        """Return the origin of compute times that the metadata of *workload* contain."""
         metadata: Mapping[str, Any] = workload.metadata
         if COMPUTED_FOR in metadata:
             return cls(workload, str(metadata[COMPUTED_FOR]), is_predicted=True)
@@ -122,7 +122,7 @@ class Origin:
 
     @cached_property
     def known_share(self) -> float:
-        """Share of the compute time in operators with known FLOPs or bytes; 0 for predicted times."""
+        """The share of compute time in operators with known FLOPs or bytes; 0 for predicted times."""
         if self.is_predicted:
             return 0.0
         known = total = 0
@@ -136,9 +136,9 @@ class Origin:
 
 
 def foreign_text(workload: Workload, network: NetworkConfig) -> str:
-    """Return a warning if the compute times of *workload* are from another chip than *network*'s, else "".
+    """Return a warning if the compute times of *workload* come from another chip than that of *network*.
 
-    Compute times of CPUs get no warning here, as every answer contains a separate warning about CPUs.
+    Compute times of CPUs cause no warning here, because every answer contains a separate warning about CPUs.
     """
     origin, chip = Origin.of(workload), chip_of_network(network)
     if chip is None or origin.chip in ("", _CPU, chip.name) or has_links_of(origin.chip, network):
@@ -155,9 +155,9 @@ def foreign_text(workload: Workload, network: NetworkConfig) -> str:
 
 
 def find_machine(name: str) -> Machine:
-    """Return the machine *name*, which is COUNTxCHIP, a network preset, or a file.
+    """Return the machine with the *name* COUNTxCHIP, of a network preset, or of a file.
 
-    Raises `UsageError` with the correct spelling or the next step for other names.
+    For an unknown name, raises `UsageError` with the closest name or the next step.
     """
     if Path(name).is_file():
         return _machine_of_file(Path(name))
@@ -230,7 +230,7 @@ def _next_to(file: Path, name: str) -> str:
 
 
 def _usual_network(chip: Chip, count: int) -> NetworkConfig:
-    """Return the usual network of *count* chips; raises `UsageError` with the next step if there is none."""
+    """Return the usual network of *count* chips; without one, raises `UsageError` with the next step."""
     try:
         return usual_network(chip, count)
     except UsageError as error:

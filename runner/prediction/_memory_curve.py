@@ -30,11 +30,11 @@ _POINTS = 400  # the maximum number of points of a curve in JSON
 
 @dataclass(frozen=True)
 class MemoryCurve:
-    """The memory of a rank of *stage* in bytes at *times_ns*, linear between these times.
+    """The memory of a rank of *stage* in bytes at *times_ns*, interpolated linearly between these times.
 
     *weights*, *gradients*, *optimizer* and *buffers* are constant. *activations* grow with each forward pass,
-    and its backward pass releases them. *workspace* holds the logits, or gathered layers of sharded weights
-    and recomputed activations.
+    and shrink with the corresponding backward pass. *workspace* contains the logits, or gathered layers of
+    sharded weights and recomputed activations.
     """
 
     stage: int
@@ -58,7 +58,7 @@ class MemoryCurve:
         return max(self.total)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as JSON, with long curves reduced to the highest point of each interval."""
+        """Return the memory curve as JSON; a long curve is reduced to the highest point of each interval."""
         chosen = self._highest()
         return {
             "stage": self.stage,
@@ -109,7 +109,7 @@ class _Times:
     computes: np.ndarray
 
     def of(self, span: Span) -> tuple[int, int]:
-        """Return the start and end of the computation of *span* in ns."""
+        """Return the start and the end (ns) of the computation of the pass *span*."""
         part = slice(span.first, span.first + span.length)
         computes = self.computes[part]
         return int(self.starts[part][computes].min()), int(self.ends[part][computes].max())

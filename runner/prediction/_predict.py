@@ -29,10 +29,12 @@ from .models import (
     training_step,
 )
 
-# Bounds on the absolute logarithm of measured over predicted time that nine of ten rows keep: for a feature
-# that the fitted rows lack, for a kind of layer that they lack, and for a chip with the costs of another
-# chip.
+# Bounds of the error (the absolute logarithm of measured over predicted time) that nine of ten rows keep: for
+# a feature without fitted rows, for a kind of layer without fitted rows, and for a chip with the costs of
+# another chip.
 _UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
+# The same bound for each doubling of ranks beyond the fitted rows, and for each halving of their layers.
+_PER_DOUBLING, _PER_HALVING = 0.05, 0.14
 _LAYERS = {"experts", "convolutions"}
 _USUAL_UTILISATION = 0.4
 _WORDS = {
@@ -45,9 +47,9 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted step with all its inputs, times in ns and sizes in bytes.
+    """The predicted step with all inputs of the prediction; times are in ns, and sizes are in bytes.
 
-    If a variation is requested, *distribution* has the step times of the replays.
+    If a variation is requested, *distribution* contains the step times of the replays.
     """
 
     setting: Setting
@@ -75,20 +77,20 @@ class Prediction:
 
     @property
     def tokens_per_s(self) -> float:
-        """The tokens per second of all ranks together."""
+        """The throughput of all ranks together in tokens per second."""
         return self.tokens / self.step_ns * 1e9
 
     @property
     def utilisation(self) -> float:
         """The share of the step that the model's required operations take at peak speed.
 
-        The gradients of frozen weights are not counted as required operations.
+        The operations for gradients of frozen weights are not required.
         """
         return needed_ns(self.setting, trained=not self.setting.plan.frozen) / self.step_ns
 
     @property
     def constant_utilisation_ns(self) -> int:
-        """The step time in ns, if every job used the same share of the peak."""
+        """The step time in ns if every job reached the same share of the chip's peak."""
         share = self.setting.costs.fit.utilisation or _USUAL_UTILISATION
         return round(needed_ns(self.setting) / share)
 
@@ -99,20 +101,20 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest rank fits into the chip's memory."""
-        return self.memory_bytes <= self.setting.chip.memory_bytes
+        """Whether the fullest rank fits into the usable memory of the chip."""
+        return self.memory_bytes <= self.setting.chip.usable_bytes
 
     @cached_property
     def remedies(self) -> list[Remedy]:
-        """The changes that make the plan fit, cheapest first.
+        """The changes that make the plan fit in memory, cheapest first.
 
-        The list is empty if the plan fits, or if no two changes suffice.
+        The list is empty if the plan already fits, or if even pairs of changes do not suffice.
         """
         return [] if self.fits else remedies(self.setting)
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions of the prediction, and the deviations from the requested simulation."""
+        """The assumptions of the prediction, and deviations of the simulation from the request."""
         assumptions = [
             *self.result.provenance.get("warnings", []),
             *self.result.provenance.get("assumptions", []),
@@ -121,7 +123,7 @@ class Prediction:
 
     @cached_property
     def bound_by(self) -> str:
-        """The largest parts of the critical path, as text."""
+        """The largest parts of the predicted step's critical path, as text."""
         return what_bounds(self.result, self.workload)
 
     @cached_property
@@ -152,7 +154,7 @@ class Prediction:
 
     @property
     def workload(self) -> Workload:
-        """The simulated workload."""
+        """The generated workload that was simulated for the prediction."""
         return self.experiment.workload.model
 
 
@@ -180,7 +182,7 @@ def predict(
     """Generate and simulate the step of *setting*, with one rank of each kind or with *every_rank*.
 
     With a *variation* of kernels and ranks, the step is simulated again in replays. An impossible setting
-    raises `UsageError`. The function also raises the errors of the *backend*. All backends but
+    raises `UsageError`. The function also raises the errors of the *backend*. All backends except
     ``analytical-unaware`` need every rank. On a network with message costs, every rank is always simulated.
     """
     setting.check()
@@ -195,7 +197,7 @@ def predict(
 
 
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:
-    """Return the experiment of *setting*, on a network with the bandwidths that collectives reach."""
+    """Return the experiment of *setting* on a network with the bandwidths that collectives attain."""
     plan, costs = setting.plan, setting.costs
     if not about_backend(backend).folds and not every_rank:
         raise UsageError(
@@ -213,7 +215,7 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
 
 
 def needed_ns(setting: Setting, *, trained: bool = True) -> float:
-    """Return the time in ns of a step's operations if all ranks computed at peak speed.
+    """Return the time (ns) of a step's required operations if all ranks computed at peak speed.
 
     The operations for gradients of weights are excluded unless the weights are *trained*.
     """
@@ -224,7 +226,7 @@ def needed_ns(setting: Setting, *, trained: bool = True) -> float:
 
 
 def parts_of(setting: Setting) -> list[str]:
-    """Return the names of the optional features of the job of *setting*."""
+    """Return the names of the optional features that the job of *setting* uses."""
     plan, model = setting.plan, setting.model
     parts = {
         "experts": model.experts > 0,
@@ -249,7 +251,7 @@ def parts_of(setting: Setting) -> list[str]:
 
 
 def unmeasured(setting: Setting) -> list[str]:
-    """Return the features of the job that no measured row behind its costs has."""
+    """Return the job's features that occur in none of the measured steps behind its costs."""
     fit = setting.costs.fit
     beyond = [part for part in parts_of(setting) if part not in fit.covers]
     links = unusual_links(fit, setting.network)
@@ -263,7 +265,7 @@ def unmeasured(setting: Setting) -> list[str]:
 
 
 def layer_flops(setting: Setting) -> float:
-    """Return the forward operations of the smallest layer's weights, per rank and micro-batch."""
+    """Return the forward operations with the smallest layer's weights, per rank and micro-batch."""
     plan, model = setting.plan, setting.model
     tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
     if model.convolutions:
@@ -285,22 +287,24 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
     """Return the factors on the step time that bound its 90 % interval.
 
     The interval combines independent errors. The first error is that of families left out of the fit. Further
-    errors are added for few families, for another chip, and for each feature without a measured step. Layers
-    smaller than measured layers widen the interval further, by the logarithm of the ratio of sizes.
+    errors are added for few families, for another chip, and for each feature without a measured step. More
+    ranks and smaller layers than measured widen the interval further, by the number of doublings.
     """
     fit = setting.costs.fit
     beyond = unmeasured(setting)
     variance = sum((_UNMEASURED_LAYER if part in _LAYERS else _UNMEASURED_PART) ** 2 for part in beyond)
     variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (OTHER_CHIP**2 if not fit.rows else 0.0)
-    smaller = (fit.least_layer_flops or 0.0) / layer_flops(setting)
-    if smaller > 1:
-        variance += (_UNMEASURED_PART * math.log(smaller)) ** 2
+    for each, ratio in (
+        (_PER_HALVING, (fit.least_layer_flops or 0.0) / layer_flops(setting)),
+        (_PER_DOUBLING, setting.plan.world / (fit.most_ranks or math.inf)),
+    ):
+        variance += (each * math.log2(max(ratio, 1.0))) ** 2
     low, high = (math.hypot(math.log(each or 1.0), math.sqrt(variance)) for each in (fit.low, fit.high))
     return math.exp(-low), math.exp(high)
 
 
 def _reached(setting: Setting) -> str:
-    """Return a sentence on the share of the bandwidth that collectives reach."""
+    """Return a sentence on the share of the bandwidth that collectives attain."""
     if setting.network.efficiency is not None:
         return "Collectives lose only the share given by the network's efficiency"
     costs = setting.costs
@@ -350,6 +354,11 @@ def assumptions(setting: Setting) -> list[str]:
             f"Adapters of rank {plan.lora} are on queries, keys and values of every layer; all other weights "
             "are frozen and kept in the precision of computation"
         )
+    if plan.lora or not plan.frozen:
+        kept = 4 if plan.zero >= 2 else plan.grad_bytes
+        assumptions.append(
+            f"A gradient takes {plan.grad_bytes} bytes in reductions (--gradient-bytes), and {kept} in memory"
+        )
     assumptions += _attended(setting)
     if setting.model.experts:
         assumptions.append("Every expert gets as many tokens as the others")
@@ -374,8 +383,9 @@ def assumptions(setting: Setting) -> list[str]:
     beyond = unmeasured(setting)
     if beyond:
         assumptions.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
-    limit = setting.chip.memory_bytes
+    chip = setting.chip
     assumptions.append(
-        f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted"
+        f"A plan fits in {bytes_text(chip.usable_bytes)} of a chip's {bytes_text(chip.memory_bytes)}; "
+        "fragments of PyTorch's allocator and NCCL's buffers need the rest"
     )
     return assumptions

@@ -1,4 +1,4 @@
-"""The times of operators on a chip, and of collectives and messages on a network, without simulation."""
+"""Compute times of operators on a chip, and of collectives and messages on a network, by formulas."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..config import NetworkConfig, SystemConfig
 from .models import DENSE_KERNELS, PRODUCTS, USUAL_HEAD, Exchange, Operator, Phase, Spread, phases
 
 _MESH = "FullyConnected"
-_AT_ONCE = 64  # collectives of different groups share a link without waiting for each other
+_AT_ONCE = 64  # number of concurrent collectives, as groups that share a link do not wait for each other
 
 
 @dataclass(frozen=True)
 class Links:
     """The links of a rank: ``within`` its node (dimension 0), and ``across`` nodes (the slowest dimension).
 
-    Bandwidths are in bytes per ns, latencies in ns. With *meshed_within* or *meshed_across*, a rank has a
-    separate link to each other rank, and all these links carry data at the same time.
+    Bandwidths are in bytes per ns, and latencies are in ns. With *meshed_within* or *meshed_across*, a rank
+    has a separate link to each other rank, and all these links carry data at the same time.
     """
 
     node_size: int
@@ -33,7 +33,7 @@ class Links:
 
     @classmethod
     def of(cls, network: NetworkConfig) -> Links:
-        """Return the links of *network*."""
+        """Return the links of a rank in *network*."""
         speed, latency = network.bandwidth_bytes_per_ns, network.latency
         return cls(
             network.npus_count[0],
@@ -46,13 +46,13 @@ class Links:
         )
 
     def figures(self, level: str) -> tuple[float, float]:
-        """Return the bandwidth in bytes per ns and the latency in ns on *level*."""
+        """Return the bandwidth (bytes per ns) and the latency (ns) of links on *level*."""
         if level == "within":
             return self.within_bytes_per_ns, self.within_latency_ns
         return self.across_bytes_per_ns, self.across_latency_ns
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
-        """Return the ns of a phase in a ring, or in one step on a mesh: for its bytes and for its hops."""
+        """Return the ns of a phase for its bytes and for its hops, in a ring or (on a mesh) in one step."""
         members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0
@@ -70,10 +70,10 @@ class Links:
 
 
 def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
-    """Return *network* with the bandwidths that collectives reach according to *costs*.
+    """Return *network* with the bandwidths that collectives attain according to *costs*.
 
-    Explicit links get the smaller share, because the network does not state which of them leave a node. A
-    packet-level network is unchanged, because it models the losses of bandwidth.
+    Explicit links get the smaller share, because the network does not state which links leave a node. A
+    packet-level network is unchanged, because packet-level models include the losses of bandwidth.
     """
     smaller = min(costs.within_node.share, costs.across_nodes.share)
     links = tuple(link._replace(bandwidth=link.bandwidth * smaller) for link in network.links)
@@ -83,7 +83,7 @@ def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
 
 
 def costs_on(network: NetworkConfig, costs: Costs) -> Costs:
-    """Return *costs* on *network*, without the chip's link costs if the network has an `efficiency`."""
+    """Return *costs* for *network*, without the chip's link costs if the network has its `efficiency`."""
     if network.efficiency is None:
         return costs
     return replace(costs, within_node=LinkCosts(), across_nodes=LinkCosts())
@@ -98,8 +98,8 @@ def needs_every_rank(network: NetworkConfig) -> bool:
 def predicted_system(topology: Sequence[str]) -> SystemConfig:
     """Return the configuration of the communication library for the dimensions of *topology*.
 
-    The library uses rings, and direct exchange on a mesh. Each collective is one chunk, without a delay
-    beyond the fitted costs.
+    The library uses rings, and direct exchange on a mesh. Each collective is a single chunk, without delays
+    in addition to the fitted costs.
     """
     ways = tuple("direct" if each == _MESH else "ring" for each in topology)
     return SystemConfig(
@@ -112,7 +112,8 @@ def predicted_system(topology: Sequence[str]) -> SystemConfig:
         all_reduce_implementation=ways,
         all_gather_implementation=ways,
         reduce_scatter_implementation=ways,
-        # Each rank sends one message at a time, at the speed of one link instead of all links together.
+        # In an all-to-all, each rank sends one message at a time, at the speed of one link instead of all
+        # links together.
         all_to_all_implementation=tuple("direct" if each == _MESH else "oneDirect1" for each in topology),
         name="predicted",
     )
@@ -124,15 +125,15 @@ FLASH_BACKWARD = 0.75
 FlashAttention-2 reaches 0.8 to 0.85 on A100 and H100, and kernels in Triton reach less.
 """
 _EXPONENTIALS_PER_S = 4e12  # NVIDIA's chips since Volta: 16 per clock cycle and multiprocessor
-# The share of the bandwidth that copies and Adam on the host reach. STREAM's triad reaches 330 to 350 of
-# 409.6 GB/s on two EPYC Milan, and 650 to 780 of 921.6 GB/s on two Genoa (Microsoft's figures of HBv3 and
+# The share of the memory bandwidth that copies and Adam on the host attain. STREAM's triad attains 330 to 350
+# of 409.6 GB/s on two EPYC Milan, and 650 to 780 of 921.6 GB/s on two Genoa (Microsoft's figures of HBv3 and
 # HBv4).
 _REACHED = 0.8
 
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """The operator prices (times in ns) of *costs* on *chip* in a *precision*, with *links*."""
+    """The prices (times in ns) of operators by *costs* on *chip* in a *precision*, and of *links*."""
 
     chip: Chip
     costs: Costs
@@ -172,11 +173,11 @@ class ChipPrices:
         return work / FLASH_BACKWARD if operator.name.endswith("gradient") else work
 
     def start_ns(self, where: Spread) -> float:
-        """Return the start-up time in ns that a collective with this placement adds to its transfer."""
+        """Return the start-up time (ns) of a collective with the placement *where*, before its transfer."""
         return (self.costs.within_node if where.nodes == 1 else self.costs.across_nodes).latency_ns
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return the time in ns that a concurrent collective adds to computation."""
+        """Return the time (ns) by which a concurrent collective prolongs computation."""
         total = 0.0
         for step in phases(exchange.kind, exchange.size_bytes, where, exchange.routing):
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share
@@ -188,11 +189,11 @@ class ChipPrices:
 def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float]:
     """Return the ns per operation of fused attention, and the ns per score of its softmax.
 
-    The share of the peak in *costs* holds for heads of the usual size. Smaller heads are slower on chips
-    whose throughput of exponentials limits attention. The time of attention is the root of the sum of squares
-    of the times for operations and for exponentials. Heads of 64 reach 0.62 of the speed on B200, 0.80 on
-    H100 and 0.97 on A100. Separately measured kernels reach 0.60 to 0.69 on B200, B300, GB200 and GB300, and
-    0.76 to 0.82 on H100 (ai-dynamo/aiconfigurator 095f58a).
+    The share of the peak in *costs* is valid for heads of the usual size. Smaller heads are slower on chips
+    on which the throughput of exponentials limits attention. The time of attention is the root of the sum of
+    squares of two times: for operations and for exponentials. Heads of size 64 attain 0.62 of the speed on
+    B200, 0.80 on H100 and 0.97 on A100. Separately measured kernels attain 0.60 to 0.69 on B200, B300, GB200
+    and GB300, and 0.76 to 0.82 on H100 (ai-dynamo/aiconfigurator 095f58a).
     """
     scarce = chip.peak(chip.precision) / (4 * USUAL_HEAD * _EXPONENTIALS_PER_S)
     softmax = 2 * math.hypot(0.5, scarce) / math.hypot(1, scarce) - 1

@@ -28,18 +28,19 @@ from ._predict import OTHER_CHIP, Prediction, what_bounds
 from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_network
 from .models import USUAL_HEAD, Operator
 
-_ASSUMED = (0.65, 1.5)  # interval factors of costs without a fit
+_ASSUMED = (0.65, 1.5)  # factors of the interval for costs without a fit
 _WIDER = 1.5  # factor on the interval, because no measured row was recorded from a script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
-_LEAST_SHARE = 0.1  # least share of operations in FP32 for which a hint at TF32 is worthwhile
+_LEAST_SHARE = 0.1  # from this share of operations in FP32 on, TF32 is suggested
 
 
 @dataclass(frozen=True)
 class RecordedPrediction:
-    """The predicted step of a script with its inputs, times in ns and sizes in bytes.
+    """The predicted step of a recorded script, with its inputs; times are in ns, and sizes in bytes.
 
-    *work* has an average rank's operations of matmuls, convolutions and attention, by precision.
+    *work* is the number of operations of matmuls, convolutions and attention of an average rank, by
+    precision.
     """
 
     chip: Chip
@@ -69,12 +70,12 @@ class RecordedPrediction:
 
     @property
     def fits(self) -> bool:
-        """Whether the tensors of the fullest rank fit into the chip's memory."""
-        return self.memory_bytes <= self.chip.memory_bytes
+        """Whether the tensors of the fullest rank fit into the usable memory of the chip."""
+        return self.memory_bytes <= self.chip.usable_bytes
 
     @property
     def precision(self) -> str:
-        """The precisions of matmuls, in descending order of operations."""
+        """The precisions of matmuls as text, in descending order of operations."""
         return " and ".join(self.work) or self.chip.precision
 
     @property
@@ -84,18 +85,18 @@ class RecordedPrediction:
 
     @property
     def constant_utilisation_ns(self) -> int:
-        """The step time in ns, if every job used the same share of the peak."""
+        """The step time in ns if every job reached the same share of the chip's peak."""
         share = self.chip.costs_of(self.software).fit.utilisation or _USUAL_UTILISATION
         return round(self._at_peak_ns() / share)
 
     @property
     def bound_by(self) -> str:
-        """The largest parts of the critical path, as text."""
+        """The largest parts of the predicted step's critical path, as text."""
         return what_bounds(self.result, self.workload)
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions of the prediction, and the deviations from the requested simulation."""
+        """The assumptions of the prediction, and deviations of the simulation from the request."""
         provenance = self.result.provenance
         notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
         costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"
@@ -119,7 +120,7 @@ class RecordedPrediction:
         return notes
 
     def to_json(self) -> dict[str, Any]:
-        """Return the prediction as JSON, without tokens per second, which are unknown for a script."""
+        """Return the prediction as JSON, without tokens per second, because a script's tokens are unknown."""
         low, high = self.range_ns
         return {
             "step_ns": self.step_ns,
@@ -146,10 +147,11 @@ def predict_recorded(
     backend: str = DEFAULT_BACKEND,
     progress: Progress | None = None,
 ) -> RecordedPrediction:
-    """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.
+    """Predict the step of *workload*, recorded from a script, with the costs of *chip* on *network*.
 
     The operands of a matmul determine its precision, unless a *precision* is given for all matmuls. A network
-    with another number of ranks raises `UsageError`. The function also raises the errors of the *backend*.
+    with a different number of ranks raises `UsageError`. The function also raises the errors of the
+    *backend*.
     """
     if workload.num_ranks != network.num_ranks:
         raise UsageError(
@@ -169,7 +171,7 @@ def predict_recorded(
 
 
 def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
-    """Return the precision on *chip* for each recorded precision (``""``: unknown), or the *chosen* one."""
+    """Return the precision on *chip* for each recorded precision (``""``: unknown) or for all (*chosen*)."""
     peaks = chip.peak_flops
     half = next((name for name in (chip.precision, "bf16", "fp16") if name in {"bf16", "fp16"}), "")
     half = half if half in peaks else chip.precision
@@ -194,7 +196,7 @@ def _recorded_precision(name: str) -> str:
 
 
 def _work(workload: Workload, precisions: Mapping[str, str]) -> dict[str, float]:
-    """Return an average rank's operations of matmuls by precision, in descending order."""
+    """Return the number of matmul operations of an average rank by precision, in descending order."""
     work: Counter[str] = Counter()
     programs = np.bincount(workload.program_of_rank, minlength=len(workload.graphs))
     for graph, ranks in zip(workload.graphs, programs.tolist(), strict=True):
@@ -209,7 +211,7 @@ def _work(workload: Workload, precisions: Mapping[str, str]) -> dict[str, float]
 
 
 def _priced(graph: Graph, precisions: Mapping[str, str], prices: Mapping[str, ChipPrices]) -> Graph:
-    """Return *graph* with the time of each compute node."""
+    """Return *graph* with the predicted duration of each compute node."""
     nodes = graph.node_columns
     kinds = [(_kind_of(text), " gradient" * ("backward" in text)) for text in nodes["operator"].texts]
     named = [precisions.get(_recorded_precision(text), precisions[""]) for text in nodes["name"].texts]
@@ -240,10 +242,11 @@ def _kind_of(operator: str) -> str:
 
 
 def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
-    """Return the result of *prediction*, with the prediction itself in the provenance, for a run of a study.
+    """Return the result of *prediction* for a run of a study, with the prediction in its provenance.
 
-    The provenance key ``prediction`` holds the output of `to_json`, the chip's title and its
-    ``chip_memory_bytes``. The key ``memory_over_time`` has the curves of a prediction from model sizes.
+    The provenance key ``prediction`` contains the output of `to_json`, the chip's title and its
+    ``chip_memory_bytes``. The key ``memory_over_time`` contains the memory curves of a prediction from model
+    sizes.
     """
     chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
     document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}

@@ -1,4 +1,4 @@
-"""Changes that make a plan fit in memory, and their cost in step time."""
+"""Find changes that make a plan fit in memory, and their cost in step time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST = "as few layers as it takes"
 
 @dataclass(frozen=True)
 class Remedy:
-    """Options that make a plan fit, the memory of the fullest rank, and the factor on the step time."""
+    """Options that make a plan fit in memory, the fullest rank's memory, and the factor on the step time."""
 
     options: str
     memory_bytes: int
@@ -35,7 +35,7 @@ def estimated_ns(setting: Setting) -> float:
 
 
 def remedies(setting: Setting) -> list[Remedy]:
-    """Return the cheapest changes that make *setting* fit: single changes, or pairs if none suffices."""
+    """Return the cheapest changes with which *setting* fits in memory: single changes, or pairs."""
     changes = list(_changes(setting.plan, offloads=setting.chip.host is not None))
     for count in (1, 2):
         result: list[Remedy] = []
@@ -73,7 +73,7 @@ def _changes(plan: Plan, *, offloads: bool) -> Iterator[dict[str, Any]]:
 
 
 def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
-    """Yield the remedy of *changes* if the changed plan is possible and fits."""
+    """Yield the remedy *changes* if the changed plan is possible and fits in memory."""
     least = changes.get("recompute") == _LEAST
     plan = replace(setting.plan, **(changes | ({"recompute": "none"} if least else {})))
     try:
@@ -81,12 +81,12 @@ def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
     except UsageError:
         return
     if least:
-        recomputation = least_recomputation(setting.model, plan, setting.chip.memory_bytes)
+        recomputation = least_recomputation(setting.model, plan, setting.chip.usable_bytes)
         if recomputation is None:
             return
         plan, changes = recomputation, {**changes, "recompute": recomputation.recompute}
     memory = fullest_memory(setting.model, plan).total
-    if memory <= setting.chip.memory_bytes:
+    if memory <= setting.chip.usable_bytes:
         longer = estimated_ns(replace(setting, plan=plan)) / estimated_ns(setting)
         options = [_option(key, value) for key, value in changes.items()]
         if software_of(setting.chip, plan) != setting.software:

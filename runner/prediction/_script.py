@@ -1,4 +1,4 @@
-"""Make a workload from recordings of some ranks of a script, which represent the other ranks."""
+"""Make the workload of a job from recordings of some ranks of a script, which represent all ranks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _FUSIBLE = "aten::"
 def fused_bytes(recording: Recording) -> dict[int, int]:
     """Return the bytes that each fusible operator moves, by the operator's index.
 
-    Consecutive operators in a compiled module become one kernel, if no product, convolution or attention lies
-    between them. The kernel reads each external input once, and writes each output that is used elsewhere.
+    Consecutive operators in a compiled module become one kernel, unless a matrix product, convolution or
+    attention lies between them. The kernel reads each external input once, and writes each output that is
+    used outside the kernel.
     """
     entries = recording.entries
     last_use = _last_uses(entries)
@@ -99,10 +100,10 @@ _FUSED = (
 def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
     """Return the workload of all ranks of a job from the *recordings* of some ranks.
 
-    Compute nodes have operations and bytes but no time, because time depends on a chip. Streams and their
-    waits are copied from the framework. *mesh* has the expected sizes of mesh dimensions by name. A mesh that
-    the script did not create raises `UsageError`. Recorded ranks that cannot represent the other ranks raise
-    `TraceError`.
+    Compute nodes have operations and bytes but no durations, because durations depend on the chip. Streams,
+    and waits between streams, are as recorded from the framework. *mesh* has the expected sizes of mesh
+    dimensions by name. A mesh that the script did not create raises `UsageError`. If the recorded ranks
+    cannot represent all other ranks, `TraceError` is raised.
     """
     world = recordings[0].world
     _check_mesh(recordings, mesh or {}, world)
@@ -124,7 +125,7 @@ def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | N
 
 
 def _check_mesh(recordings: Sequence[Recording], mesh: Mapping[str, int], world: int) -> None:
-    """Raise `UsageError` unless the script created the *mesh*."""
+    """Raise `UsageError` if the script did not create a device mesh with the sizes *mesh*."""
     if mesh and prod(mesh.values()) != world:
         raise UsageError(
             f"--mesh {_mesh_text(mesh)} has {prod(mesh.values())} ranks, and --world is {world}. Change one "
@@ -153,7 +154,7 @@ def _mesh_text(mesh: Mapping[str, int]) -> str:
 
 
 def _role(recording: Recording) -> Role:
-    """Return the program of the recorded rank, with the members of the groups it uses."""
+    """Return the program of the recorded rank, with the members of the groups that the rank uses."""
     everyone = tuple(range(recording.world))
     groups: list[tuple[int, ...]] = []
     builder = GraphBuilder()
@@ -182,8 +183,8 @@ def _precision(recording: Recording, entry: RecordedEntry) -> str:
     """Return the precision of a matmul, a convolution or attention, or ``""`` for other operators.
 
     The element size of the operands determines the precision. FP16 and BF16 are both ``half``, because chips
-    compute them at one speed. Operands in FP32 are computed in TF32 if the script allows TF32 for operators
-    of their class.
+    compute both at the same speed. Operands in FP32 are computed in TF32 if the script allows TF32 for
+    operators of their class.
     """
     if not counts_whole(entry.name):
         return ""
@@ -249,7 +250,7 @@ _SMALLER = "Predict a job of at most 64 ranks, with --all-ranks."
 
 @dataclass(frozen=True)
 class Role:
-    """The program of a recorded rank: a *graph* with a column ``group`` that counts *groups* from 1."""
+    """The program of a recorded rank: a *graph*, whose column ``group`` counts *groups* from 1."""
 
     graph: Graph
     groups: tuple[tuple[int, ...], ...]
@@ -280,10 +281,11 @@ class Role:
 def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world: int) -> Workload:
     """Return the workload of *world* ranks, each with the program of one of the recorded *roles* (by rank).
 
-    Every rank with which rank 0 exchanges messages (the stages of a pipeline) must be recorded. A rank at the
-    same position of another group of stages has the same program, in the corresponding groups. *made_groups*
-    are all groups of the script in order of creation. The function raises `TraceError` if the recorded ranks
-    cannot represent the other ranks, or if a recorded rank's program differs from its representation.
+    Every rank with which rank 0 exchanges messages (the stages of its pipeline) must be recorded. The
+    corresponding ranks of other pipelines have the same programs, with the corresponding groups.
+    *made_groups* are all groups of the script in order of creation. The function raises `TraceError` if the
+    recorded ranks cannot represent the other ranks, or if a recorded rank's program differs from the program
+    of its representative.
     """
     missing = sorted(set(range(world)) - set(roles))
     stages = _stages(roles, world) if missing else ()
@@ -330,7 +332,7 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
 
 
 class _Replicas:
-    """Maps groups of one rank to the groups of another rank that were created together with them."""
+    """Maps the groups of one rank to the groups of another rank that the script created together."""
 
     def __init__(self, made_groups: Sequence[Sequence[int]], world: int) -> None:
         self._made = made_groups
@@ -338,7 +340,7 @@ class _Replicas:
         self._of_rank: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
 
     def lines(self, stages: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return the groups that correspond to *stages* and together contain all ranks."""
+        """Return the groups of ranks that correspond to *stages* and that together contain all ranks."""
         if len(stages) == 1:
             return [(rank,) for rank in range(self.world)]
         if len(stages) == self.world:
@@ -346,7 +348,7 @@ class _Replicas:
         return groups_like(stages, self._made, self.world, _PLACE)
 
     def group_of(self, rank: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the group of *rank* that was created together with the group *ranks*."""
+        """Return the group of *rank* that the script created together with the group *ranks*."""
         if ranks not in self._of_rank:
             alike = groups_like(ranks, self._made, self.world, _PLACE)
             self._of_rank[ranks] = {member: group for group in alike for member in group}
@@ -354,7 +356,7 @@ class _Replicas:
 
 
 def _moved(role: Role, stages: tuple[int, ...], line: tuple[int, ...], at: int, replicas: _Replicas) -> Role:
-    """Return *role*, recorded at position *at* of *stages*, as the program of the rank there in *line*."""
+    """Return *role*, recorded at position *at* of *stages*, as the program of that position of *line*."""
     rank = line[at]
     if line == stages:
         return role

@@ -13,8 +13,8 @@ from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
-_ALIKE = 1.5  # factor on a bandwidth within which its measured shares are assumed to hold
-_KERNELS = 0.1  # kernels of a convolution and its pointwise operators, relative to a transformer's layer
+_ALIKE = 1.5  # measured shares are assumed to hold up to this factor of bandwidth
+_KERNELS = 0.1  # launches of a convolution and its pointwise operators, relative to a transformer layer
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """The costs of operators, with fewer kernel launches per layer for convolutional networks."""
+        """The costs of operators; layers of convolutional networks have fewer kernel launches."""
         result = costs_on(self.network, self.chip.costs_of(self.software))
         if self.plan.cuda_graphs:
             result = replace(result, host_ns=0.0)
@@ -62,17 +62,17 @@ class Setting:
 
 
 def software_of(chip: Chip, plan: Plan) -> str:
-    """Return the software stack of *chip* with the costs that fit *plan* best."""
+    """Return the software stack of *chip* for *plan*: FSDP for sharded gradients, otherwise Megatron."""
     wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
     return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
 
 
 def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
-    """Return *plan* with the software's default for every option that *chosen* lacks.
+    """Return *plan* with the software's default for every option that is not in *chosen*.
 
     The keys of *chosen* are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap``,
-    ``gradient_bytes``, and `OPTIONS`, which are off by default. Defaults for tensor parallelism are kept for
-    plans without it, because derived plans may have a higher degree.
+    ``gradient_bytes``, and `OPTIONS`, which are off by default. Defaults for tensor parallelism are also set
+    in plans without tensor parallelism, because derived plans may have a higher degree.
     """
 
     def habit(name: str) -> bool:
@@ -95,7 +95,7 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
 def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
     """Return the preset of the usual nodes of *chip*, with the given number of *ranks*.
 
-    The function raises `UsageError` for a chip without a preset, and if *ranks* do not fill whole nodes.
+    The function raises `UsageError` if no network preset has the chip, or if *ranks* do not fill whole nodes.
     """
     if not chip.network:
         raise UsageError(
@@ -114,10 +114,10 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
 
 
 def unusual_links(fit: Fit, network: NetworkConfig) -> str:
-    """Return the differences of bandwidths between *network* and the measured steps, ``""`` for none.
+    """Return a text on bandwidths of *network* that differ from the measured steps, or ``""``.
 
-    The shares of bandwidths in *fit* were fitted on the measured steps. A network with an `efficiency` has
-    shares from its file, so the result is ``""``.
+    The attained shares of bandwidths in *fit* were fitted to the measured steps. A network with an
+    `efficiency` has shares from its file, so the result is ``""``.
     """
     if network.efficiency is not None:
         return ""

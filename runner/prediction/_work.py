@@ -1,4 +1,4 @@
-"""The amounts of work in a step, and the closed form of the step time that costs give for the work."""
+"""The amounts of work in a step, and the closed form of the step time from these amounts and costs."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
 class StepWork:
     """The amounts of work in a step, in the order of `AMOUNTS`.
 
-    * *stages* has the amounts of a micro-batch on each pipeline stage.
-    * *products* has the amounts of the micro-batch's products that run during collectives of activations.
-    * *tensor* has the amounts of the collectives of activations, with copies.
-    * *overlapped* has the amounts of collectives of experts and sharded weights during the computation.
-    * *offloaded* has the amounts of the forward pass of layers with activations on the host.
-    * *data* has the amounts of collectives that run once per step.
-    * *end* has the amounts of the rest of a step.
-    * *message* has the amounts of one message between stages.
+    * *stages* contains the amounts of a micro-batch on each pipeline stage.
+    * *products* contains the amounts of matrix products that run during collectives of activations.
+    * *tensor* contains the amounts of the collectives of activations, with copies.
+    * *overlapped* contains the amounts of collectives of experts and sharded weights during computation.
+    * *offloaded* contains the amounts of the forward pass of layers with activations on the host.
+    * *data* contains the amounts of collectives that run once per step.
+    * *end* contains the amounts at the end of a step, such as the optimizer.
+    * *message* contains the amounts of one message between stages.
 
-    If *hidden*, the collectives of *data* run during the passes of a micro-batch.
+    If *hidden* is true, the collectives of *data* run during the passes of a micro-batch.
     """
 
     micro_batches: int
@@ -77,7 +77,7 @@ class StepWork:
 
 
 class _UnitPrices:
-    """Unit prices, at which every node is present in the graph."""
+    """Prices of one unit per operator, with which every node is present in the graph."""
 
     host_ns = step_ns = 1.0
 
@@ -119,7 +119,7 @@ def _message_bytes(model: Transformer, plan: Plan) -> float:
 
 
 def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
-    """Return the work of each stage, computed once for middle stages with the same kinds of layers."""
+    """Return the work of each stage; it is computed once for middle stages with the same kinds of layers."""
     if model.convolutions:
         line = _line(model, plan, links, 0, _spreads(plan, links, 0))
         return [_joined(line, _exchanges(model, plan, links, 0)) + _alone(model, plan, links, 0)]
@@ -158,7 +158,7 @@ Counts = tuple[tuple[tuple[bool, bool], int], ...]
 
 @lru_cache(1 << 12)
 def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> Counts:
-    """Count the layers of *stage* by kind, with the first *recomputed* of each chunk recomputed (0: all)."""
+    """Count the layers of *stage* by kind, if *recomputed* layers of each chunk (0: all) are recomputed."""
     plan = Plan(pp=pp, chunks=chunks)
     counts = Counter(
         (model.is_expert_layer(layer), not recomputed or place < recomputed)
@@ -171,8 +171,8 @@ def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, sta
 def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, counts: Counts) -> Floats:
     """Return the work of a pipeline stage, as a row of amounts for each of `_ROWS`.
 
-    Layers of one kind are equal. The work of the stage at *place* is the work of a stage with one layer, plus
-    the work of each further layer by the *counts* of its kind.
+    Layers of the same kind have equal work. The work of the stage at *place* is the work of a stage with one
+    layer, plus the work of further layers of each kind, by the *counts*.
     """
     base = counts[0][0]
     total = _sample(model, passes, links, place, base, 1)
@@ -190,7 +190,7 @@ def _sample(  # noqa: PLR0917 - all arguments form the cache key
 ) -> Floats:
     """Return the work of a *stage* with *layers* layers of one kind, as a row for each of `_ROWS`.
 
-    The work of a micro-batch is linear in its sequences. Plans share cached samples. Sharding over data
+    The work of a micro-batch is linear in its sequences. Samples are cached for all plans. Sharding over data
     parallelism does not change the computation of a rank. Micro-batches and recomputation do not change the
     collectives of data parallelism.
     """
@@ -231,19 +231,19 @@ def _of_layers(model: Transformer, layers: int, is_expert: bool) -> Transformer:
 
 
 def _spreads(plan: Plan, links: Links, stage: int) -> tuple[tuple[tuple[str, ...], Spread], ...]:
-    """Return the placement in nodes of the groups that exchange activations."""
+    """Return the placement (in nodes) of the groups of ranks that exchange activations."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     return tuple(((axis,), place.where((axis,))) for axis in _ACTIVATION_AXES if plan.degree(axis) > 1)
 
 
 @dataclass(frozen=True)
 class _PlacedStage(Stage):
-    """A pipeline stage with groups placed in nodes as in *spreads*, regardless of its plan."""
+    """A pipeline stage with groups placed in nodes by *spreads*, regardless of the stage's plan."""
 
     spreads: tuple[tuple[tuple[str, ...], Spread], ...]
 
     def where(self, axes: tuple[str, ...]) -> Spread:
-        """Return the placement in nodes of a group along *axes*, or that of one rank for other axes."""
+        """Return the placement in nodes of a group along *axes*; for other axes, the placement of a rank."""
         return dict(self.spreads).get(axes, Spread(1, 1))
 
 
@@ -262,7 +262,7 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
 
 
 class _Exchanges(Passes):
-    """Passes with one dummy operator per layer, of which only the communication counts."""
+    """Passes with one dummy operator per layer, which are used only for their communication."""
 
     def layer(self, layer: int, *, backward: bool = False) -> list[Item]:
         """Return the dummy operator of a layer."""
@@ -275,7 +275,7 @@ class _Exchanges(Passes):
 
 @lru_cache(1 << 15)
 def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the work of data parallelism's collectives of a *stage*: in the passes, per step, at the end."""
+    """Return the work of data-parallel collectives of a *stage*: in passes, once per step, and at the end."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = _Exchanges(model, place)
     overlapped = data = np.zeros(len(AMOUNTS))
@@ -291,7 +291,7 @@ def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floa
 
 
 def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the work of the first layer's collectives of weights, which no computation overlaps."""
+    """Return the work of the weight collectives of the first layer, which do not overlap computation."""
     rows = np.zeros((len(_ROWS), len(AMOUNTS)))
     if plan.shards_each_pass:
         place, block = Stage(plan, _UnitPrices(), links.node_size, stage), Block()
@@ -302,7 +302,7 @@ def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:
-    """Return the amounts of *nodes* on *lanes*, or by default of nodes that do not overlap computation."""
+    """Return the work of *nodes* on *lanes*; the default is all nodes that do not overlap computation."""
     total = np.zeros(len(AMOUNTS))
     for node in nodes:
         lane = node["stream"] % 100
@@ -383,12 +383,12 @@ class Batch:
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
     def step_ns(self, price: Floats, costs: Costs) -> Floats:
-        """Return the time of each step in ns, for a *price* from `coefficients` at *costs*."""
+        """Return the time of each step in ns, with a *price* from `coefficients` and with *costs*."""
         times = {name: row @ price for name, row in self._rows.items()}
         each = self._micro_batch_ns(times, price, costs)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
-        # A message delays the next turn unless the receiving stage is late anyway.
+        # A message delays the next pass unless the receiving stage is late for another reason.
         typical = (every - slowest) / np.maximum(self._count - 1, 1)
         turn = np.where(self._count > 1, np.maximum(slowest, typical + message), slowest)
         # The first micro-batch passes all stages. With several chunks, the first micro-batch needs only a
@@ -418,7 +418,7 @@ class Batch:
         return longer
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
-        """Return how many ns of transfers within nodes overlap another layer's transfers between nodes."""
+        """Return the ns of transfers within nodes that overlap another layer's transfers between nodes."""
         rows = sum((self._rows[other] for other in more), self._rows[name])
         within, across = (
             rows[:, _PLACE[level]] * price[_PLACE[level]] for level in ("within_ns", "across_ns")
@@ -427,9 +427,10 @@ class Batch:
         return shorter
 
     def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
-        """Return how many ns the layers of a micro-batch wait for copies that take *each_way* per direction.
+        """Return the ns for which a micro-batch's layers wait for copies that take *each_way* per direction.
 
-        A backward pass takes twice as long as its forward pass. The last layer's copy delays no layer.
+        A backward pass takes twice as long as its forward pass. The copy of the last layer delays no other
+        layer.
         """
         rows = self._rows["offloaded"]
         forward, last = rows @ price, 1 / np.maximum(rows[:, _PLACE["passes"]], 1)
@@ -438,6 +439,7 @@ class Batch:
         return awaited
 
 
-# Gradients of all layers but one can be reduced during the passes of a micro-batch. One bucket is left over.
+# The gradients of all layers except one can be reduced during the passes of a micro-batch. One bucket of
+# gradients is reduced after the passes.
 _HIDDEN = 0.9
 _BUCKETS = 10

@@ -1,4 +1,4 @@
-"""All-pairs programs as in MSCCL++: every rank exchanges data with every other by puts, gets or packets.
+"""All-pairs programs as in MSCCL++: every rank exchanges data with every other rank by puts, gets or packets.
 
 The workgroups (thread blocks) of a rank are divided among its peers. Several workgroups for one peer take
 equal parts of the data. Puts and gets begin with a handshake, so that no buffer is accessed before its rank
@@ -22,10 +22,10 @@ _THREADS = 1024
 def all_pairs_program(
     way: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
 ) -> Program:
-    """Return a program for *collective* in which each rank exchanges data directly with all others.
+    """Return a program for *collective* in which each rank exchanges data directly with all other ranks.
 
     *way* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of *threads* threads.
-    Raises `ConfigError` if the collective has no program of this *way*.
+    Raises `ConfigError` if there is no program for the collective with this *way*.
     """
     if way not in ALL_PAIRS:
         raise ConfigError(f"There is no variant '{way}'{did_you_mean(way, ALL_PAIRS)}")
@@ -76,7 +76,7 @@ class _Writer:
         return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
 
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
-        """Return the (peer, part of the data) of each workgroup of a rank."""
+        """Return the peer and the part of the data of each workgroup of a rank."""
         result: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
         everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
         for number, task in enumerate(everything):
@@ -166,7 +166,7 @@ class _Writer:
         return Op(self.way, (), (regions[0],), (regions[1],), channel, share=share)
 
     def _sum(self, rank: int, number: int) -> Op:
-        """Return the reduction of the workgroup's share of the rank's result."""
+        """Return the op that reduces the workgroup's share of the rank's result."""
         mine = Region((rank,), Buffer.INPUT, rank, 1)
         share = (number, self.workgroups)
         if self.way == "get":

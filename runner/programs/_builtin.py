@@ -1,8 +1,8 @@
 """The engine's collective algorithms as programs: the same messages between the same ranks.
 
 The programs run on one group of ranks. All programs except the all-to-all work in place. Halving-doubling
-orders its partners so that each exchange is contiguous. The nearest partner is first in an all-reduce and an
-all-gather, and the farthest partner is first in a reduce-scatter.
+orders its partners so that each exchange is contiguous. An all-reduce and an all-gather begin with the
+nearest partner, and a reduce-scatter begins with the farthest partner.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _direct_all_to_all(writer: StepWriter, count: int) -> None:
 
 
 def _halving(writer: StepWriter, rank: int, distances: list[int], count: int) -> list[tuple[int, int, int]]:
-    """Exchange halves with partners at *distances*; return each (partner, first chunk, chunks kept)."""
+    """Exchange halves with partners at *distances*; return (partner, first chunk, number of kept chunks)."""
     low, size = 0, count
     rounds = []
     for distance in distances:
@@ -144,7 +144,7 @@ def _trees_all_reduce(writer: StepWriter, count: int) -> None:
 
 
 def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
-    """Add the steps of a rank in one of two trees; the leaves of a tree are inner nodes of the other tree."""
+    """Add the steps of a rank in one of two trees; the leaves of one tree are inner nodes of the other."""
     shift = tree  # the second tree numbers the ranks from 1 on
     number = rank + shift
     top = count // 2

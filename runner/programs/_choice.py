@@ -27,7 +27,7 @@ PROGRAM_NAMES = (*BUILTIN_PROGRAMS, *_MADE)
 _SIMPLE_CHANNELS = 24
 _KEPT_PROGRAMS = 256
 _MOST_STEPS = 1 << 17
-# Costs per step of inspecting and proving a program, measured with rings of 64 to 256 ranks.
+# The memory and time per step to inspect and prove a program, measured with rings of 64 to 256 ranks.
 _BYTES_PER_STEP, _S_PER_STEP = 28_000, 1.2e-3
 _TREES = ("doubleBinaryTree", "nccl-tree")
 
@@ -35,13 +35,14 @@ _TREES = ("doubleBinaryTree", "nccl-tree")
 def is_program_name(name: str) -> bool:
     """Return whether *name* is the name of a generated program, with or without options.
 
-    Names of the engine's built-in algorithms are not included, because system files name these algorithms.
+    The names of the engine's built-in algorithms do not count, because other keys of system files select
+    these algorithms.
     """
     return name.split(":", maxsplit=1)[0] in _MADE
 
 
 def check_program_size(name: str, ranks: int) -> None:
-    """Raise `ConfigError` for a program of too many steps to inspect or prove, with an estimate."""
+    """Raise `ConfigError` with an estimate for a program with too many steps to inspect or prove."""
     base, *more = name.split(":")
     channels = 1
     if base.startswith(_NCCL):
@@ -64,8 +65,8 @@ def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 <<
     followed by a number of workgroups. ``nccl`` is the algorithm that NCCL chooses for a size, and
     ``nccl:a100`` is NCCL's choice on an A100 node.
 
-    *size_bytes* is the size of the larger buffer and matters only for ``nccl``. Raises `ConfigError` for an
-    unrecognised name or a program that does not support the collective.
+    *size_bytes* is the size of the larger buffer and is relevant only for ``nccl``. Raises `ConfigError` for
+    an unrecognised name or a program that does not support the collective.
     """
     base, *more = name.split(":")
     if base in BUILTIN_PROGRAMS and not more:
@@ -101,7 +102,7 @@ _KEPT = 64
 
 @dataclass(frozen=True, order=True)
 class Demand:
-    """A collective to run: kind, number of ranks and bytes (the shard of a rank for an all-gather)."""
+    """A collective that programs may run: its kind, number of ranks and bytes (as in ASTRA-sim)."""
 
     collective: str
     ranks: int
@@ -116,7 +117,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Choice:
-    """The program of each demand with a program, and sentences about demands without a program."""
+    """The chosen programs by demand, and sentences on demands without a program."""
 
     programs: Mapping[Demand, Program]
     remarks: tuple[str, ...] = ()
@@ -141,10 +142,11 @@ def _proved(content: bytes, _digest: bytes, source: str) -> Program:
 
 
 def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: Iterable[Demand]) -> Choice:
-    """Return the program that runs each of *demands*; None stands for the system's own algorithm.
+    """Return the program that runs each of *demands*; None means the algorithm of the system file.
 
-    *files* are programs by collective. A string such as ``nccl`` names a program that is generated for each
-    demand. Raises `ConfigError` for a size that no file fits, and for files that fit no collective.
+    *files* maps a collective to programs. A string such as ``nccl`` is the name of a program that is
+    generated for each demand. Raises `ConfigError` for a size that no file fits, and for files that fit no
+    collective.
     """
     programs: dict[Demand, Program] = {}
     remarks: dict[str, None] = {}
@@ -161,7 +163,7 @@ def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: I
 def _check_ranks(
     collective: str, candidates: Sequence[Program | str | None], demands: Sequence[Demand]
 ) -> None:
-    """Raise `ConfigError` if no collective has the number of ranks of any program."""
+    """Raise `ConfigError` if no collective has a number of ranks for which there is a program."""
     if any(isinstance(program, str) for program in candidates):
         return
     programs = [program for program in candidates if isinstance(program, Program)]
@@ -230,7 +232,7 @@ def _made(name: str, demand: Demand) -> Program:
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
-    """Return the reason why *program* cannot run the collective *demand*, or None if there is no reason."""
+    """Return the reason why *program* cannot run the collective *demand*, or None if it can."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)

@@ -1,12 +1,13 @@
 """Run a program symbolically, with vector clocks that hold for every allowed order of its steps.
 
-Each cell holds a set of contributions. The run uses one allowed order; the clock of a step shows which
-steps precede it in *all* orders. Unless two steps wait for the same token in no fixed order, the program
-terminates either in all orders or in none, and without races all orders have the same result.
+Each cell contains a set of contributions. The run uses one allowed order of the steps. The clock of a step
+shows the steps that precede it in *all* orders. If steps that wait for the same token have a fixed order, the
+program terminates either in all orders or in none. Without races, all orders have the same result.
 
-The threads of a thread block synchronise only at a ``nop`` or barrier. Between two of these, each leading
-thread is a separate strand, which signals and waits on the channels and semaphores with its number; each
-lane of data is a strand as well. Work of a proxy has one strand for each thread that requests it.
+The threads of a thread block synchronise only at a ``nop`` or barrier. Between two such synchronisations,
+each leading thread is a separate strand, which signals and waits on the channels and semaphores with its
+number. Each lane of data is also a strand. The work of a proxy has one strand for each thread that requests
+work.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """The content of a cell: all contributions, repeated contributions, and the cell's part of the chunk."""
+    """The content of a cell: its contributions, repeated contributions, and its part of the chunk."""
 
     mask: int
     twice: int
@@ -48,11 +49,11 @@ class Access(NamedTuple):
     writes: bool
     packet: bool
     value: Value | None
-    order: int  # position of the access in this run
+    order: int  # position of the access in the executed order
     proxied: bool
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether the access precedes an event with *clock* in all orders, element by element."""
+        """Return whether each element of the access precedes an event with *clock* in all orders."""
         return bool(clock[self.strand] >= self.time)
 
     def precedes_whole(self, later: Access) -> bool:
@@ -62,7 +63,7 @@ class Access(NamedTuple):
 
 
 class Event(NamedTuple):
-    """The release or acquisition of a token: step, position on the strand, and clock of preceding steps."""
+    """The release or acquisition of a token: step, position on the strand, and clock."""
 
     step: Step
     strand: int
@@ -75,7 +76,7 @@ class Event(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A completed move of a step, with the position on the strand."""
+    """A completed move of a cell by a step, with its position on the strand."""
 
     step: Step
     move: Move
@@ -94,8 +95,8 @@ class Blocked(NamedTuple):
 class Run:
     """The record of a run: accesses by cell, final values, and tokens and messages that remain.
 
-    *inputs* are the initial values of cells. *overlaps* are accesses to packets, by the raw cells that share
-    their memory. Each chunk has *parts* parts.
+    *inputs* are the initial values of cells. *overlaps* are accesses to packets, by the raw cells in the same
+    memory. *parts* is the number of parts of each chunk.
     """
 
     parts: int
@@ -118,7 +119,7 @@ class Run:
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
     ends: dict[int, Clock] = field(default_factory=dict)  # by rank; the start of rank r is on strand r
-    knowledge: int = 0  # sum of the clocks of takes and packet reads; grows from run to run until complete
+    knowledge: int = 0  # sum of the clocks of takes and packet reads; grows with each run until complete
 
 
 @dataclass
@@ -136,9 +137,10 @@ class _Block:
 
 
 def execute(unrolled: Unrolled, depth: int = 0, earlier: Run | None = None) -> Run:
-    """Run *unrolled* once with at most *depth* messages in flight per connection of an XML (0: no bound).
+    """Run *unrolled* once, with up to *depth* messages in flight per connection of an XML (0: no limit).
 
-    The clocks of an *earlier* run of the same program show the signals that a wait requires.
+    From the clocks of an *earlier* run of the same program, the function knows the signals that a wait
+    requires.
     """
     return _Machine(unrolled, depth, earlier).run()
 
@@ -170,7 +172,7 @@ class _Machine:
                 for move in step.moves:
                     self.packet_writers.update(cell for cell in move.targets if holds_packets(cell))
         self.mixed = any(cell[0] != "m" for cell in self.packet_writers)
-        # The second half of a clock covers the steps before a synchronisation of all threads of a block.
+        # The second half of a clock covers the steps before a point where all threads of a block synchronise.
         self.half = len(self.strand_of)
         self.width = 2 * self.half if self.mixed else self.half
         self._begin()
@@ -196,7 +198,7 @@ class _Machine:
         self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
-        """Start every rank; other ranks cannot use a rank's buffers before the rank's start."""
+        """Start every rank; other ranks cannot use the buffers of a rank before the rank has started."""
         for (rank, _), block in self.blocks.items():
             block.base = np.zeros(self.width, np.int32)
             block.base[rank] = 1
@@ -242,7 +244,7 @@ class _Machine:
         return clock
 
     def _meet(self, block: _Block) -> Clock:
-        """Synchronise all threads of the block and return the joint clock."""
+        """Synchronise all threads of the thread block, and return the joint clock."""
         clock = np.zeros(self.width, np.int32) if block.base is None else block.base.copy()
         for other in block.strands.values():
             np.maximum(clock, other, out=clock)
@@ -253,7 +255,7 @@ class _Machine:
         return clock
 
     def _learn(self, block: _Block, clock: Clock) -> None:
-        """Add *clock* to the clocks of all threads of the block."""
+        """Merge *clock* into the clocks of all threads of the thread block."""
         own = self._meet(block)
         np.maximum(own, clock, out=own)
 
@@ -265,7 +267,7 @@ class _Machine:
     # Steps.
 
     def _advance(self, block: _Block, step: Step) -> object | None:
-        """Execute a step as far as possible; return the awaited token or message, or None when completed."""
+        """Execute a step as far as possible; return the awaited token or message, or None if completed."""
         if step.joins:
             self._meet(block)
         if step.after is not None:
@@ -326,7 +328,7 @@ class _Machine:
     def _ask(self, block: _Block, proxy: Token, number: int) -> tuple[Clock, int]:
         """Return the clock and strand of the work that thread *number* requests from a *proxy*.
 
-        The work follows all requests of any thread that precede this request in every order.
+        The work follows all requests (of any thread) that precede this request in every order.
         """
         lead = (block.key, "lead", number)
         own = self._clock(block, lead)
@@ -374,7 +376,7 @@ class _Machine:
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
     def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
-        """Return the clocks of the token releases that are certain after *needed* releases."""
+        """Return the clocks of token releases that are certain once *needed* releases have happened."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
@@ -410,7 +412,7 @@ class _Machine:
             for known in self._packet_clocks(cell, strand, int(clock[strand])):
                 np.maximum(clock, known, out=clock)
             self.result.knowledge += int(clock.sum())
-        clock = clock.copy()  # shared by all accesses of the move, and not changed any more
+        clock = clock.copy()  # all accesses of the move share this copy, which is never changed
         proxied = move.proxy is not None
         access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0, proxied)
         self.result.moves.append(Moved(step, move, strand, access.time))
@@ -436,9 +438,9 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell, strand: int, time: int) -> list[Clock]:
-        """Return the clock of all steps that precede every possible writer of the packets in a cell.
+        """Return the clock of the steps that precede every possible writer of the packets in a cell.
 
-        A writer that always follows the reader, which is at *time* on *strand*, is not a possible writer.
+        A writer that always follows the reader (at *time* on *strand*) is not a possible writer.
         """
         if self.packet_writers[cell] == 1:
             return [clock for _, clock, _ in self.result.writers[cell]]
@@ -447,7 +449,7 @@ class _Machine:
         return [np.minimum.reduce(clocks)] if clocks else []
 
     def _counts(self, cell: Cell) -> bool:
-        """Return whether a cell occupies a slot of its connection: a message, or a chunk of a message."""
+        """Return whether a *cell* is a message, or a chunk of a message, which occupies a slot."""
         return cell[0] == "m" and (self.unrolled.program.chunkwise or cell[5] == 0)
 
     def _write(self, cell: Cell, access: Access) -> None:

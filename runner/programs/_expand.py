@@ -37,7 +37,7 @@ def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
 
 
 def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
-    """Return the graph of one rank of the program; local work runs at *speed* bytes per ns."""
+    """Return the graph of one rank of the program; local work moves *speed* bytes per ns."""
     nodes = lowered.ranks[rank]
     rows = [_row(rank, number, node, speed) for number, node in enumerate(nodes)]
     edges = [
@@ -48,10 +48,10 @@ def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
 
 def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
     place = f"thread block {node.place[0]}, op {node.place[1]}"
-    # Every message has a separate lane, because all messages may be in flight at once.
+    # Every message has a separate lane, because all messages may be in flight concurrently.
     row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": number}
     if node.kind == "local":
-        # Each pass takes whole ns, as in the engine's built-in reductions.
+        # The time of each pass over the data is rounded to whole ns, as in the engine's built-in reductions.
         once = int(node.size_bytes / speed) if speed else 0
         return row | {"name": f"local work ({place})", "duration_ns": node.passes * once}
     row |= {"comm_size_bytes": node.size_bytes, "comm_tag": node.tag, "kind": "communication"}
@@ -76,8 +76,8 @@ def expand_workload(
     """Return *workload* with each collective that has a program replaced by the program's messages.
 
     The collective's node becomes computation without duration that depends on the messages, so that the
-    node's dependents still wait for the collective. Local work runs at *memory_bytes_per_ns*, and takes no
-    time if the speed is 0.
+    node's dependents still wait for the collective. Local work moves *memory_bytes_per_ns* bytes per ns, and
+    takes no time if this speed is 0.
     """
     tags = _Tags(1 + max((int(graph.nodes["comm_tag"].max()) for graph in workload.graphs), default=0))
     graphs = [
@@ -89,7 +89,7 @@ def expand_workload(
 
 @dataclass
 class _Tags:
-    """Message tags; a collective uses the same tags on all ranks, and no tag of another collective."""
+    """Message tags: a collective uses the same tags on all ranks, and no tags of other collectives."""
 
     free: int
     of: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def _tag_count(lowered: Lowered) -> int:
 
 
 def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Sequence[int]) -> pd.DataFrame:
-    """Return the *nodes* of a program as nodes of *members*, with new ids, lanes and tags."""
+    """Return the *nodes* of a program as nodes of the ranks *members*, with new ids, lanes and tags."""
     moved: pd.DataFrame = nodes.copy()
     moved["node_id"] += fresh
     moved["stream"] += lane

@@ -1,4 +1,4 @@
-"""Figures of a program (traffic by pair of ranks, steps, lower bounds), and the plot of a program as SVG."""
+"""Compute figures of a program (traffic by pair of ranks, steps, lower bounds), and plot it as SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._model import Program
 
 @dataclass(frozen=True)
 class Traffic:
-    """The messages and bytes that one rank sends to another in one step, including flags and signals."""
+    """The messages and bytes from one rank to another rank in one step, including flags and signals."""
 
     step: int
     source: int
@@ -29,10 +29,10 @@ class Traffic:
 class Inspection:
     """The figures of a program for one size.
 
-    *steps* is the length of the longest chain of dependent messages, *rounds* the number of repetitions of
-    the steps. *most_sent_bytes* and *most_received_bytes* are the maxima over ranks. *least_bytes* is the
-    lower bound of received bytes for any program of this collective (None if unknown). *link_bytes* are the
-    bytes that the busiest pair sends in one direction.
+    *steps* is the length of the longest chain of dependent messages, and *rounds* is the number of
+    repetitions of the steps. *most_sent_bytes* and *most_received_bytes* are the maxima over ranks.
+    *least_bytes* is a lower bound on the received bytes of any program for this collective (None if unknown).
+    *link_bytes* are the bytes that the busiest pair sends in one direction.
     """
 
     program: Program
@@ -87,7 +87,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
 
 
 def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the figures of an inspection as (name, text): figures of the program, then of the traffic."""
+    """Return the figures of an inspection as pairs (name, text): of the program, and of the traffic."""
     program = found.program
     place = "in place" if program.in_place else "out of place"
     most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
@@ -114,7 +114,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
 
 
 def _steps(lowered: Lowered) -> dict[int, int]:
-    """Return the step of each message by tag: one more than the latest step on which the message depends."""
+    """Return the step of each message by tag, which is one more than the latest step it depends on."""
     starts = list(accumulate((len(nodes) for nodes in lowered.ranks), initial=0))
     nodes = [node for ranks in lowered.ranks for node in ranks]
     receives = {node.tag: number for number, node in enumerate(nodes) if node.kind == "receive"}
@@ -134,7 +134,7 @@ def _steps(lowered: Lowered) -> dict[int, int]:
         number = ready.pop()
         level = levels[number] + (nodes[number].kind == "send")
         for other in later[number]:
-            # Nodes after a send in the same rank wait for the dependencies of the send.
+            # Nodes after a send on the same rank wait for the dependencies of the send.
             mine = level if nodes[other].kind == "receive" else levels[number]
             levels[other] = max(levels[other], mine)
             missing[other] -= 1
@@ -156,11 +156,11 @@ def _least_bytes(program: Program, size_bytes: int) -> int | None:
     return None if least is None else int(least)
 
 
-# Above this number, the arrows of a plot are indistinguishable.
+# Above these limits, the arrows of a plot are indistinguishable.
 _MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
 # Browsers draw up to this number of boxes without delay.
 _MOST_CELLS = 50_000
-# Margin at both sides of an arrow, as a share of the width of its step.
+# The margin at both ends of an arrow, as a share of the width of the arrow's step.
 ARROW_GAP = 0.06
 _COLOURS = ("#8a939c", "#3b82c4", "#d9731a", "#b2182b")
 _LEFT, _TOP, _BOTTOM, _RIGHT = 80, 64, 44, 24
@@ -175,13 +175,13 @@ _STYLE = (
 
 
 def has_arrows(found: Inspection) -> bool:
-    """Return whether the plot has arrows rather than shaded boxes."""
+    """Return whether the plot of a program has arrows instead of shaded boxes."""
     few = len(found.traffic) <= _MOST_ARROWS and found.steps <= _MOST_STEPS
     return few and found.program.num_ranks <= _MOST_RANKS
 
 
 def size_groups(sizes: Iterable[int], most: int = len(_COLOURS)) -> list[tuple[str, int, int]]:
-    """Return at most *most* ranges that contain all *sizes* (bytes): label, minimum and maximum of each."""
+    """Return at most *most* ranges that contain all *sizes* (bytes), as label, minimum and maximum."""
     distinct = sorted(set(sizes))
     count = max(1, min(most, len(distinct)))
     whole, more = divmod(len(distinct), count)
@@ -228,7 +228,7 @@ def program_picture(found: Inspection) -> str:
 
 
 def _axes(ranks: int, steps: int, row: int, step: float) -> list[Svg]:
-    """Return the labels of ranks and steps in the plot."""
+    """Return the labels of ranks and steps in the plot of a program."""
     bottom, middle = _TOP + row * ranks, {"text_anchor": "middle"}
     parts = [element("text", f"rank {rank}", x=12, y=_TOP + row * (rank + 0.5) + 4) for rank in range(ranks)]
     parts += [

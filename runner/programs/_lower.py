@@ -1,14 +1,14 @@
 """Convert a program to messages with dependencies, which every backend and ASTRA-sim can run.
 
-* A put, a send or a packet is a message to the rank whose buffer is filled. The thread block continues
-  immediately, but messages of a thread block to one peer are sent in order.
+* A put, a send or a packet becomes a message to the rank that owns the filled buffer. The thread block
+  continues immediately, but sends its messages to one peer in order.
 * A signal directly after data to the same peer is part of the data's message. Other signals are separate
   messages.
-* A read of another rank's buffer (get, and reductions that read) is a request and a message back.
-* Operations of the switch are replaced by messages: a multicast by a message to each rank, an in-network
+* A read of another rank's buffer (a get, or a reduction that reads) becomes a request and a reply.
+* Operations of the switch are replaced by messages: a multicast by a message to each rank, and an in-network
   reduction by a read from each rank.
 * Reductions and copies take the time to read and write their bytes at local memory bandwidth.
-* LL sends twice the bytes (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
+* The protocol LL sends twice the bytes (8 of 16 bytes are flags). LL128 sends 128 bytes for 120 bytes.
 * An XML with chunks larger than an NCCL slot runs in rounds: the thread blocks repeat all steps for each part
   of the chunks.
 """
@@ -35,11 +35,11 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A node of a rank: a ``send`` or ``receive`` of a number of bytes, or ``local`` work on the bytes.
+    """A node of a rank: a ``send`` or a ``receive`` of some bytes, or ``local`` work on the bytes.
 
-    Local work transfers its bytes *passes* times: a reduction reads twice and writes once. *after* are the
-    numbers of the rank's nodes on which the node depends. *tag* is unique to a message, and equal at the two
-    ends of the message. *place* is the (thread block, op) from which the node was made.
+    Local work moves its bytes *passes* times. For example, a reduction reads twice and writes once. *after*
+    are the numbers of the rank's nodes on which the node depends. *tag* is unique for each message, and equal
+    at the two ends of the message. *place* is the (thread block, op) of the node.
     """
 
     kind: str
@@ -53,9 +53,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The nodes of each rank for one size, and sentences on the approximations.
+    """A program as messages: the nodes of each rank for one size, and sentences on approximations.
 
-    *rounds* is the number of repetitions of the steps of an XML, each for a part of the chunks.
+    *rounds* is the number of repetitions of the steps of an XML. Each repetition processes a part of the
+    chunks.
     """
 
     program: Program
@@ -66,7 +67,7 @@ class Lowered:
 
 
 def lower(program: Program, size_bytes: int) -> Lowered:
-    """Return the messages of *program* for a collective of *size_bytes*, by ASTRA-sim's conventions.
+    """Return the messages of *program* for a collective of *size_bytes*, as ASTRA-sim defines sizes.
 
     Raises `ConfigError` for a size that the chunks do not divide or that takes too many rounds, and for a
     program that deadlocks.
@@ -230,7 +231,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Make the thread block depend on *nodes* alone; later signals are not part of earlier data."""
+        """Make the thread block depend only on *nodes*; later signals are not part of earlier data."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 
@@ -317,7 +318,7 @@ class _Lowering:
         return None
 
     def _step(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
-        """Execute a step of an XML in a round: receive, reduce and send the data of each slot."""
+        """Convert a step of an XML in a round: receive, reduce and send the data of each slot."""
         parts = MESSAGE_OPS.get(op.name, ())
         size = self.rounds.piece(op, turn)
         pieces = self.rounds.messages(size) if parts else [size]
@@ -329,7 +330,7 @@ class _Lowering:
         return None
 
     def _piece(self, block: _Block, op: Op, parts: tuple[str, ...], size: int) -> tuple[object, ...] | None:
-        """Execute a step of an XML with the data of one slot."""
+        """Convert a step of an XML for the data of one slot."""
         if "receive" in parts:
             connection = (block.block.receive, block.rank, block.block.channel)
             if not self.messages[connection]:
@@ -360,7 +361,7 @@ class _Lowering:
         return -(-size // 120) * 128 if protocol == "LL128" else size
 
     def _data(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
-        """Execute an op of a plan that moves data."""
+        """Convert an op of a plan that moves data."""
         packets = op.name in PACKET_OPS
         came: dict[int, None] = {}
         if packets:
@@ -378,7 +379,7 @@ class _Lowering:
         return None
 
     def _copy(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
-        """Execute an op that copies source k to destination k."""
+        """Convert an op of a plan that copies source k to destination k."""
         if came:
             self._wait_for(block, came)
         for source, target in zip(op.sources, op.destinations, strict=True):
@@ -414,7 +415,7 @@ class _Lowering:
                         self._wake(("cell", *cell))
 
     def _sum(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
-        """Execute an op that sums all sources into every destination."""
+        """Convert an op of a plan that sums all sources into every destination."""
         size = max(self.sizes.of(op, region, turn) for region in (*op.sources, *op.destinations))
         read = dict(came)
         sources = 0

@@ -1,7 +1,7 @@
 """The model of collective programs: the ordered operations of each rank on parts of its buffers.
 
-MSCCL XML and MSCCL++ plans share the model. All references are resolved: a region names its rank and buffer,
-and a channel names its peers, so that no later step needs a lookup.
+MSCCL XML files and MSCCL++ plans share this model. All references are resolved: a region names its rank and
+buffer, and a channel names its peers, so that no later step needs a lookup.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-# Steps of MSCCL XML that take part in a message, and the actions of each step.
+# The steps of MSCCL XML that take part in a message, and the actions of each step.
 MESSAGE_OPS = {
     "s": ("send",),
     "r": ("receive",),
@@ -73,8 +73,8 @@ class Channel:
     """One end of a channel: the *number*-th channel of its *type* between *rank* and *peer*.
 
     The other end is the channel of *peer* with the same type and number and with *rank* as its peer. A switch
-    channel has no peer (-1). The number of a switch channel counts the switch channels of the rank, and
-    *ranks* are the members.
+    channel has no peer (-1). Switch channels are numbered per rank, and *ranks* are the members of a switch
+    channel.
     """
 
     type: ChannelType
@@ -96,8 +96,9 @@ class Op:
 
     *path* is the place of the op: (3,), or (3, 2) for the third op inside the pipeline that is the fourth op.
     Reductions sum all *sources* into each of *destinations*. A put copies source k to destination k. *after*
-    is the (thread block, op) of the same rank that must have finished. A *share* (k, n) means that the op is
-    the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its *pipeline_chunks*.
+    is the (thread block, op) of the same rank that must finish before the op. A *share* (k, n) means that the
+    op is the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its
+    *pipeline_chunks*.
     """
 
     name: str
@@ -121,13 +122,13 @@ class Op:
 
     @property
     def by_port(self) -> bool:
-        """Whether a proxy, not the thread block's threads, moves the data of the op."""
+        """Whether a proxy moves the data of the op, instead of the threads of the thread block."""
         return any(channel.type is ChannelType.PORT for channel in self.channels)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """A thread block: ops in order, and in an XML at most one *send* and one *receive* peer (-1: none).
+    """A thread block with ops in order; in an XML, it has up to one *send* and one *receive* peer (-1: none).
 
     *threads* is the number of threads (0: the program's ``threads_per_block``).
     """
@@ -161,14 +162,15 @@ class RankProgram:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A collective as a program of all its ranks.
+    """A collective program, which consists of the programs of all ranks.
 
     *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom.
     *language* is msccl or mscclpp. *chunks* is the number of chunks of a rank's larger buffer, which is the
     output of an all-gather and otherwise the input. Sizes refer to the larger buffer; *most_bytes* is None
-    without a bound. The sizes of chunks differ by at most *alignment_bytes*. The chunk sizes of an XML differ
-    only with *uneven*. With *chunkwise*, each chunk of an XML's message can be a separate message, because
-    MSCCL's executor splits large buffers. With *reuses_scratch*, pipelines use the scratch buffer in turns.
+    without an upper limit. The sizes of chunks differ by at most *alignment_bytes*. The chunk sizes of an XML
+    differ only with *uneven*. With *chunkwise*, each chunk of an XML's message can be a separate message,
+    because MSCCL's executor splits large buffers. With *reuses_scratch*, the iterations of a pipeline reuse
+    the scratch buffer.
     """
 
     name: str
@@ -211,7 +213,8 @@ class Program:
     def chunk_bytes(self, size_bytes: int) -> list[int]:
         """Return the size of each chunk of a buffer of *size_bytes*; the first chunks may be a unit larger.
 
-        If each rank has a slice of the buffer and chunks are uneven, every slice is divided separately.
+        If each rank has a slice of the buffer and chunks have different sizes, every slice is divided
+        separately.
         """
         slices = self.num_ranks if self.uneven and self.collective in {"all-gather", "reduce-scatter"} else 1
         return _cut(size_bytes // slices, self.chunks // slices, self.alignment_bytes) * slices
@@ -229,9 +232,10 @@ class Program:
         return whole // self.num_ranks if sliced and buffer is part else whole
 
     def home(self, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
-        """Return the buffer and index of a chunk in memory; in place, input and output are one buffer.
+        """Return the buffer and index of a chunk in memory; in place, input and output share memory.
 
-        The input of an all-gather and the output of a reduce-scatter are the rank's slice of that buffer.
+        The input of an all-gather and the output of a reduce-scatter are the rank's slice of the larger
+        buffer.
         """
         if not self.in_place or buffer is Buffer.SCRATCH:
             return buffer, index
@@ -239,7 +243,7 @@ class Program:
         return Buffer.OUTPUT, index + (rank * self.chunks_of(rank, buffer) if buffer is sliced else 0)
 
     def where(self, rank: int, block: int | None = None, op: Op | None = None) -> str:
-        """Return a place in the program as text."""
+        """Return the rank, thread block and op of a place in the program as text."""
         words = f"{self.source}: rank {rank}"
         if block is not None:
             words += f", thread block {block}"

@@ -1,10 +1,10 @@
 """NCCL's ring, tree and NVLS algorithms as programs, written from NCCL's published source.
 
-Each channel has a separate part of the buffer and separate thread blocks. The protocol of the machine sets
-the size of a slot; larger chunks repeat the program. With the Simple protocol, a chunk of a ring has two
-slices, so that the next rank starts on the first slice while the second slice is in flight. Within a node a
-tree is a chain of ranks. The first ranks of the nodes form two binary trees: one for even channels, one for
-odd channels.
+Each channel has a separate part of the buffer and separate thread blocks. The machine's protocol determines
+the size of a slot. Chunks that are larger than a slot repeat the program. With the Simple protocol, a chunk
+of a ring has two slices, so that the next rank starts on the first slice while the second slice is in flight.
+Within a node, a tree is a chain of ranks. The first ranks of the nodes form two binary trees: one for even
+channels, and one for odd channels.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SLICES = 2
 _ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
-# Number of a channel's 20 warps that reduce, by the number of ranks in the node; the other warps copy in and
-# out (NCCL 2.30, src/device/all_reduce.h).
+# The number of a channel's 20 warps that reduce, by the number of ranks in the node. The other warps copy
+# data in and out (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
-# In each sending part, one warp only fences and signals (src/device/prims_simple.h).
+# In each part of a channel that sends, one warp only executes fences and signals (src/device/prims_simple.h).
 _NVLS_SYNC_WARPS = 1
-# 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from ncclCollUnroll
-# in src/include/device.h. A thread of the GPU model has one load in flight, so the number of threads is
-# larger by this factor.
+# The number of 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from
+# ncclCollUnroll in src/include/device.h. A thread of the GPU model has one load in flight, so the number of
+# threads is larger by this factor.
 _NVLS_LOADS = 8
 _WARP_THREADS = 32
 _MOST_CHANNELS = 64
@@ -82,7 +82,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
 
 
 def _ring_names(collective: str, ranks: int) -> tuple[list[str], int]:
-    """Return the ring steps of a rank, and the distance from the rank to the rank's first chunk."""
+    """Return the ring steps of a rank, and the distance from the rank's number to its first chunk."""
     between = ranks - 2
     if collective == "all-reduce":
         return ["s", *["rrs"] * between, "rrcs", *["rcs"] * between, "r"], 1
@@ -110,7 +110,7 @@ def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) 
 
 
 def _binary_tree(count: int) -> list[int]:
-    """Return the parent of each of *count* places in a binary tree (root: -1); odd places are the leaves."""
+    """Return the parent of each of *count* places in a binary tree (root: -1); odd places are leaves."""
     parents = [-1]
     for place in range(1, count):
         bit = place & -place
@@ -173,7 +173,8 @@ def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int],
         step("s", send=child)
 
 
-# NVLS copies data to buffers of the switch, which sums and multicasts each rank's part, and copies data back.
+# NVLS copies data to buffers of the switch, lets the switch sum and multicast each rank's part, and copies
+# data back.
 
 
 def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:

@@ -1,8 +1,9 @@
 """NCCL's choice of algorithm, protocol and channels by size, from the source of NCCL's tuner.
 
 The tuner estimates the latency and bandwidth of each combination and selects the fastest combination. The
-figures are from NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node with GPUs
-linked by NVLink and NVSwitch. The estimates only determine the choice; the time of a program is simulated.
+tuner's figures come from NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node with
+GPUs linked by NVLink and NVSwitch. The estimates determine only the choice. The time of the chosen program is
+simulated.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ...support import bytes_text
 from ._model import Program
 from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
 
-# Latency in ns before the first step, and of each step, by algorithm and protocol.
+# The latency in ns before the first step, and the latency of each step, by algorithm and protocol.
 _BASE_NS = {
     "tree": {"LL": 6800, "LL128": 14000, "Simple": 8400},
     "ring": {"LL": 6600, "LL128": 14000, "Simple": 8400},
@@ -26,14 +27,15 @@ _STEP_NS = {
     "ring": {"LL": 600, "LL128": 1900, "Simple": 3400},
     "nvls": {"Simple": 25000},
 }
-# Share of its bandwidth that a tree reaches for 64 bytes, 128 bytes and so on.
+# The share of its bandwidth that a tree attains for 64 bytes, 128 bytes and so on.
 _TREE_SHARE = {
     "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
     "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
     "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
 }
 _THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
-# Bytes per thread below which NCCL uses fewer channels; for a ring with LL, bytes per thread and rank.
+# Below this number of bytes per thread, NCCL uses fewer channels. For a ring with LL, the number is per
+# thread and rank.
 _THREAD_BYTES = {"LL": 8, "LL128": 8, "Simple": 64}
 _NVLS_SHARE = 0.85
 _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
@@ -41,7 +43,7 @@ _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
 
 @dataclass(frozen=True)
 class _Node:
-    """A node as detected by NCCL: *channels* of *channel_bytes_per_ns* each, and bandwidth limits.
+    """A node as NCCL detects it: *channels* of *channel_bytes_per_ns* each, and bandwidth limits.
 
     *nvls* is the number and bandwidth of the channels in NCCL's graph for the switch. *nvls_channels* is the
     number of channels in use (0: the switch cannot reduce).
@@ -172,7 +174,7 @@ def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: 
 
 
 def _nvls_unit(size_bytes: int, parts: int) -> int:
-    """Return the bytes of a part that NVLS processes at a time, fewer if all parts have few units."""
+    """Return the bytes of a part that NVLS processes at a time, which are fewer for small parts."""
     unit = 131_072
     for times, smaller in _NVLS_UNITS:
         if size_bytes < times * parts * unit:

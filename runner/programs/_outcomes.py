@@ -11,7 +11,7 @@ from ._unroll import Cell, Step, Unrolled
 
 
 def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the steps that never complete, beginning with steps that no remaining op could unblock."""
+    """Yield the steps that never complete; steps that no remaining op could unblock come first."""
     hopeless = [found for found in run.blocked if not _hopes(unrolled, run, found)]
     cycle = not hopeless
     for found in hopeless or run.blocked:
@@ -34,7 +34,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
-    """Return whether an op that was never reached would provide the token or message of a blocked step."""
+    """Return whether an unexecuted op would provide the token or message of a blocked step."""
     done = {id(step) for step in run.done}
     kind = found.awaits[0]
     for steps in unrolled.steps.values():
@@ -65,7 +65,7 @@ def _past(run: Run, step: Step) -> tuple[str, ...]:
 
 
 def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield leftovers of a call: signals, changed semaphores, and messages that were not received."""
+    """Yield the leftovers of a program's call: signals, changed semaphores, and unreceived messages."""
     if run.blocked:
         return
     yield from _unreceived(unrolled)
@@ -102,7 +102,7 @@ def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset()) -> Iterator[Problem]:
-    """Yield the chunks with *doubtful* final contributions or with wrong contributions for the collective."""
+    """Yield the chunks with final contributions that are *doubtful* or wrong for the collective."""
     program = unrolled.program
     if run.blocked or program.collective == "custom":
         return

@@ -13,9 +13,9 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """A bug of a program, with its place and the steps of the shortest run that exposes the bug.
+    """A bug of a collective program, with its place and the steps of the shortest run that exposes it.
 
-    *kind* is deadlock, race, unwritten, result, leftover or order.
+    *kind* is the kind of bug: deadlock, race, unwritten, result, leftover or order.
     """
 
     kind: str

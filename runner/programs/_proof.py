@@ -16,7 +16,8 @@ from ._unroll import Unrolled, unroll
 _MOST_PROBLEMS = 20
 _MOST_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)
-# Messages in flight per connection: NCCL has 8 steps, and a Simple message takes 4 steps (MSCCL_CHUNKSTEPS).
+# The messages in flight per connection. NCCL has 8 steps, and a message with the protocol Simple takes 4
+# steps (MSCCL_CHUNKSTEPS).
 _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 
 
@@ -24,8 +25,8 @@ _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 class Proof:
     """The verdict on a program; the proof *holds* if there are no *problems*.
 
-    *iterations* is the number of iterations of pipelines that were run (0: no pipelines), *depth* the number
-    of messages that a connection of an XML must buffer.
+    *iterations* is the number of iterations of pipelines that were run (0: no pipelines). *depth* is the
+    number of messages that a connection of an XML must buffer.
     """
 
     program: str
@@ -76,7 +77,7 @@ def prove(program: Program) -> Proof:
 
 
 def _is_unused(unrolled: Unrolled, run: Run) -> bool:
-    """Return whether all bugs are races or reads of unwritten cells that affect no rank's result."""
+    """Return whether all bugs are races or reads of unwritten cells that do not affect any result."""
     program = unrolled.program
     serious = itertools.chain(
         deadlocks(unrolled, run),
@@ -107,7 +108,7 @@ def _settled(unrolled: Unrolled) -> Run:
 
 
 def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
-    """Return the number of messages a connection must buffer for the program to end, and any deadlocks."""
+    """Return the number of messages that connections must buffer to avoid deadlocks, and any deadlocks."""
     program = unrolled.program
     slots = _SLOTS[program.protocol] if program.chunkwise else _DEPTHS[-1]
     for depth in _DEPTHS:
@@ -120,7 +121,7 @@ def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
 
 
 def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:
-    """Return the first problem of each op, at most *most* of them."""
+    """Return the first problem of each op, at most *most* problems."""
     seen = set()
     chosen: list[Problem] = []
     for problem in problems:

@@ -1,4 +1,4 @@
-"""Find a program's unordered accesses, the resulting doubtful values, and waits without a fixed signal."""
+"""Find unordered accesses of a program, doubtful values, and waits for signals without a fixed order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
-    """Yield unordered pairs of accesses to one cell with at least one write, in the order of the run."""
+    """Yield unordered pairs of accesses to the same cell with at least one write, in the run's order."""
     for cell, accesses in run.accesses.items():
         for place, later in enumerate(accesses):
             for earlier in accesses[:place]:
@@ -71,7 +71,7 @@ def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
 
 
 def races(run: Run) -> Iterator[Problem]:
-    """Yield the races: unordered accesses to one location, at least one of them a write."""
+    """Yield the races: pairs of unordered accesses to one location, of which at least one is a write."""
     for cell, earlier, later in unordered_pairs(run):
         if is_race(run, cell, earlier, later):
             yield _race(run, cell, earlier, later)
@@ -80,8 +80,8 @@ def races(run: Run) -> Iterator[Problem]:
 def overlaps(run: Run) -> Iterator[Problem]:
     """Yield the unordered pairs of a raw access and a packet access to the same memory.
 
-    A thread processes different parts of the memory in the raw and the packet layout. Only an order of all
-    elements of both accesses therefore excludes a race.
+    A thread processes different parts of the memory in the raw and the packet layout. A race is therefore
+    excluded only if all elements of one access precede all elements of the other access.
     """
     for cell, packets in run.overlaps.items():
         for packet in packets:
@@ -92,7 +92,7 @@ def overlaps(run: Run) -> Iterator[Problem]:
 
 
 def strangers(program: Program, run: Run) -> Iterator[Problem]:
-    """Yield accesses to a buffer of another rank before that rank has begun, or after it may have ended.
+    """Yield accesses to another rank's buffer before this rank has begun, or after it may have ended.
 
     Packets for the scratch buffer may arrive early, because their flags identify the call. Early packets are
     an error if a rank can end the call and overwrite unread packets with packets of the next call.
@@ -126,7 +126,7 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
 
 
 def _taken_raw(run: Run, cell: Cell) -> bool:
-    """Return whether an op accesses the memory of packets without using their flags."""
+    """Return whether an op accesses the memory of packets without using the packets' flags."""
     return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
 
 
@@ -136,8 +136,8 @@ def _arrives_before_reuse(
     """Return whether late packets arrive before the packets of the call that reuses their memory.
 
     With a double scratch buffer, the next call uses the other half, and the call after the next reuses the
-    memory. The writer's stores have arrived if neither *owner* nor another writer of *accesses* can end the
-    next call before the writer has begun the next call. A proxy must also have served its next request.
+    memory. The stores of the writer have arrived if neither *owner* nor another writer in *accesses* can end
+    the next call before the writer has begun the next call. A proxy must also have served its next request.
     """
     begun = write.strand if write.proxied else write.step.rank
     users = {access.step.rank for access in accesses if access.writes and access.strand != write.strand}
@@ -159,8 +159,8 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
     if not (first.packet and second.packet and first.writes):
         return True
     if second.writes:
-        return first.value != second.value  # two writes of one value do not conflict
-    # A flag shows the reader that a packet has arrived, but not which packet.
+        return first.value != second.value  # two writes of the same value do not conflict
+    # A flag tells the reader that some packet has arrived, but not which packet.
     return any(
         other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
         for other in accesses
@@ -170,8 +170,8 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
 def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:
     """Return whether two unordered accesses have the same result in both orders.
 
-    The order does not matter if the cell already holds the written value, which is the *initial* value or a
-    value that an earlier step has written.
+    The order does not matter if the cell already contains the written value, which is the *initial* value or
+    a value that an earlier step has written.
     """
     write, other = (second, first) if second.writes else (first, second)
     different = [access for access in accesses if access.writes and access.value != write.value]
@@ -234,7 +234,7 @@ _NONE: _Doubts = frozenset()
 
 
 def doubtful_cells(run: Run) -> set[Cell]:
-    """Return the cells whose final values may differ in another order of the steps.
+    """Return the cells with final values that may differ in another order of the steps.
 
     A read that races with a later write is correct in all orders in which the read comes first. Values that
     depend on the read are therefore correct in steps that precede the write in every order. All other races
@@ -289,7 +289,7 @@ def _spread(
 
 
 def _open(doubts: _Doubts, moved: Moved, spoilers: list[Clock]) -> _Doubts:
-    """Return the *doubts* whose write may precede a move."""
+    """Return the *doubts* that come from a write that may precede a move."""
     return frozenset(
         doubt for doubt in doubts if doubt == _ALWAYS or spoilers[doubt][moved.strand] < moved.time
     )

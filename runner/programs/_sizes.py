@@ -1,4 +1,4 @@
-"""The bytes that each op of a program moves for one collective size, and the number of rounds."""
+"""Compute the bytes that each op of a program moves for one collective size, and the rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_OPS = 1 << 20
 
 
 def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
-    """Return the bytes of the buffer that a program cuts into chunks for a collective of *size_bytes*.
+    """Return the bytes of the buffer that a program divides into chunks for a collective of *size_bytes*.
 
     *size_bytes* is the size as defined by ASTRA-sim, which is the size of a rank's shard for an all-gather.
     """
@@ -29,7 +29,7 @@ def divisor_of(program: Program) -> int:
 def program_ops(program: Program, size_bytes: int) -> int:
     """Return the number of ops that *program* executes for *size_bytes*, including pipeline repetitions.
 
-    Raises the `ConfigError` of `Sizes`.
+    Raises `ConfigError` for the same sizes as `Sizes`.
     """
     sizes = Sizes(program, size_bytes)
     return sum(
@@ -41,7 +41,7 @@ def program_ops(program: Program, size_bytes: int) -> int:
 
 
 def packet_sources(op: Op) -> Sequence[Region]:
-    """Return the sources of a plan's packet op that hold packets, which are data with flags."""
+    """Return the sources of a plan's packet op that contain packets, which are data with flags."""
     if op.name in {"upkt", "rppkt"}:
         return op.sources
     if op.name == "gstorepkt":
@@ -50,7 +50,7 @@ def packet_sources(op: Op) -> Sequence[Region]:
 
 
 class Sizes:
-    """The chunks of *program* for a collective of *size_bytes* (ASTRA-sim's), and the bytes that ops move.
+    """The chunks of *program*, and the bytes that ops move, for a collective of *size_bytes* (in ASTRA-sim).
 
     Raises `ConfigError` for a size that the chunks do not divide.
     """
@@ -101,7 +101,7 @@ class Sizes:
         return keys
 
     def of(self, op: Op, region: Region, turn: int, other: Region | None = None) -> int:
-        """Return the bytes of *region* that one run of an op moves to or from *other*."""
+        """Return the bytes of *region* that one execution of an op moves to or from *other*."""
         if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
             region = other
         rank = region.ranks[0]
@@ -126,7 +126,7 @@ class Rounds:
     """The *count* rounds of a program for one size, with slots of *slot_bytes* of data.
 
     NCCL and MSCCL's interpreter have a few slots per connection and repeat all steps until the buffer is
-    processed. A round takes one slot of data from every chunk.
+    processed. In a round, one slot of data of every chunk is processed.
     """
 
     def __init__(self, sizes: Sizes, slot_bytes: int) -> None:
@@ -137,7 +137,7 @@ class Rounds:
         self.count = -(-largest // self.piece_bytes)
 
     def piece(self, op: Op, turn: int) -> int:
-        """Return the bytes that *op* moves in a round: one slot of each of the op's chunks."""
+        """Return the bytes that *op* moves in a round, with one slot for each of the op's chunks."""
         regions = op.sources or op.destinations
         if not regions:
             return 0

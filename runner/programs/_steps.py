@@ -19,7 +19,7 @@ class _Block:
 
 
 class StepWriter:
-    """Collects the steps of each rank in thread blocks by peers, and derives the steps' dependencies."""
+    """Collects the steps of each rank in thread blocks by peers, and derives dependencies of steps."""
 
     def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
         self.ranks = ranks
@@ -41,7 +41,7 @@ class StepWriter:
     ) -> None:
         """Add a step on *chunk* to the thread block that sends to and receives from *peers*.
 
-        *target* is the chunk that the step writes, by default *chunk*.
+        *target* is the chunk that the step writes (default: *chunk*).
         """
         blocks = self.blocks[rank]
         block = blocks.setdefault((*peers, channel), _Block(*peers, channel))

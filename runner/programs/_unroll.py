@@ -1,6 +1,6 @@
-"""Unroll a program for the proof: pipelines into iterations, regions into cells, ops into moves of cells.
+"""Unroll a program for a proof: split pipelines into iterations, regions into cells, and ops into moves.
 
-A cell is the largest part of a chunk that no op divides. The cell is smaller than the chunk if thread blocks
+A cell is the largest part of a chunk that no op divides. A cell is smaller than a chunk if thread blocks
 share an op, or if a pipeline processes the chunk in units. A message of an XML has separate cells.
 """
 
@@ -62,8 +62,8 @@ _SUMS = frozenset(
 class Move:
     """A move of a cell: the sum of the cells *sources* is written to each of the cells *targets*.
 
-    *awaited* are the sources whose flags the move awaits. *lane* identifies the moving threads by element
-    width and offset in the op. If a *proxy* moves the cell, thread number *lead* requested the move.
+    *awaited* are the sources with flags for which the move waits. *lane* identifies the moving threads by
+    element width and offset in the op. If a *proxy* moves the cell, thread number *lead* requested the move.
     """
 
     sources: tuple[Cell, ...]
@@ -76,7 +76,7 @@ class Move:
 
 @dataclass(slots=True)
 class Step:
-    """One op in one iteration, or the part of an op between two synchronisations of the op's threads.
+    """A step of the proof: an op in one iteration, or its part between two thread synchronisations.
 
     Thread i of the thread block releases and acquires token i.
     """
@@ -184,7 +184,7 @@ class _Cutter:
         self.messages: Counter[tuple[str, int, int, int]] = Counter()
 
     def block(self, rank: RankProgram, block: ThreadBlock) -> Iterator[Step]:
-        """Yield the unrolled steps of a thread block in order."""
+        """Yield the unrolled steps of thread block *block* of *rank* in order."""
         if self.program.language == "msccl":
             for op in block.ops:
                 yield self._xml_step(rank.rank, block, op)
@@ -259,7 +259,7 @@ class _Cutter:
                 yield Move(tuple(read), tuple(written), awaited, (_width(op), lane), proxy, number)
 
     def _cells(self, op: Op, turn: int) -> Iterator[tuple[int, int]]:
-        """Yield the (chunk, part) pairs that one run of an op processes: the op's share of all its chunks."""
+        """Yield the (chunk, part) pairs that one execution of an op processes."""
         if turn < 0:
             parts = self.turns * self.shares
             number, of = op.share
@@ -288,7 +288,7 @@ class _Cutter:
 
 
 def holds_packets(cell: Cell) -> bool:
-    """Return whether a cell holds packets or a message, for which a reader can wait."""
+    """Return whether a cell contains packets or a message, for which a reader can wait."""
     return cell[0] == "m" or str(cell[1]).startswith(PACKETS)
 
 
@@ -317,14 +317,14 @@ def _proxy(rank: int, channel: Channel) -> Token:
 
 
 def _width(op: Op) -> str:
-    """Return the width of the elements that the threads of a plan's op process in turn."""
+    """Return the width (bytes) of the elements that the threads of a plan's op process in turn."""
     if op.name in PACKET_OPS:
         return "packet"
     return "switch" if op.name in {"glre", "glres"} else "vector"
 
 
 def _packets(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Return a flag for each source and destination of a plan's op: whether the region holds packets."""
+    """Return, for each source and destination of a plan's op, whether the region contains packets."""
     into, out = len(op.sources), len(op.destinations)
     if op.name not in PACKET_OPS:
         return (False,) * into, (False,) * out

@@ -18,7 +18,7 @@ _MOST_COUNT = 72
 
 
 def write_msccl(program: Program) -> str:
-    """Return *program* as MSCCL XML; raises `ConfigError` if *program* exceeds all interpreters' limits."""
+    """Return *program* as MSCCL XML; raises `ConfigError` if no interpreter could run *program*."""
     if program.language != "msccl":
         raise ConfigError(
             f"{program.source}: it is an MSCCL++ plan, and MSCCL XML has no steps for its puts and signals."

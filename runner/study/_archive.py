@@ -15,7 +15,7 @@ from ..backends import write_inputs
 from ..backends.astra_sim import nearest_program
 
 _MOST_WORKLOAD_BYTES = 128 << 20
-_TIME = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same experiment gives the same bytes
+_TIME = (1980, 1, 1, 0, 0, 0)  # fixed time, so that equal experiments give equal bytes
 _README = """\
 The inputs of one simulation, as ASTRA-sim 2 reads them; start it in this folder:
 
@@ -36,7 +36,7 @@ _WITHOUT_WORKLOAD = (
 def experiment_archive(experiment: Experiment, command: str) -> bytes:
     """Return a zip with the files of *experiment* and a README with the command that starts ASTRA-sim.
 
-    *command* is the equivalent Chakrascope command. Graphs of more than 128 MiB in total are left out.
+    *command* is the equivalent Chakrascope command. The archive omits graphs of more than 128 MiB in total.
     Missing files of the experiment raise `ConfigError`.
     """
     size = _workload_bytes(experiment)

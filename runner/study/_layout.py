@@ -18,7 +18,7 @@ _ENTRY_BYTES = 200  # temporary suffixes keep the name below the 255 characters 
 
 
 def check_name(name: str, what: str) -> None:
-    """Raise `StudyError` unless *name* is valid for a new *what*, such as ``a workload``.
+    """Raise `StudyError` if *name* is invalid for a new item of a study, *what* (``a workload``).
 
     A valid name is never a path.
     """
@@ -38,8 +38,8 @@ def safe_name(text: str, default: str) -> str:
 def named_entry(folder: Path, name: str, what: str) -> Path:
     """Return the path of the item *what* called *name* in *folder*.
 
-    Existing names, such as "job (copy)", may be less strict than new names. A name that is hidden or leads
-    out of the folder raises `StudyError`.
+    Existing names, such as "job (copy)", may be less strict than new names. A name of a hidden file, or a
+    name that leads out of the folder, raises `StudyError`.
     """
     if not 0 < len(os.fsencode(name)) <= _ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
         raise StudyError(
@@ -58,19 +58,19 @@ WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
 
 class StudyLayout:
-    """The paths in the study's folder *path*, whether or not they exist."""
+    """The paths of files and folders in the study's folder *path*, which may or may not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @staticmethod
     def is_study(folder: str | Path) -> bool:
-        """Return whether *folder* holds a study."""
+        """Return whether *folder* is the folder of a study."""
         return (Path(folder) / _HEAD).is_file()
 
     @staticmethod
     def folders_in(folder: Path) -> list[Path]:
-        """Return the studies' folders in *folder*, sorted by name, without unreadable folders."""
+        """Return the folders of studies in *folder*, sorted by name; unreadable folders are omitted."""
         return sorted(file.parent for file in folder.glob(f"*/{_HEAD}"))
 
     @property
@@ -80,27 +80,27 @@ class StudyLayout:
 
     @property
     def current_file(self) -> Path:
-        """The file with the id of the last requested run, if that run already existed."""
+        """The file with the id of the run that was last requested again after it existed."""
         return self.path / _CURRENT
 
     @property
     def traces_dir(self) -> Path:
-        """The folder of the trace sets."""
+        """The folder of a study's trace sets."""
         return self.path / "traces"
 
     @property
     def workloads_dir(self) -> Path:
-        """The folder of the workloads."""
+        """The folder of a study's workloads."""
         return self.path / "workloads"
 
     @property
     def runs_dir(self) -> Path:
-        """The folder of the runs."""
+        """The folder of a study's runs."""
         return self.path / "runs"
 
     @property
     def sweeps_dir(self) -> Path:
-        """The folder of the sweeps, each of which manages its own folder."""
+        """The folder of a study's sweeps; each sweep has a subfolder."""
         return self.path / "sweeps"
 
     @property
@@ -110,16 +110,16 @@ class StudyLayout:
 
     @property
     def operations_file(self) -> Path:
-        """The table of timed operations of many steps, if the study has one."""
+        """The file with the table of timed operations of many steps, if the study has such a table."""
         return self.path / "operations"
 
     @property
     def jobs_dir(self) -> Path:
-        """The folder of the background jobs, managed by the job store."""
+        """The folder of a study's background jobs, which the job store manages."""
         return self.path / "jobs"
 
     def import_target(self, item: str) -> Path:
-        """Return the path where converted ranks of an import of *item* are cached."""
+        """Return the path of the cache for the converted ranks of an import of *item*."""
         absolute = self.path.absolute()
         return named_entry(absolute.parent, f"{absolute.name}.{item}", "an import")
 
@@ -165,7 +165,7 @@ class StudyLayout:
         return named_entry(folder, name, "a job's algorithms") if name else folder
 
     def workload_files(self, name: str) -> list[Path]:
-        """Return the files of the workload *name* with properties of its nodes."""
+        """Return the files of the workload *name* that contain properties of its nodes."""
         prefix = self.prefix_in(self.workload_dir(name))
         return [prefix.parent / f"{prefix.name}.{what}" for what in ("workload.json", "nodes.parquet")]
 
@@ -208,7 +208,7 @@ class StudyLayout:
         return [folder for folder in folders if not (folder / RUN_FILE).exists()]
 
     def taken_names(self) -> set[str]:
-        """Return the names in use by workloads and trace sets."""
+        """Return the names that workloads and trace sets of the study use."""
         return {path.name for root in (self.workloads_dir, self.traces_dir) for path in root.glob("*")}
 
     def last_change(self) -> float:
@@ -224,7 +224,7 @@ class StudyLayout:
         return max(part.stat().st_mtime for part in parts if part.exists())
 
     def discard_empty(self, trace_dir: Path) -> None:
-        """Remove the folder *trace_dir* of an empty capture, and the study if nothing else is in it."""
+        """Remove the folder *trace_dir* of an empty capture, and the study if it is otherwise empty."""
         for folder in (trace_dir, self.traces_dir):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

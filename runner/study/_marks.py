@@ -36,7 +36,7 @@ class TimelineNote:
 
 
 def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
-    """Return the notes on the timeline of the run *run_id*, in order of their time.
+    """Return the notes on the timeline of the run *run_id*, sorted by time.
 
     A missing run or damaged notes raise `StudyError`.
     """
@@ -48,7 +48,7 @@ def add_timeline_note(
 ) -> TimelineNote:
     """Store *text* on *span_ns* of a run's timeline, or on a *node* (rank, node id), and return the note.
 
-    A missing run, an empty text, a text above the length limit, and more than 1,000 notes raise `StudyError`.
+    The function raises `StudyError` for a missing run, an empty or too long text, and more than 1,000 notes.
     """
     checked = checked_note(text)
     if not checked:

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
 
 def network_names(layout: StudyLayout) -> list[str]:
-    """Return the sorted names of the network files of a study, without other files."""
+    """Return the sorted names of a study's network files."""
     files = layout.networks_dir.iterdir() if layout.networks_dir.is_dir() else ()
     return sorted(file.name for file in files if file.is_file() and _is_name(file.name))
 
@@ -36,8 +36,8 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML), and return its saved name.
 
     The network is saved as YAML, in which an InfraGraph has explicit links. The content must not refer to
-    another file, because it may come from a browser. If another network has the name, the network is saved as
-    ``NAME-2``. An invalid network raises `ConfigError`, and a failed write raises `StudyError`.
+    another file, because it may come from a browser. If another network already has the name, the new network
+    is saved as ``NAME-2``. An invalid network raises `ConfigError`, and a failed write raises `StudyError`.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -65,7 +65,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
 
 
 def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
-    """Return the file name for *network*: *stem*, with a number if another network has that name."""
+    """Return the file name for *network*: *stem*, with a number if another network has this name."""
     number, file_name = 1, f"{stem}.yml"
     while layout.network_file(file_name).exists() and not _is_same(layout.network_file(file_name), network):
         number += 1
@@ -76,7 +76,7 @@ def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
 def _is_same(file: Path, network: NetworkConfig) -> bool:
     try:
         return NetworkConfig.load(file) == network
-    except ConfigError:  # a damaged file is left to its owner
+    except ConfigError:  # a damaged file is not replaced
         return False
 
 
@@ -85,7 +85,7 @@ def _is_name(name: str) -> bool:
 
 
 def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
-    """Return the content of the file if it is a mapping, to search it for file names."""
+    """Return the *content* of a network file if it is a mapping, which may contain file names."""
     if Path(name).suffix == ".xml":
         return {}
     try:

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Lock the notes of *folder* against other threads, and other processes if file locks work."""
+    """Lock the notes of *folder* against other threads and, if file locks work, other processes."""
     with _lock, contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
@@ -44,7 +44,7 @@ def checked_note(text: str) -> str:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* stripped, sorted and distinct, or raise `StudyError` for too many or long tags."""
+    """Return *tags* stripped, sorted and distinct, or raise `StudyError` for too many or too long tags."""
     unique = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
     if len(unique) > _MOST_TAGS:
         raise StudyError(f"There are {len(unique)} tags; give at most {_MOST_TAGS}.")
@@ -52,7 +52,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """Return the ``label``, ``note`` and ``tags`` of *folder*, of which any may be missing.
+    """Return the ``label``, ``note`` and ``tags`` of *folder*; each of them may be missing.
 
     If the file is damaged, the returned note describes the damage.
     """
@@ -61,7 +61,7 @@ def read_note(folder: Path) -> dict[str, Any]:
 
 
 def note_problem(folder: Path) -> str:
-    """Return the problem of the note of *folder* and the next step, or "" if there is no problem."""
+    """Return the problem of the note of *folder* and the next step, or "" without a problem."""
     try:
         _stored(folder)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
@@ -83,10 +83,10 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable[str] | None = None) -> None:
-    """Replace *label*, *note* and *tags* of *folder*, where None keeps and an empty text removes a value.
+    """Replace *label*, *note* and *tags* of *folder*; None keeps a value, and an empty text removes a value.
 
-    Readers see either the old texts or the new texts. A folder that was removed meanwhile raises
-    `StudyError`.
+    Readers see either the old texts or the new texts. The function raises `StudyError` if the folder no
+    longer exists.
     """
     asked = {
         "label": None if label is None else checked_label(label),

@@ -33,7 +33,8 @@ _COLUMNS = [
     "tags",
     "note",
 ]
-# Characters that change the direction of adjacent text. Text of any script is readable without them.
+# Characters that change the direction of adjacent text. Texts in any script are readable without these
+# characters.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 _RUN_TYPES = {
     **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
@@ -43,7 +44,7 @@ _RUN_TYPES = {
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The description of a finished run, where *id* is the content hash of its experiment.
+    """The description of a finished run; *id* is the content hash of the run's experiment.
 
     *created* is an ISO time (UTC). *steps* is the number of captured training steps that the makespan spans.
     Users set *label*, *note* and *tags* with `Study.annotate`.
@@ -63,7 +64,7 @@ class RunInfo:
 
 
 def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
-    """Return the description of the run in *folder*, where *prefix_of* returns the PREFIX of a workload.
+    """Return the description of the run in *folder*; *prefix_of* returns the PREFIX of a workload.
 
     A damaged description raises `StudyError`.
     """
@@ -82,7 +83,7 @@ def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
 
 
 def _is(kind: type, value: Any) -> bool:
-    """Return whether *value* is of *kind*, where numbers of a run are 0 or more and fit into 63 bits."""
+    """Return whether *value* is of *kind*; numbers of a run must be at least 0 and fit into 63 bits."""
     return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
 
 
@@ -96,7 +97,7 @@ def _backend_today(folder: Path, backend: str) -> str:
 
 
 def read_json(path: Path, problem: str) -> dict[str, Any]:
-    """Return the JSON object in *path*, or raise `StudyError` with *problem* if there is none."""
+    """Return the JSON object in *path*, or raise `StudyError` with *problem* without such an object."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError) as error:
@@ -107,7 +108,7 @@ def read_json(path: Path, problem: str) -> dict[str, Any]:
 
 
 def is_input(name: str) -> bool:
-    """Return whether the file *name* of a run belongs to its experiment, not to its result."""
+    """Return whether the file *name* of a run belongs to the run's experiment, not to its result."""
     return not name.endswith(".parquet") and name != "result.json"
 
 
@@ -129,7 +130,7 @@ def write_inputs(folder: Path, experiment: Experiment) -> None:
 
 
 def steps_of(prefix: Path) -> int:
-    """Return the number of captured steps of the workload at *prefix*, or 1 if its description has none."""
+    """Return the number of captured steps of the workload at *prefix*; the default is 1."""
     description = prefix.parent / f"{prefix.name}.workload.json"
     try:
         return _steps_in(description, description.stat().st_mtime_ns)
@@ -141,7 +142,7 @@ def steps_of(prefix: Path) -> int:
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
         steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
-    except (ValueError, AttributeError, RecursionError):  # damage is reported when the workload is opened
+    except (ValueError, AttributeError, RecursionError):  # the damage is reported when the workload is opened
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1
 
@@ -155,7 +156,7 @@ def run_name(info: RunInfo) -> str:
 
 
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
-    """Return a row per run with *find* in any of its texts, newest first, with ``created`` in UTC.
+    """Return rows of the runs with *find* in any text, newest first, with ``created`` in UTC.
 
     ``steps`` is the number of captured training steps that ``makespan_ns`` spans.
     """
@@ -188,9 +189,9 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the reference run among the *chosen* runs, and the other chosen runs, oldest first.
+    """Return the reference run of the *chosen* runs, and the other chosen runs sorted from the oldest.
 
-    The reference is a measured replay if there is one, or otherwise the oldest run.
+    The reference is a measured replay or, without a measured replay, the oldest run.
     """
     infos = sorted(
         (info for info in runs if info.id in chosen),

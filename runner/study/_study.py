@@ -30,7 +30,7 @@ _FORMAT = "chakrascope-study"
 
 
 class Study(StudyLayout):
-    """A study folder without absolute paths inside, in which every run is complete or absent."""
+    """A study folder: it contains no absolute paths, and every run in it is complete or absent."""
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH
@@ -40,7 +40,7 @@ class Study(StudyLayout):
     def create(cls, path: str | Path) -> Study:
         """Return the study at *path*, which is created in a missing or empty folder.
 
-        Another file, or a folder with other content, raises `StudyError`.
+        If *path* is a file, or a folder with other content, the method raises `StudyError`.
         """
         folder = Path(path)
         study = cls(folder)
@@ -61,7 +61,7 @@ class Study(StudyLayout):
 
     @classmethod
     def open(cls, path: str | Path) -> Study:
-        """Return the study at *path*, or raise `StudyError` if there is none."""
+        """Return the study at *path*, or raise `StudyError` if *path* is not a study."""
         folder = Path(path)
         study = cls(folder)
         name = study.head_file.name
@@ -96,7 +96,7 @@ class Study(StudyLayout):
         return self.trace_dir(names[-1])
 
     def new_trace_dir(self, name: str | None = None) -> Path:
-        """Create and return a folder for a new trace set, called *name* or after the next free number."""
+        """Create and return a folder for a new trace set, named *name* or by the next free number."""
         if name is not None:
             check_name(name, "a trace set")
         self.traces_dir.mkdir(parents=True, exist_ok=True)
@@ -137,10 +137,10 @@ class Study(StudyLayout):
         return Workload.load(self.workload_prefix(name))
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
-        """Save *workload* as *name*, or as ``name-2`` and so on if the name is in use, and return its PREFIX.
+        """Save *workload* as *name* (or ``name-2`` and so on if the name is in use), and return its PREFIX.
 
-        Equal graphs are saved once. With *replace_other*, a workload of that name is replaced unless it has
-        runs. An invalid name raises `StudyError`.
+        Equal graphs are saved once. With *replace_other*, an existing workload with the name is replaced
+        unless it has runs. An invalid name raises `StudyError`.
         """
         return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
 
@@ -159,7 +159,7 @@ class Study(StudyLayout):
         return self.prefix_in(folder)
 
     def keep_converted(self, workload: Workload, trace_set: str) -> Path:
-        """Save the workload converted from *trace_set* in place of an earlier one, and return its PREFIX.
+        """Save the workload converted from *trace_set*, replace an earlier one, and return its PREFIX.
 
         As in `add_workload`, a workload with another source or with runs is not replaced.
         """
@@ -173,7 +173,7 @@ class Study(StudyLayout):
         return self._description(name).get("trace_set") == trace_set
 
     def check_new_workload(self, name: str) -> None:
-        """Raise `StudyError` unless a new workload can be called *name*."""
+        """Raise `StudyError` if a new workload cannot be called *name*."""
         check_name(name, "a workload")
         if self.workload_dir(name).exists():
             raise StudyError(f"The study {self.path} has a workload '{name}' already; choose another name.")
@@ -194,8 +194,8 @@ class Study(StudyLayout):
     ) -> Path:
         """Copy the workload ``PREFIX.<rank>.et`` into the study, and return its PREFIX in the study.
 
-        *groups* is a file of communicator groups, by default the file next to the workload. *name* is by
-        default the name of *prefix*.
+        *groups* is a file of communicator groups, by default the file next to the workload. The default of
+        *name* is the name of *prefix*.
         """
         from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
         from ..config import load_groups  # noqa: PLC0415 - not needed to list runs
@@ -212,7 +212,7 @@ class Study(StudyLayout):
         return self._add_workload(name, save)
 
     def runs(self) -> list[RunInfo]:
-        """Return the finished runs, oldest first, where a run that was requested again counts as new."""
+        """Return the finished runs, oldest first; a run that was requested again counts as new."""
         repeated, when = self._last_repeated()
         return sorted(
             self._infos(),
@@ -225,7 +225,7 @@ class Study(StudyLayout):
         return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
 
     def default_run(self) -> RunInfo | None:
-        """Return the newest replay of the measured workload, or else the newest run (None without runs)."""
+        """Return the newest replay of the measured workload, or the newest run (None without runs)."""
         runs = self.runs()
         measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
         replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]
@@ -261,7 +261,7 @@ class Study(StudyLayout):
         return matches[0]
 
     def result(self, run_id: str | None = None) -> Result:
-        """Return the result of a run, selected as by `run_info`."""
+        """Return the result of the run that `run_info` selects."""
         from .._result import Result  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
@@ -275,7 +275,7 @@ class Study(StudyLayout):
         return replace(result, backend=info.backend) if about_backend(result.backend).version_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:
-        """Raise `StudyError` unless the result of a run has as many *ranks* as its description."""
+        """Raise `StudyError` if the number of *ranks* of a result differs from the run's description."""
         if ranks != info.num_ranks:
             raise StudyError(
                 f"{self.run_file(info.id)} says {info.num_ranks:,} ranks, but its ranks.parquet has "
@@ -293,7 +293,7 @@ class Study(StudyLayout):
         self._check_ranks(info, Result.num_ranks(self.run_dir(info.id)))
         if (
             info.num_ranks < workload.num_ranks
-        ):  # a network with fewer ranks runs the first ones, as in ASTRA-sim
+        ):  # a network with fewer ranks runs the first ranks, as in ASTRA-sim
             return replace(workload, program_of_rank=workload.program_of_rank[: info.num_ranks])
         return workload.scale_out(info.num_ranks)
 
@@ -316,7 +316,7 @@ class Study(StudyLayout):
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
             options = dict(stored["options"])
-            if "machine" in options:  # as stored with the run, even if the backend's file has changed
+            if "machine" in options:  # the stored machine is used even if the backend's file has changed
                 options["machine"] = machine_of_plain(options["machine"])
             return Experiment(**inputs, groups=groups, backend=info.backend, **options)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -325,7 +325,7 @@ class Study(StudyLayout):
             ) from error
 
     def run_configs(self, run_id: str | None = None) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system of a run, without its workload, or raise as `experiment` does."""
+        """Return the network and the system of a run; raises the errors of `experiment`."""
         from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
 
         folder = self.run_dir(self.run_info(run_id).id)
@@ -343,10 +343,11 @@ class Study(StudyLayout):
     def add_run(
         self, experiment: Experiment, result: Result, *, label: str = "", workload: str | None = None
     ) -> str:
-        """Save *result* as the run of *experiment* of the workload named *workload*, and return the run's id.
+        """Save *result* as the run of *experiment* with the workload *workload*, and return the run's id.
 
-        The folder is written atomically. An existing run is unchanged, and counts as the newest run from now
-        on. An existing run with another makespan, and a result of another backend, raise `StudyError`.
+        The folder of the run is written atomically. An existing run is unchanged, but counts as the newest
+        run. The method raises `StudyError` if an existing run has another makespan, or if the result comes
+        from another backend.
         """
         if result.backend != experiment.backend:
             raise StudyError(
@@ -370,7 +371,7 @@ class Study(StudyLayout):
         return run_id
 
     def _check_same(self, run_id: str, result: Result) -> None:
-        """Raise `StudyError` unless the saved run has the same answer as *result*.
+        """Raise `StudyError` if the saved run has another answer than *result*.
 
         A backend outside of this package may have changed after the run was saved.
         """
@@ -400,7 +401,7 @@ class Study(StudyLayout):
         }
 
     def _workload_name(self, experiment: Experiment) -> str:
-        """Return the study's workload with the prefix of the experiment, or else the newest workload."""
+        """Return the study's workload with the prefix of the experiment, or the newest workload."""
         prefix = experiment.workload.prefix
         if prefix is not None and prefix.parent.name in self.workloads():
             return prefix.parent.name
@@ -417,8 +418,8 @@ class Study(StudyLayout):
     ) -> RunInfo:
         """Set the *label*, *note* and *tags* of the run *run_id*, and return its description.
 
-        None keeps a text, and an empty label restores the original label. The result itself never changes. A
-        missing run, or a text above the length limit, raises `StudyError`.
+        The value None keeps a text, and an empty label restores the original label. The result itself never
+        changes. A missing run, or a text above the length limit, raises `StudyError`.
         """
         folder = self._run_folder(run_id)
         write_note(folder, label, note, tags)
@@ -468,7 +469,7 @@ class Study(StudyLayout):
             try:
                 yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if self.run_file(folder.name).exists():  # without the file, the run was deleted meanwhile
+                if self.run_file(folder.name).exists():  # without the file, another process deleted the run
                     raise
 
 
@@ -487,18 +488,18 @@ def _ranks_of(folder: Path) -> list[Any]:
 
 
 def _object_in(file: Path) -> dict[str, Any]:
-    """Return the JSON object in *file*, or an empty object if the file is missing or damaged."""
+    """Return the JSON object in *file*, or an empty object for a missing or damaged file."""
     try:
         return read_json(file, str(file))
-    except StudyError:  # damage is reported when the workload is opened
+    except StudyError:  # the damage is reported when the workload is opened
         return {}
 
 
 def _is_measured(file: Path) -> bool:
-    """Return whether a description *file* accounts for measured steps, without ranks beyond the capture."""
+    """Return whether a description *file* belongs to a measurement without added ranks."""
     try:
         return _is_measured_at(file, file.stat().st_mtime_ns)
-    except (OSError, StudyError):  # damage is reported when the workload is read
+    except (OSError, StudyError):  # the damage is reported when the workload is read
         return False
 
 

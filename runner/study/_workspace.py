@@ -1,4 +1,4 @@
-"""Several studies together, given by name or contained in a folder."""
+"""Several studies together, which are given by name or contained in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "change
 class StudyInfo:
     """The summary of a study in one line.
 
-    * *note* and *tags* are set by the user.
+    * *note* and *tags* are texts of the user.
     * *ranks* is the number of ranks of the newest workload (0 without a workload).
     * *shortest_ns* is the shortest simulated step in ns (-1 without a simulation).
     * *changed* is the ISO time (UTC) of the last change.
@@ -42,7 +42,7 @@ class StudyInfo:
 
 
 class Workspace:
-    """The studies at *folders*, each of which is a study or contains studies.
+    """The studies at *folders*; each folder is a study or contains studies.
 
     Folders are searched on every call. A missing folder raises `StudyError`.
     """
@@ -61,7 +61,7 @@ class Workspace:
     def studies(self) -> dict[str, Study]:
         """Return the studies by name, in order of name.
 
-        A second study of the same name is called *name*-2.
+        A second study with the same name is called *name*-2.
         """
         result: dict[str, Study] = {}
         for path in self._paths():
@@ -81,7 +81,7 @@ class Workspace:
         return list(dict.fromkeys(paths))
 
     def study(self, name: str) -> Study:
-        """Return the study *name*, or raise `StudyError` if there is none."""
+        """Return the study *name*, or raise `StudyError` if the workspace has no such study."""
         studies = self.studies()
         if name not in studies:
             raise StudyError(f"There is no study '{name[:80]}' here{did_you_mean(name, studies)}")
@@ -94,7 +94,7 @@ class Workspace:
     def table(self, find: str = "") -> pd.DataFrame:
         """Return a row per study that has *find* in any of its texts.
 
-        ``changed`` is UTC to the second. ``shortest_ns`` is -1 without a simulation.
+        ``changed`` is a time in UTC to the second. ``shortest_ns`` is -1 without a simulation.
         """
         rows = [
             vars(info) | {"tags": ", ".join(info.tags), "changed": info.changed[:19].replace("T", " ")}
@@ -113,7 +113,7 @@ class Workspace:
     def create(self, name: str) -> Study:
         """Create a study *name* in :attr:`home`.
 
-        A name that exists or is invalid raises `StudyError`.
+        A name that is in use or invalid raises `StudyError`.
         """
         check_name(name, "a study")
         if self.home is None:
@@ -126,7 +126,7 @@ class Workspace:
 
 
 def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
-    """Set the *note* and the *tags* of *study*, where None leaves a value unchanged.
+    """Set the *note* and the *tags* of *study*; None leaves a value unchanged.
 
     A text above the length limit raises `StudyError`.
     """

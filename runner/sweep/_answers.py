@@ -37,25 +37,25 @@ def answered(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def known_goal(points: pd.DataFrame, goal: Goal) -> Goal:
-    """Return *goal*, or the shortest step if *goal* needs a cost that none of the *points* has."""
+    """Return *goal*, or the goal of the shortest step if no point has the cost that *goal* needs."""
     return Goal() if goal.needs_prices and points["cost"].isna().all() else goal
 
 
 def best_point(points: pd.DataFrame, goal: Goal) -> tuple[pd.Series, bool]:
-    """Return the best of the successful *points* by *goal*, and whether the point is within the limits."""
+    """Return the best successful point by *goal*, and whether this point is within the limits."""
     best: pd.Series = goal.best_first(points).iloc[0]
     return best, bool(goal.excess(points).min() == 0)
 
 
 def value_text(value: Any) -> str:
-    """Return a value of a setting as a user types it."""
+    """Return a value of a setting in the form in which a user types it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
     """Return the shortest makespan (ns) for each pair of values of two settings.
 
-    Combinations without a result are NaN. Numbers are in numeric order, other values in text order.
+    Combinations without a result are NaN. Numbers are in numeric order, and other values are in text order.
     """
     table = points.pivot_table(index=row, columns=column, values="makespan_ns", aggfunc="min", observed=True)
     values = table.to_numpy(dtype=float, na_value=np.nan)
@@ -86,7 +86,7 @@ def point_label(settings: Mapping[str, Any]) -> str:
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
-    """Return the columns that can be objectives besides the makespan: costs with more than one value."""
+    """Return the columns that can be objectives in addition to the makespan: costs with several values."""
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
     columns = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(columns) if points[name].nunique() > 1]
@@ -100,7 +100,7 @@ def more_is_cheaper(objective: str) -> bool:
 def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
     """Return a mask of the Pareto front of the successful points by cost and makespan.
 
-    The cost is the column *objective*, or its negative if :func:`more_is_cheaper`.
+    The cost is the column *objective*, or the negated column if :func:`more_is_cheaper` is true.
     """
     sign = -1 if more_is_cheaper(objective) else 1
     return frontier(points.assign(**{objective: sign * points[objective].astype(float)}), objective)
@@ -134,8 +134,8 @@ def pair_table(points: pd.DataFrame) -> pd.DataFrame:
 def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the Pareto front of the step time and its cost, ordered by cost.
 
-    *against* is one of the :func:`objectives`. Other values select the first objective. Without objectives,
-    the front is the fastest point.
+    *against* is one of the :func:`objectives`. Any other value selects the first objective. Without
+    objectives, the front consists of the fastest point.
     """
     done = answered(points)
     names = objectives(done)

@@ -27,7 +27,7 @@ is the price of a step, if prices are given.
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal, by which points with a smaller figure *least* within the limits *at_most* are better."""
+    """The goal of a sweep: the smallest value of the figure *least* within the limits *at_most*."""
 
     least: str = "makespan_ns"
     at_most: Mapping[str, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Goal:
         return "cost" in (self.least, *self.at_most)
 
     def excess(self, table: pd.DataFrame) -> pd.Series:
-        """Return the sum of the fractions by which each point exceeds its limits, or 0 within all limits."""
+        """Return, for each point, the sum of the fractions by which it exceeds the limits (0: within all)."""
         import pandas as pd  # noqa: PLC0415 - a slow import, and the command line lists FIGURES
 
         over: pd.Series = pd.Series(0.0, index=table.index)
@@ -69,7 +69,7 @@ class Goal:
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:
     """Parse limits such as ``makespan_ns=5000000``, or raise `UsageError`.
 
-    `Goal` checks that the figure exists.
+    The constructor of `Goal` checks that the figure exists.
     """
     limits = {}
     for text in texts:
@@ -88,7 +88,7 @@ _HOUR_NS = 3600 * 10**9
 
 @dataclass(frozen=True)
 class Prices:
-    """The price of one rank per hour: on *every* network, or by the network's name."""
+    """The price of one rank per hour: a price for *every* network, or prices by network name."""
 
     every: float | None = None
     of: Mapping[str, float] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Prices:
 
 
 def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> None:
-    """Raise `ConfigError` if *goal* needs prices that are missing, for all or for one of *networks*."""
+    """Raise `ConfigError` if *goal* needs prices that are missing for some or all of *networks*."""
     if goal.needs_prices and not prices:
         raise ConfigError(
             "The cost of a step needs prices; give what one rank costs for an hour (--price NUMBER), or that "

@@ -35,15 +35,15 @@ class Work(Protocol):
 
     @property
     def number(self) -> int:
-        """The unique number of the task within the run."""
+        """The unique number of the task within the sweep."""
 
     def answer(self, solver: Solver, progress: Progress | None) -> Answer:
-        """Run the task and return the result's columns, with the study from *solver* if needed."""
+        """Run the task, with the study from *solver* if needed, and return the columns of the result."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A point to simulate, with an *experiment* without programs, which each process reads once."""
+    """A point of a sweep to simulate; the *experiment* has no programs, which each process reads once."""
 
     number: int
     id: str
@@ -62,7 +62,7 @@ class Task:
 
 
 class Solver:
-    """Simulates points of one study, and caches its workloads."""
+    """Simulates points of sweeps in one study, and caches the study's workloads."""
 
     def __init__(self, study: str | Path) -> None:
         self._study = study
@@ -72,9 +72,9 @@ class Solver:
         return Builder(Study.open(self._study), Base())
 
     def solve(self, work: Work, progress: Progress | None = None) -> Answer:
-        """Return the result's columns for *work*, in which an error is also a result.
+        """Return the columns of the result of *work*; an error is also a result.
 
-        The only exception that the method raises is `Cancelled`.
+        The method raises no exception except `Cancelled`.
         """
         return _guarded(lambda: work.answer(self, progress))
 
@@ -82,7 +82,7 @@ class Solver:
         """Return the figures of a point of the study."""
         bare = task.experiment
         source = self._builder.source(task.workload, bare.workload.num_ranks)
-        # A table of points does not need the nodes, for which tables often take longer than the simulation.
+        # A table of points does not need tables of nodes, which often take longer than the simulation.
         experiment = replace(bare, workload=source, detail=Detail.TOTALS)
         if experiment.content_hash != task.id:
             return failure(

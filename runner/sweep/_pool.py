@@ -1,6 +1,6 @@
 """Executors for the points of a sweep: this process, several processes of this machine, or a cluster.
 
-Each function is a generator of tasks with their results in order of completion. About once a second without a
+Each executor is a generator of tasks with their results in order of completion. About once a second without a
 result, the generator yields ``None``. Closing the generator ends all its processes.
 """
 
@@ -41,7 +41,7 @@ def answer_here(study: Path, tasks: Iterator[Work]) -> Answers:
 def answer_in_processes(study: Path, tasks: Iterator[Work], workers: int, log: Path) -> Answers:
     """Simulate the *tasks* in up to *workers* processes, with their output in the file *log*.
 
-    A process that dies is replaced, and its task is retried once.
+    If a process dies, it is replaced, and its task is retried once.
     """
     pool = _Pool(study, workers, log)
     try:
@@ -80,7 +80,7 @@ class _Worker:
         self._tell(task)
 
     def _tell(self, message: object) -> None:
-        # A dead process is noticed when its result is awaited.
+        # If the process is dead, the caller notices this when it waits for the result.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 
@@ -115,7 +115,7 @@ class _Pool:
                     yield answered
 
     def _occupy(self, tasks: Iterator[Work]) -> bool:
-        """Give every idle process a task, starting processes as needed, and return whether any is busy."""
+        """Give every idle process a task, start processes as needed, and return whether any is busy."""
         idle = [worker for worker in self._workers if worker.task is None]
         while idle or len(self._workers) < self._most:
             task = self._retries.popleft() if self._retries else next(tasks, None)
@@ -165,8 +165,8 @@ class _Pool:
 class Places:
     """The executor of a sweep: a Dask *cluster*, or up to *workers* local processes for *points* tasks.
 
-    *workers* is the number of processes, with 0 for this process only, and None for one process per
-    processor. For a batch system's YAML, *workers* is the number of jobs.
+    *workers* is the number of processes (0: only this process; None: one process per processor). For a batch
+    system's YAML, *workers* is the number of jobs.
     """
 
     cluster: str | None
@@ -189,7 +189,7 @@ class Places:
 def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
     """Simulate the *tasks* on the *cluster*, with *jobs* as the number of jobs of a batch system.
 
-    The workers need the study's folder at the same path. When a worker dies, Dask moves its tasks to another
+    The workers need the study's folder at the same path. If a worker dies, Dask moves its tasks to another
     worker. The function also raises the errors of `connected`.
     """
     with (

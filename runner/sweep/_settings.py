@@ -1,4 +1,4 @@
-"""Make experiments from settings, which change single fields of the configuration files by their keys."""
+"""Make experiments from settings, which change single fields of configuration files by key."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SIZES_KEPT = 16
 
 @dataclass(frozen=True)
 class Base:
-    """The base of every point of a sweep: a study's workload, and configurations or their names.
+    """The base of all points of a sweep: a study's workload, and configurations or their names.
 
     *workload* is a name in the study, or ``None`` for the newest workload. *network* may be ``None`` if every
     point names a network. *options* are ASTRA-sim's ``num-queues-per-dim``, ``injection-scale`` and
@@ -70,7 +70,7 @@ class Base:
 
 
 class Builder:
-    """Makes the experiments of a sweep, reading each workload once for each number of ranks."""
+    """Makes the experiments of a sweep; each workload is read once for each number of ranks."""
 
     def __init__(self, study: Study, base: Base) -> None:
         self.study = study
@@ -108,7 +108,7 @@ class Builder:
         return load_source(self.study.workload_prefix(workload), num_ranks)
 
     def _read_part(self, kind: str, reference: str, extra: Any = None) -> Any:
-        """Load a configuration that settings name."""
+        """Load a configuration that is named in the settings of a point."""
         if kind == "network":
             return load_network("", reference, DEFAULT_BACKEND)
         return load_system(reference, extra) if kind == "system" else load_memory(reference)
@@ -172,7 +172,7 @@ class Builder:
 
 
 def check_keys(settings: Settings) -> None:
-    """Raise `ConfigError` for a key without a field, before any point is simulated."""
+    """Raise `ConfigError` for a key that is not a field, before any point is simulated."""
     for key in settings:
         part, dot, rest = key.partition(".")
         if not dot and key in (*_PARTS, *_OPTIONS):
@@ -198,7 +198,7 @@ def _all_keys() -> list[str]:
 
 
 def _changes(settings: Settings, part: str) -> dict[str, Any]:
-    """Return the fields of *part* that *settings* change, whole lists before single entries."""
+    """Return the fields of *part* that *settings* change; whole lists precede single entries."""
     changes = {
         _spelled(part, key.partition(".")[2]): value
         for key, value in settings.items()
@@ -208,23 +208,23 @@ def _changes(settings: Settings, part: str) -> dict[str, Any]:
 
 
 def _spelled(part: str, name: str) -> str:
-    """Return *name* in the file's spelling, with dashes in system keys and underscores in network keys."""
+    """Return *name* as the file spells it: with dashes in system keys, and underscores in network keys."""
     if part == "network":
         return name if name.partition(".")[0] in EXTENSIONS else name.replace("-", "_")
     return name.replace("_", "-")
 
 
 def _entries(key: str, value: Any, dimensions: int) -> int:
-    """Return the number of entries that a scalar becomes in the system's *key*, or 0 for a scalar key."""
+    """Return the number of entries in the system's list *key* for a scalar, or 0 for a scalar key."""
     name = key.partition("[")[0]
-    # An algorithm with the prefix "one" spans all dimensions.
+    # An algorithm name with the prefix "one" spans all dimensions.
     if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith(WHOLE_ALGORITHMS)):
         return 1
     return dimensions if name in _ALGORITHMS else 0
 
 
 def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
-    """Set *key* in *data*, where a scalar applies to all entries of a key with one entry per dimension."""
+    """Set *key* in *data*, a scalar applies to all entries of a per-dimension key."""
     match = _KEY.fullmatch(key)
     if match and match["index"] is not None:
         _put_entry(data, match["name"], int(match["index"]), value)

@@ -18,7 +18,7 @@ from ...support import parse_bandwidth, parse_duration, parse_flops
 
 @dataclass(frozen=True)
 class Range:
-    """Every number from *low* to *high* inclusive, or every integer if both bounds are integers."""
+    """A range of numbers from *low* to *high* inclusive; only integers if both bounds are integers."""
 
     low: float
     high: float
@@ -33,9 +33,9 @@ Space = Mapping[str, Sequence[Any] | Range]
 
 
 class Search:
-    """A search of *trials* points in a *space*, in which equal results and *seed* give equal points.
+    """A search of *trials* points in a *space*; the same *seed* and results give the same points.
 
-    A missing Optuna raises `BackendUnavailable`.
+    The constructor raises `BackendUnavailable` without Optuna.
     """
 
     def __init__(self, space: Space, trials: int, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Search:
             yield {key: _suggested(trial, key, values) for key, values in self._space.items()}
 
     def tell(self, number: int, score: float | None) -> None:
-        """Report the value of point *number* to Optuna (less is better), or its failure."""
+        """Report the value of point *number* to Optuna, which minimises it, or the failure of the point."""
         trial = self._open.pop(number)
         if score is None:
             self._study.tell(trial, state=self._failed)
@@ -89,7 +89,7 @@ def _optuna() -> Any:
 Settings = Mapping[str, Any]
 """The changes of one point, as keys such as ``network.bandwidth`` with JSON values."""
 
-# Conversions from a value with a unit to the unit of its file.
+# Conversions from values with a unit to the units of configuration files.
 _GIB_PER_S = Fraction(2**30, 10**9)  # one GiB/s in bytes/ns
 _QUANTITIES: Mapping[str, Callable[[str], Fraction]] = {
     "network.bandwidth": lambda text: parse_bandwidth(text, bare="GiB/s") / _GIB_PER_S,
@@ -106,7 +106,7 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
 
     A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text. ``KEY=25..400`` is a range
     for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``. The
-    returned value has the unit of the file that has the key. Invalid text raises `ConfigError`.
+    returned values have the unit of the key's configuration file. Invalid text raises `ConfigError`.
     """
     key, equals, values = text.partition("=")
     items = [item for item in _split(values, text) if item]
@@ -121,7 +121,7 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
 
 
 def _in_unit(key: str, value: Any, text: str) -> Any:
-    """Return a quantity with a unit as a number in the unit of *key*, and other values unchanged."""
+    """Return a quantity with a unit as a number in the unit of *key*; return other values unchanged."""
     read = _QUANTITIES.get(key.partition("[")[0])
     if isinstance(value, list):
         return [_in_unit(key, part, text) for part in value]
@@ -135,9 +135,9 @@ def _in_unit(key: str, value: Any, text: str) -> Any:
 
 
 def grid(axes: Mapping[str, Sequence[Any] | Range]) -> list[dict[str, Any]]:
-    """Return every combination of the values of *axes*, in which the last axis changes fastest.
+    """Return every combination of the values of *axes*, with the last axis changing fastest.
 
-    An axis without values, and a range, raise `ConfigError`.
+    The function raises `ConfigError` for an axis without values, and for a range.
     """
     lists = {key: _listed(key, values) for key, values in axes.items()}
     return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
@@ -155,12 +155,12 @@ def _listed(key: str, values: Sequence[Any] | Range) -> Sequence[Any]:
 
 
 def multiply(first: Sequence[Settings], second: Sequence[Settings]) -> list[dict[str, Any]]:
-    """Return every pair of points from *first* and *second* merged, with precedence of *second*."""
+    """Return all pairs of points from *first* and *second*, merged with precedence of *second*."""
     return [{**one, **other} for one in first for other in second]
 
 
 def read_points(path: str | Path) -> list[dict[str, Any]]:
-    """Read one point from each non-empty line of *path*, a JSON object of settings.
+    """Read a point, which is a JSON object of settings, from each non-empty line of *path*.
 
     A line that cannot be read raises `ConfigError` with the line number.
     """
@@ -175,7 +175,7 @@ def read_points(path: str | Path) -> list[dict[str, Any]]:
 
 
 def point_key(settings: Settings) -> str:
-    """Return a text that is the same for equal settings in any order."""
+    """Return a key of a point, which is the same for equal settings in any order."""
     return json.dumps(settings, sort_keys=True, default=str)
 
 

@@ -21,7 +21,7 @@ _UNFINISHED = "unfinished"
 
 
 def write_start(folder: Path, base: Base, points: int) -> None:
-    """Write the base of the sweep to *folder*, with presets by name and other configurations in full.
+    """Write the base of the sweep to *folder*, with presets by name and the content of other files.
 
     Until :func:`finish_start`, the file records the expected number of *points*. If the folder has points of
     another base, which would share the table, the function raises `StudyError`.
@@ -50,7 +50,7 @@ def _refuse_other_base(folder: Path, start: dict[str, Any]) -> None:
     try:
         before = json.loads((folder / _NAME).read_text(encoding="utf-8"))
         differing = [key for key in start if key != _UNFINISHED and before[key] != start[key]]
-    except (OSError, ValueError, KeyError, TypeError):  # damage is reported later
+    except (OSError, ValueError, KeyError, TypeError):  # the damage is reported later
         return
     if differing:
         raise StudyError(
@@ -70,19 +70,19 @@ def finish_start(folder: Path) -> None:
 def planned_points(folder: Path) -> int:
     """Return the expected number of points of an interrupted sweep, or 0 if the sweep is complete.
 
-    A running sweep counts as interrupted.
+    A sweep that is still running also counts as interrupted.
     """
     try:
         planned = json.loads((folder / _NAME).read_text(encoding="utf-8")).get(_UNFINISHED, 0)
-    except (OSError, ValueError, AttributeError):  # damage is reported when a point is repeated
+    except (OSError, ValueError, AttributeError):  # the damage is reported when a point is repeated
         return 0
     return planned if isinstance(planned, int) else 0
 
 
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
-    """Return the experiment of the point *identity* of a sweep, ready to be repeated.
+    """Return the experiment of the point *identity* of a sweep, so that it can be repeated.
 
-    A missing point, and a sweep that was restarted from another base, raise `StudyError`.
+    The function raises `StudyError` for a missing point, and for a sweep with another base.
     """
     if study.has_run_id(identity):
         return study.experiment(identity)
@@ -97,7 +97,7 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
 
 
 def sweep_workload(study: Study, name: str, identity: str) -> str:
-    """Return the name of the workload of a sweep's point, or raise as `sweep_experiment` does."""
+    """Return the name of the workload of a sweep's point, or raise the errors of `sweep_experiment`."""
     if study.has_run_id(identity):
         return study.run_info(identity).workload
     settings = _settings_of(study, name, identity)

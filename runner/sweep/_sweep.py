@@ -35,7 +35,7 @@ SweepProgress = Callable[[int, int, int], None]
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C stopped the sweep *name* after *done* of *points*, with the results kept in its table."""
+    """The exception for Ctrl-C during the sweep *name*: *done* of *points* results are in its table."""
 
     def __init__(self, name: str, done: int, points: int) -> None:
         super().__init__(f"{done} of {points} points of the sweep '{name}' are done")
@@ -46,13 +46,13 @@ class SweepInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A sweep: its *name*, the *path* of its table, and its *points*, best first.
+    """A sweep: its *name*, the *path* of its table, and its *points*, sorted from the best.
 
-    *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or failed),
-    ``error``, ``ranks``, the figures in ns, and the duration of the simulation. *simulated* counts the points
-    of this call, and *reused* counts the points of earlier sweeps and runs. *kept* lists the points saved as
-    runs of the study. An interrupted or running sweep has *missing* points, and the same call resumes the
-    sweep.
+    The table *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or
+    failed), ``error``, ``ranks``, the figures in ns, and the duration of the simulation. *simulated* counts
+    the points of this call, and *reused* counts the points of earlier sweeps and runs. *kept* lists the
+    points saved as runs of the study. *missing* is the number of points without a result in an interrupted or
+    running sweep, which the same call resumes.
     """
 
     name: str
@@ -116,22 +116,23 @@ def run_sweep(
 ) -> Sweep:
     """Simulate every point of the space *over*, and return the sweep with its points, best first.
 
-    *over* maps keys to values, of which every combination is a point, or *over* lists the points. A key is
-    one of these:
+    *over* lists the points, or maps keys to values. In this case, every combination of values is a point. A
+    key is one of these:
 
     * ``network``, ``system``, ``memory``, ``workload`` or ``backend``.
     * An option of ASTRA-sim (``num-queues-per-dim``, ``injection-scale``, ``rendezvous``), or ``semantics``.
     * A field of a configuration file, such as ``network.bandwidth``, ``network.bandwidth[1]`` or
       ``system.endpoint-delay``.
 
-    Points with a result in the sweep's table or the study are not simulated again. A point that fails becomes
-    a row with its error. *workers* is the number of processes (0: only this process). *cluster* is the
-    address or file of a Dask scheduler to use instead, or a batch system's YAML, for which *workers* is the
-    number of jobs. With *trials*, Optuna chooses this number of points of the space, and keys may have a
-    `Range`. The best points minimise the figure *least* within the limits *at_most*. *prices* determine the
-    ``cost`` of a step. The full results of the *keep* best points become runs of the study.
+    Points with a result in the sweep's table or the study are not simulated again. If a point fails, its row
+    contains the error. *workers* is the number of processes (0: only this process). *cluster* is the address
+    or file of a Dask scheduler to use instead, or a YAML file of a batch system. For a batch system,
+    *workers* is the number of jobs. With *trials*, Optuna chooses this number of points of the space, and
+    keys may have a `Range`. The best points minimise the figure *least* within the limits *at_most*. *prices*
+    determine the ``cost`` of a step. The full results of the *keep* best points are saved as runs of the
+    study.
 
-    The function raises `ConfigError` for keys without a field, and `SweepInterrupted` on Ctrl-C.
+    The function raises `ConfigError` for keys that are not fields, and `SweepInterrupted` on Ctrl-C.
     """
     goal = Goal(least, at_most or {})
     points = _points(over) if trials is None else _search(over, trials)
@@ -164,20 +165,21 @@ def sweep_names(study: Study) -> list[str]:
 
 
 def read_sweep(study: Study, name: str) -> Sweep:
-    """Return a sweep of the study with all points in its table, or raise `StudyError`."""
+    """Return the sweep *name* of the study with all points in its table, or raise `StudyError`."""
     names = sweep_names(study)
     if name not in names:
         raise StudyError(f"The study {study.path} has no sweep '{name}'{did_you_mean(name, names)}")
     path = points_file(study, name)
     table = read_table(path)
     planned = planned_points(study.sweep_dir(name))
-    # A search may try a point twice, which gives one row. An interrupted search lacks at least one point.
+    # If a search tries a point twice, the table has one row for it. Therefore, an interrupted search counts
+    # as lacking at least one point.
     missing = max(1, planned - len(table)) if planned else 0
     return Sweep(name, path, table, reused=len(table), missing=missing)
 
 
 class _Run:
-    """One pass through the points, which reuses existing results and simulates equal experiments once."""
+    """A run of a sweep, which reuses existing results and simulates equal experiments only once."""
 
     def __init__(self, study: Study, base: Base, points: list[dict[str, Any]] | Search, goal: Goal) -> None:
         self.study = study
@@ -193,7 +195,7 @@ class _Run:
         self._failed = 0
 
     def run(self, table: PointTable, places: Places, progress: SweepProgress) -> None:
-        """Compute a result for every point, with finished results kept in the table if interrupted."""
+        """Compute a result for every point; after an interruption, finished results stay in the table."""
         tasks = self._tasks(table)
         with closing(
             places.answers(self.study.path.resolve(), tasks, table.path.with_name("log.txt"))
@@ -228,7 +230,7 @@ class _Run:
 
     def _experiment(self, settings: Settings) -> Experiment:
         experiment = self._builder.experiment(settings)
-        # Paths of custom algorithms are relative to the working directory of this process.
+        # In an experiment, paths of custom algorithms are relative to the working directory of this process.
         system = replace(experiment.system, folder=experiment.system.folder.resolve())
         return replace(experiment, system=system)
 
@@ -291,7 +293,7 @@ def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
 
 
 def _rows_at_last(points: list[dict[str, Any]] | Search, table: PointTable) -> int:
-    """Return the final number of rows of the table, which several sweeps may share."""
+    """Return the final number of rows of a sweep's table, which several sweeps may share."""
     return len(points) if isinstance(points, Search) else len({*table.rows, *map(point_key, points)})
 
 
@@ -323,7 +325,7 @@ def _check(over: Space | Sequence[Settings], base: Base) -> None:
 def _cost(
     goal: Goal, prices: Prices, over: Space | Sequence[Settings], base: Base
 ) -> Callable[[Settings, int, int], float] | None:
-    """Return a function for the price of a step, or raise `ConfigError` for a missing required price."""
+    """Return a function for the price of a step, or raise `ConfigError` if a required price is missing."""
     named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
     for point in [over] if isinstance(over, Mapping) else over:
         networks: Any = point.get("network", named)
@@ -340,7 +342,7 @@ def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
 
 
 def _default_name(over: Space | Sequence[Settings], base: Base) -> str:
-    """Return a name that is the same for the same sweep, so that a repeated call resumes the sweep."""
+    """Return a name that is the same for equal sweeps, so that a repeated call resumes the sweep."""
     points = [over] if isinstance(over, Mapping) else over
     text = "\n".join([*sorted(map(point_key, points)), repr(base)])
     return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -30,17 +30,17 @@ _PAUSE_S = 1.0
 
 
 def points_file(study: Study, name: str) -> Path:
-    """Return the path of the table of the study's sweep *name*, which may not exist yet."""
+    """Return the path of the table of the study's sweep *name*; the file may not exist yet."""
     return study.sweep_dir(name) / _POINTS
 
 
 class PointTable:
-    """The rows of the sweep in *folder* by settings, as a context manager that locks the folder.
+    """The table of the sweep in *folder*, as a context manager that locks the folder.
 
-    *cost*, if given, computes the price of a step from a point's settings, ranks and makespan. Rows are kept
-    in memory, and `save` writes them at most about once a second. At the end, the rows are written with
-    checksums of the folder's files. A damaged file, or another process on the same sweep, raises
-    `StudyError`.
+    The function *cost*, if given, computes the price of a step from a point's settings, ranks and makespan.
+    Rows are in memory, and `save` writes them to disk at most about once a second. At the end, the rows are
+    written with checksums of the folder's files. The context manager raises `StudyError` for a damaged file,
+    and if another process runs the same sweep.
     """
 
     def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
@@ -107,7 +107,7 @@ class PointTable:
         return row is not None and row["state"] == "done" and row["id"] == identity
 
     def row(self, settings: Settings) -> Mapping[str, Any] | None:
-        """Return the row of the point with the given *settings*, or None if there is none."""
+        """Return the row of the point with the given *settings*, or None if there is no such row."""
         return self.rows.get(point_key(settings))
 
     def answer_of(self, identity: str) -> Answer | None:
@@ -132,7 +132,7 @@ class PointTable:
         self._pause_s = max(_PAUSE_S, 20 * (self._saved_at - started))
 
     def frame(self, points: Iterable[Settings] | None = None, goal: Goal = Goal()) -> pd.DataFrame:  # noqa: B008
-        """Return the rows (all, or those of *points*), with a column for each setting, best first."""
+        """Return the rows of all points or of *points*, with a column for each setting, best first."""
         keys = self.rows if points is None else dict.fromkeys(map(point_key, points))
         return goal.best_first(_frame([self.rows[key] for key in keys if key in self.rows]))
 
@@ -173,7 +173,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _setting_column(settings: list[Mapping[str, Any]], name: str) -> Any:
-    """Return a numeric column if all values are numbers, or else a text column with lists as JSON."""
+    """Return a numeric column if all values are numbers, otherwise a text column with lists as JSON."""
     values = [setting.get(name) for setting in settings]
     if all(value is None or type(value) in (int, float) for value in values):
         kind = "Float64" if any(type(value) is float for value in values) else "Int64"

@@ -1,7 +1,7 @@
 """A process of a sweep: ``python -m chakrascope.runner.sweep.worker FD`` answers tasks until FD is closed.
 
-FD is one end of a connection. The first message is the study's folder. Each following `Work` is answered with
-its columns. When the other end disappears, the process stops its task and exits.
+FD is one end of a connection. The first message is the study's folder. The process answers each following
+`Work` with the columns of its result. When the other end disappears, the process stops its task and exits.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _closing(client: Any, what: str, refusals: list[str]) -> Iterator[Cluster]:
 
 
 class Cluster:
-    """Connection to a Dask cluster; *refusals* receives the batch system's reasons for refused jobs."""
+    """A connection to a Dask cluster; *refusals* receives the batch system's reasons for refused jobs."""
 
     def __init__(self, client: Any, what: str, refusals: list[str]) -> None:
         self._client = client
@@ -83,9 +83,9 @@ class Cluster:
         """Yield each task with the result of *work* for the task, in order of completion.
 
         Workers run the pickled *work*, which should return errors instead of raising them. If Dask gives up
-        a call, the result is a `BackendError`. When a worker dies, Dask moves its tasks to another worker.
-        While no task completes, the iterator yields None about once a second. Tasks are taken from *tasks*
-        as other tasks complete; a few tasks per thread of the cluster are in flight. Closing this iterator
+        on a call, the result is a `BackendError`. If a worker dies, Dask moves its tasks to another worker.
+        While no task completes, the iterator yields None about once a second. Tasks are taken from *tasks* as
+        other tasks complete; a few tasks per thread of the cluster are in flight. Closing this iterator
         cancels tasks that have not started. Running tasks still end, and their results are dropped. Raises
         `BackendError` if the batch system provides no worker.
         """
@@ -104,7 +104,7 @@ class Cluster:
             )
 
     def given_up(self, future: Any) -> BackendError:
-        """Return the error for a call that Dask gave up or cancelled."""
+        """Return the error for a call that Dask has cancelled or no longer retries."""
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__ if error else future.status}: {error}"
         return BackendError(
@@ -114,7 +114,7 @@ class Cluster:
 
 
 class _Tasks(Generic[T, A]):
-    """Tasks in flight: a few tasks per thread of the cluster, submitted as earlier tasks complete."""
+    """The tasks in flight: a few tasks per thread of the cluster, submitted as earlier tasks complete."""
 
     def __init__(self, cluster: Cluster, client: Any, work: Callable[[T], A], tasks: Iterator[T]) -> None:
         self._cluster = cluster

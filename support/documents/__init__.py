@@ -14,20 +14,20 @@ import yaml
 from ...errors import ConfigError
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
-_DEEPEST = 100  # deepest nesting of brackets, as PyYAML takes time quadratic in the depth
+_DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in the depth
 _MOST_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
-_MOST_SHOWN = 100  # most characters of a key in an error message
-_MOST_ALIASED = 100_000  # values from aliases; ten lines of aliases can expand to more than fits into memory
+_MOST_SHOWN = 100  # maximum number of characters of a key in an error message
+_MOST_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
 # Exceptions other than YAMLError that PyYAML raises for a value that does not match its tag or its form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-# Escape sequences of UTF-16 surrogates; in JSON, two surrogates form one character.
+# The escape sequences of UTF-16 surrogates. In JSON, two surrogates form a character.
 _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
-# Numbers with an exponent as in YAML 1.2. PyYAML requires a point and a sign, and reads ``1e30`` as text.
+# Numbers with an exponent, as in YAML 1.2. PyYAML requires a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 _OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]")
 
@@ -43,7 +43,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader that refuses duplicate keys and limits the expansion of aliases (``*name``)."""
+    """A YAML loader that refuses duplicate keys and limits the expansion of aliases (``*name``)."""
 
     def __init__(self, content: str) -> None:
         super().__init__(content)
@@ -85,8 +85,8 @@ class _Loader(yaml.SafeLoader):
         """Replace the merge keys (``<<``) of *node* by the pairs of the merged mappings.
 
         Merged pairs precede the node's own pairs, and pairs of earlier mappings follow pairs of later
-        mappings. The last pair of a key takes precedence, as in https://yaml.org/type/merge.html; PyYAML
-        6.0.4 differs.
+        mappings. The last pair of a key has precedence, as in https://yaml.org/type/merge.html. PyYAML 6.0.4
+        behaves differently.
         """
         own, merged = [], []
         for key, value in node.value:
@@ -101,7 +101,7 @@ class _Loader(yaml.SafeLoader):
         node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return an integer of base 10, 16 or 2, whose number of digits is below Python's limit."""
+        """Return an integer of base 10, 16 or 2; its number of digits must be below Python's limit."""
         if len(node.value) > _MOST_DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
         _refuse_old_bases(node)

@@ -1,6 +1,6 @@
 """Convert columns between NumPy and Arrow without copies.
 
-The conversions of pyarrow itself would import pandas.
+PyArrow's own conversions are not used, because they would import pandas.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
 
 
 def to_arrow(column: npt.NDArray[Any] | TextColumn) -> pa.Array:
-    """Return *column* as an Arrow array; numbers are not copied, and object columns must hold texts."""
+    """Return *column* as an Arrow array; numbers are not copied, and object columns must contain texts."""
     if isinstance(column, TextColumn) or column.dtype == object:
         texts = (column if isinstance(column, TextColumn) else TextColumn.of(column)).compact()
         encoded, ends = byte_table([text.encode("utf-8", "replace") for text in texts.texts])

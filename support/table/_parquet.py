@@ -22,7 +22,7 @@ _DICTIONARY_BYTES = 1 << 30
 
 
 class ParquetFile:
-    """Parquet file at *path*, whose columns are read by row group.
+    """A Parquet file at *path*, which is read by column and row group.
 
     With *stays_open*, the file stays open, so that the same rows are read even if the file is replaced.
     Otherwise, each read opens the file. *kinds* maps each column to the name of its NumPy type, ``text``, or
@@ -54,7 +54,7 @@ class ParquetFile:
 
     @property
     def num_rows(self) -> int:
-        """Total number of rows in all row groups."""
+        """The total number of rows in all row groups."""
         return sum(self.rows)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
@@ -72,7 +72,7 @@ class ParquetFile:
         return bounds
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*) of row groups (all, or *groups*), concatenated.
+        """Return the columns (all, or *names*) of row groups (all, or *groups*), concatenated.
 
         Texts are objects, and missing texts are None. A column of numbers with missing values becomes a
         column of floats, in which missing values are NaN.
@@ -141,7 +141,7 @@ def _errors() -> Iterator[None]:
 
 
 class ParquetWriter:
-    """Writer of the Parquet file at *path*, one row group at a time.
+    """A writer of the Parquet file at *path*, one row group at a time.
 
     The writer is a context manager, and the file is complete at the end of the block. *kinds* maps each
     column to its NumPy type or ``text``, and *note* is stored in the file. Pages are compressed with snappy
@@ -162,7 +162,8 @@ class ParquetWriter:
             self._schema,
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             use_dictionary=[name for name, kind in kinds.items() if kind[0] in "tiu" and name not in growing],
-            # If the dictionary of a column were split, texts would have other numbers when the file is read.
+            # If the dictionary of a column were split, texts would have different numbers when the file is
+            # read.
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
             write_page_checksum=True,
             store_schema=bool(note),  # the schema's metadata contains the note

@@ -21,7 +21,7 @@ CodedColumns = dict[str, Any]
 
 
 class Source(Protocol):
-    """Protocol of sources that provide table columns in pieces, such as a `ParquetFile`."""
+    """The protocol of sources that provide table columns in pieces, such as a `ParquetFile`."""
 
     rows: Sequence[int]
 
@@ -33,11 +33,11 @@ class Source(Protocol):
 
 
 class Table:
-    """Table of columns of equal length, which are read from the *source* only when they are used.
+    """A table of columns of equal length, which are read from the *source* only when they are used.
 
     *rows* lists the number of rows of each piece (row group). Reading raises the errors of the *source*,
-    which holds the rows of all ranks. *distinct*, if given, holds only the rows of one rank of each class of
-    equal ranks.
+    which contains the rows of all ranks. *distinct*, if given, contains only the rows of one rank of each
+    class of equal ranks.
     """
 
     def __init__(self, source: Source, distinct: Table | None = None) -> None:
@@ -48,7 +48,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Table | CodedColumns | pd.DataFrame) -> Table:
-        """Return a table of columns in memory, or of a pandas table, which `frame` returns again."""
+        """Return a table of columns in memory, or of a pandas table, which `frame` will return."""
         if isinstance(rows, Table):
             return rows
         if isinstance(rows, dict):
@@ -141,7 +141,7 @@ class Table:
 
 
 class Memory:
-    """Source of columns in memory, which form a single piece."""
+    """A source of columns in memory, which form a single piece."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -159,7 +159,7 @@ class Memory:
 
 
 class TableField:
-    """Dataclass field that accepts columns or tables, and returns a pandas table when read.
+    """A dataclass field that accepts columns or tables, and returns a pandas table when read.
 
     With *kinds*, the types of its columns, the field has a default without rows.
     """
@@ -194,7 +194,7 @@ def frame_of(columns: CodedColumns) -> pd.DataFrame:
     """Return *columns* as a pandas table, in which texts are objects."""
     import pandas as pd  # noqa: PLC0415 - slow to import
 
-    # Without an explicit dtype, pandas would scan texts and convert texts to another type.
+    # Without an explicit dtype, pandas would scan texts and convert them to another type.
     series = {}
     for name, column in columns.items():
         values = np.asarray(column) if isinstance(column, TextColumn) else column
@@ -221,7 +221,7 @@ def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
 def frame_bytes(table: pd.DataFrame) -> bytes:
     """Return *table* without its index as the bytes of a Parquet file.
 
-    Numbers and booleans keep their types and may be missing; all other values become text.
+    Numbers and booleans keep their types and may be missing. All other values become text.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """Dictionary-encoded column of texts, in which the text of row i is ``texts[numbers[i]]``.
+    """A dictionary-encoded column of texts; the text of row i is ``texts[numbers[i]]``.
 
     The column behaves like an array of texts: ``column[rows]`` is a column, ``column[0]`` is a text, and
     ``column == "a"`` is a mask of the equal rows. Two columns are equal if their rows are equal, even if
@@ -111,7 +111,7 @@ class TextColumn:
         return TextColumn(column.numbers, [*map(function, column.texts)])
 
     def filled(self, other: TextColumn) -> TextColumn:
-        """Return the column with empty texts replaced by the texts of *other* in the same rows."""
+        """Return the column, with empty texts replaced by the texts in the same rows of *other*."""
         numbers = np.where(self == "", other.numbers + len(self.texts), self.numbers)
         return TextColumn(numbers, [*self.texts, *other.texts])
 

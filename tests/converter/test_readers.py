@@ -387,11 +387,13 @@ def test_calls_are_nested_in_those_that_made_them(data_dir):
     assert len(addmm) >= len(linear)
 
 
-def test_sampled_stacks_and_collections_have_rows_of_their_own(data_dir, tmp_path):
+def test_sampled_stacks_without_the_tracer_and_collections_have_rows_of_their_own(data_dir, tmp_path):
     trace = read_device_trace(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
     file = EvidenceFile()
     for time, *names in ((0, "load", "main"), (10, "load", "main"), (20, "train", "main"), (30, "main")):
-        file.sample(time, *((name, "a.py", time + 1, "script") for name in names), cpu=time)
+        frames = [(name, "a.py", time + 1, "script") for name in names]
+        own = ("watched", "chakrascope/tracer/_agent/phases.py", 71, "library")
+        file.sample(time, *frames[:-1], own, frames[-1], cpu=time)
     file.collection(12, 15)
     file.write(tmp_path / "evidence.json.gz")
     evidence = read_evidence(tmp_path / "evidence.json.gz")

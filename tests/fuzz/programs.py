@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import functools
+import multiprocessing
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -23,6 +23,8 @@ sys.path.insert(0, str(TESTS / "runner" / "programs"))
 
 from differential import judged, mutant, text_of  # noqa: E402 - of the folder above
 from program_samples import SAMPLES  # noqa: E402
+
+MOST_DRAWS = 10  # of one mutant, until the reader accepts it
 
 
 def main() -> int:
@@ -36,28 +38,35 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
     first = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
-    paths, counts, end = asked.files or SAMPLES, Counter(), time.time() + asked.seconds
+    paths, end = asked.files or SAMPLES, time.time() + asked.seconds
     print(f"Seed {first}, {len(paths)} programs", flush=True)
-    judge = functools.partial(_judged_mutant, paths, asked.schedules)
-    with ProcessPoolExecutor(max(1, asked.processes)) as pool:
-        for verdict, line in pool.map(judge, range(first, first + asked.mutants)):
-            counts[verdict] += 1
-            if verdict in {"unsound", "refused"}:
-                print(line, flush=True)
-            if time.time() > end:
-                pool.shutdown(cancel_futures=True)
-                break
-    verdicts = ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items()))
-    print(f"{counts.total()} of {asked.mutants} mutants: {verdicts}")
+    counts: Counter[str] = Counter()
+    done = 0
+    judge = functools.partial(_judged_mutant, paths, asked.schedules, end)
+    with multiprocessing.Pool(max(1, asked.processes)) as pool:
+        # In no order, so that a mutant that takes long keeps no other one back.
+        for verdicts in pool.imap_unordered(judge, range(first, first + asked.mutants)):
+            done += bool(verdicts) and verdicts[-1][0] != "unread"
+            for verdict, line in verdicts:
+                counts[verdict] += 1
+                if verdict in {"unsound", "refused"}:
+                    print(line, flush=True)
+    words = ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items()))
+    print(f"{done} of {asked.mutants} mutants: {words}")
     return int(counts["unsound"] > 0)
 
 
-def _judged_mutant(paths: Sequence[Path], schedules: int, seed: int) -> tuple[str, str]:
-    """Return the verdict on the mutant of *seed*, and a line about it."""
+def _judged_mutant(paths: Sequence[Path], schedules: int, end: float, seed: int) -> list[tuple[str, str]]:
+    """Return the verdict on the mutant of *seed*, with a line about it, after those the reader refused."""
     path = random.Random(seed).choice(paths)
-    text, mistake = mutant(text_of(path), seed)
-    verdict, why = judged(text, seed, schedules)
-    return verdict, f"{verdict}: {path.name}, seed {seed}, {mistake}: {why}"
+    verdicts: list[tuple[str, str]] = []
+    while time.time() < end and len(verdicts) < MOST_DRAWS:
+        text, mistake = mutant(text_of(path), seed, len(verdicts))
+        verdict, why = judged(text, seed, schedules)
+        verdicts.append((verdict, f"{verdict}: {path.name}, seed {seed}, {mistake}: {why}"))
+        if verdict != "unread":
+            break
+    return verdicts
 
 
 if __name__ == "__main__":

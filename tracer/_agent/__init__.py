@@ -2,7 +2,7 @@
 
 The package needs only the standard library and torch. Training processes load the package by file path,
 because chakrascope may not be importable there. Torch is used only after a step is detected. Outside the
-captured window the cost is about 10 us per step and a sample of the Python stacks every 25 ms. The agent
+captured window, the agent takes about 10 us per step, and samples the Python stacks every 25 ms. The agent
 never raises an exception into the training script. Failures become a reason in the rank's status file, which
 the launcher merges into ``manifest.json``.
 

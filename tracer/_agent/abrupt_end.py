@@ -1,4 +1,4 @@
-"""Save the capture before the process, or the training thread, ends without running its exit functions."""
+"""Save the capture before the process or the training thread ends without running exit functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SaveOnAbruptEnd:
             setattr(os, name, self._replaced[name][1])
 
     def stop(self) -> None:
-        """Restore the functions of ``os``, except functions that other code has replaced meanwhile."""
+        """Restore the functions of ``os``, except functions that other code has replaced since `start`."""
         for name, (original, ours) in self._replaced.items():
             if getattr(os, name) is ours:
                 setattr(os, name, original)
@@ -50,8 +50,8 @@ class SaveOnAbruptEnd:
 class SaveAtThreadEnd:
     """While enabled, calls *save* at the end of the enabling thread, except for the main thread.
 
-    Torch's profiler can only be stopped in its own thread. The profiler crashes the process at exit if the
-    thread ended without stopping the profiler.
+    Torch's profiler can only be stopped in its own thread. If this thread ends without stopping the profiler,
+    the profiler crashes the process at exit.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -77,11 +77,11 @@ class _LastAct:
         self._function = function
 
     def cancel(self) -> None:
-        """Disable the call at the destruction of the object."""
+        """Disable the function call at the destruction of the object."""
         self._function = _nothing
 
     def __del__(self) -> None:
-        """Call the function; its exceptions are printed and ignored."""
+        """Call the function; exceptions of the function are printed and ignored."""
         self._function()
 
 

@@ -53,12 +53,12 @@ def set_current_agent(agent: Agent) -> None:
 
 
 class Agent:
-    """Step counter and recorder of one process.
+    """The agent of one process, which counts and records training steps.
 
     After ``warmup`` steps, the agent captures ``steps`` steps. All steps of the run are timed. With 0
     ``steps``, only the step times are recorded. With *stacks*, the agent also samples the threads' stacks.
     ``trigger`` defines a step: an optimizer's step ("optimizer"), a call of the outermost module ("forward"),
-    a call in the script ("manual") or the whole script ("script"). ``all_threads`` is whether work of
+    a call in the script ("manual") or the whole script ("script"). ``all_threads`` states whether the work of
     other threads belongs to a step.
     """
 
@@ -88,7 +88,7 @@ class Agent:
         self._guards = tuple(guard(self.close) for guard in (SaveOnSigterm, SaveOnAbruptEnd, SaveAtThreadEnd))
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
-        # The recording of the script's own profiler, used if the agent's profiler never records.
+        # The recording of the script's own profiler, which is used if the agent's profiler never records.
         self._own: OwnProfile | None = None
         self._takes_own = steps > 0
         self._lets_pass = False
@@ -151,14 +151,14 @@ class Agent:
             self.boundary()
 
     def expect_optimizer(self) -> None:
-        """Count optimizer steps instead of forward calls from now on, because this process trains."""
+        """From now on, count optimizer steps instead of forward calls, because this process trains."""
         if self.trigger == "forward" and self._in_own_thread():
             self._start_over()
             self.finished = False
             self.trigger = ""
 
     def _counts(self) -> bool:
-        """Handle a step in this thread; return whether steps are still recorded or timed."""
+        """Handle a step in the calling thread; return whether steps are still recorded or timed."""
         self._threads.add(threading.get_ident())
         if not self._in_own_thread():
             self._other_thread_trained = True
@@ -176,9 +176,9 @@ class Agent:
         return self.recorder is None or self.recorder.thread == threading.get_ident()
 
     def begin(self, level: int) -> None:
-        """Start to record the first step or the whole script in a capture without warm-up.
+        """In a capture without warm-up, start to record the first step or the whole script.
 
-        *level* ranks the triggers. A trigger with a higher level discards the recording so far.
+        *level* is the precedence of the trigger. A trigger with a higher level discards the recording so far.
         """
         is_due = self.warmup == 0 and self.steps_seen == 0 and not self.finished
         if not is_due or level <= self._begin_level or not self._in_own_thread():
@@ -225,7 +225,7 @@ class Agent:
     def boundary(self) -> None:
         """Handle the end of a training step; start or stop the capture if it is due."""
         if not self._busy.acquire(blocking=False):
-            return  # another thread also steps
+            return  # another thread also takes steps
         try:
             self._count()
             self._advance()
@@ -239,7 +239,7 @@ class Agent:
         self._observation.time_step(self.steps_seen, recorded=self.recorder is not None)
 
     def _advance(self) -> None:
-        ended_ns = time.time_ns()  # the agent's work after this time is not the script's
+        ended_ns = time.time_ns()  # work after this time is the agent's
         self._time_step()
         if self._own is not None and self._own.recording:
             if not self._own.marked:
@@ -276,7 +276,8 @@ class Agent:
                 self._follow_own(at_mark=False)  # the agent retries at the next step
             return
         if self._lets_pass:
-            # Ranges that span the script's and the agent's profiler session would write to freed memory.
+            # Ranges that span the profiler sessions of both the script and the agent would write to freed
+            # memory.
             self._lets_pass = False
             return
         recorder = Recorder(self.out, self.modules, self.all_threads)
@@ -397,7 +398,7 @@ class Agent:
                 own.discard()
 
     def make_way(self) -> None:
-        """End the window because the script starts its own profiler; retry an empty window later."""
+        """End the capture window because the script starts its profiler; retry an empty window later."""
         recorder, own = self.recorder, self._own
         if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):
             self.close()  # the profiler's last recording is sufficient
@@ -448,12 +449,12 @@ class Agent:
             if self._other_thread_trained:
                 self.notes.append(OTHER_THREAD_NOTE)
             if self._rank_status is None:
-                self._observation.stop()  # another process represents this rank, or nothing was captured
+                self._observation.stop()  # another process represents this rank, or the capture is empty
             self._write_status()
         self._unguard()
 
     def _better_record(self) -> Recorder | None:
-        """Return the agent's recorder, or the script's profile if only the profile has a timed step."""
+        """Return the agent's recorder, or the script's profile if only this profile has a timed step."""
         own, recorder = self._own, self.recorder
         if own is not None and own.structure_step is None:
             self._drop_own()

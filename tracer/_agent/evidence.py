@@ -1,4 +1,4 @@
-"""Collect evidence on the causes of step times, in addition to the traces: one file per rank."""
+"""Collect evidence on the causes of step times in one file per rank, in addition to the traces."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class EvidenceRecorder:
             self._sampler.start()
 
     def stop(self) -> None:
-        """Stop to collect evidence, and keep the collected evidence."""
+        """Stop collecting evidence, and keep the evidence that was collected."""
         _running.pop(os.getpid(), None)
         PHASES.thread = None
         self._garbage.stop()
         self._sampler.stop()
 
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next step after work of the agent (10 us)."""
+        """Record the end of a step, or the next step's start after the agent's work; takes about 10 us."""
         if threading.get_ident() == self.thread:
             row = self._clock.boundary(steps_over, recorded=recorded)
             if self._step_file is not None:
@@ -101,12 +101,12 @@ class EvidenceRecorder:
             self._step_file.add(row)
 
     def enter_window(self, inside: bool) -> None:
-        """Record the start of the profiled steps, or the end of the profiled steps if not *inside*."""
+        """Record the start of the profiled steps or, if *inside* is false, their end."""
         if self._samples_stacks:
             self._sampler.enter_window(inside)
 
     def forget_steps(self) -> None:
-        """Drop all steps so far, because these steps were not training steps."""
+        """Drop all recorded steps, because they were not training steps."""
         self._clock.forget()
 
     def unprofiled_steps(self, most: int) -> list[dict[str, int]]:

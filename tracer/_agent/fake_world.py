@@ -18,9 +18,9 @@ _flights: list[dict[str, Any]] = []
 def install(distributed_module: Any, ranks: int, rank: int = 0) -> None:
     """Make every process group fake; the default group has *ranks* ranks, and this process is *rank*.
 
-    Fake collectives return immediately without changing their outputs. Sizes and order of collectives are
-    right, but values and waiting times are not. Consistency checks are skipped, because there are no other
-    ranks.
+    Fake collectives return immediately without changing their outputs. The sizes and the order of collectives
+    are correct, but values and waiting times are not. Consistency checks are skipped, because there are no
+    other ranks.
     """
     distributed_module.init_process_group = _fake_initialise(
         distributed_module.init_process_group, ranks, rank
@@ -85,7 +85,7 @@ def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[
 
 
 def _agree(*_arguments: Any) -> None:
-    """Replace the comparison of the model's shape with the model's shape on other ranks."""
+    """Skip the comparison of the model's shape with its shape on other ranks."""
 
 
 def reduce_gradients(parallel_module: Any, dropped: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ def reduce_gradients(parallel_module: Any, dropped: Callable[[], None]) -> None:
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
-        # a lambda, because torch refuses hooks with other annotations
+        # a lambda is used, because torch refuses hooks with other annotations
         register(self, self.process_group, lambda group, bucket: _reduce(group, bucket))  # noqa: PLW0108
 
     model_class.__init__ = __init__

@@ -14,11 +14,11 @@ class ForwardCounter:
     Before the first step, the counter calls ``on_model`` at the first outermost call of each module with
     parameters or buffers.
 
-    The outermost module is the first module with parameters or buffers that is called twice outside any
-    other module. Until the outermost module is detected, ``Module.__call__`` is wrapped for outermost calls.
-    Afterwards, only ``__call__`` of the outermost module's class is wrapped. Hooks are not used, because
-    hooks warn and recompile under torch.compile. Module attributes are not used, because they would be
-    pickled with the module. Code that is being compiled sees the original calls.
+    The outermost module is the first module with parameters or buffers that is called twice outside any other
+    module. Until the outermost module is detected, ``Module.__call__`` is wrapped for outermost calls.
+    Afterwards, only ``__call__`` of the outermost module's class is wrapped. Hooks are not used, because they
+    cause warnings and recompilation under torch.compile. Module attributes are not used, because they would
+    be pickled with the module. Code that is being compiled sees the original calls.
     """
 
     def __init__(self, torch: Any, on_step: Callable[[], None], on_model: Callable[[], None]) -> None:
@@ -41,14 +41,14 @@ class ForwardCounter:
             self._undo = None
 
     def _wrap(self, owner: type, around: Callable[..., Any]) -> None:
-        """Make calls of *owner*'s instances go through ``around(call, module)`` until :meth:`stop`."""
+        """Route calls of *owner*'s instances through ``around(call, module)`` until :meth:`stop`."""
         inherited = owner.__call__
         own = owner.__dict__.get("__call__")
         compiling, tracing = self._torch.compiler.is_compiling, self._torch._C._get_tracing_state
 
         @functools.wraps(inherited)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if compiling() or tracing():  # of torch.compile, torch.export or torch.jit
+            if compiling() or tracing():  # by torch.compile, torch.export or torch.jit
                 return inherited(module, *args, **kwargs)
             return around(functools.partial(inherited, module, *args, **kwargs), module)
 

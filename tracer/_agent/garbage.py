@@ -15,7 +15,7 @@ LEAST_LISTED_NS = 100_000
 
 
 class GarbageWatch:
-    """While enabled, sums the time of garbage collections, which stop all threads, and lists long pauses."""
+    """While enabled, sums up the time of garbage collections, and lists long collections."""
 
     def __init__(self) -> None:
         self.spent_ns = 0
@@ -33,7 +33,7 @@ class GarbageWatch:
             gc.callbacks.remove(self._note)
 
     def rows(self) -> list[tuple[int, int, int, int, int]]:
-        """Return start, end, generation, system thread id and collected objects of each collection."""
+        """Return the start, end, generation, system thread id and collected objects of each collection."""
         return list(self._listed)
 
     def _note(self, phase: str, details: dict[str, Any]) -> None:

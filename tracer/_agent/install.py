@@ -15,7 +15,8 @@ from .forwards import ForwardCounter
 from .loaders import LOADERS
 from .options import launch_options
 
-# Triggers with which a capture of the first step may begin; a trigger with a higher level is more reliable.
+# The levels of triggers with which a capture of the first step may begin. A trigger with a higher level is
+# more reliable.
 _SCRIPT, _MODEL, _DATA = range(3)
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 
@@ -45,7 +46,7 @@ def _begins_at_once() -> bool:
 
 
 def _is_script() -> bool:
-    """Return whether this process runs the user's script, rather than a launcher or helper of torch."""
+    """Return whether this process runs the user's script, and not a launcher or helper of torch."""
     words = sys.orig_argv[1:]
     module = words[words.index("-m") + 1 : words.index("-m") + 2] if "-m" in words else []
     file = str(getattr(sys.modules.get("__main__"), "__file__", ""))
@@ -85,7 +86,7 @@ def _optimizer_created() -> None:
 
 
 def _agent_of_trainer() -> Agent | None:
-    """Return this process's agent, or None in a process that loads data, or before `capture`."""
+    """Return this process's agent, or None in a data loader's process or before `capture`."""
     is_wanted = "out" in launch_options() and not _loads_data()
     return current_agent() if is_wanted else existing_agent()
 
@@ -102,7 +103,7 @@ def _data_wanted() -> None:
 
 
 def spare_the_compiler(dynamo_utils: Any) -> None:
-    """Let torch.compile recognise ``Module.__call__``, which is wrapped while torch.compile is imported."""
+    """Let torch.compile recognise ``Module.__call__``, which is wrapped during torch.compile's import."""
     counter = _state["forwards"]
     if counter is not None and hasattr(dynamo_utils, "unpatched_nn_module_call"):
         dynamo_utils.unpatched_nn_module_call = counter.original_call
@@ -128,7 +129,7 @@ def watch_the_world(distributed_module: Any) -> None:
 
 
 def watch_the_reduction(parallel_module: Any) -> None:
-    """Record the script's communication hooks completely, or replace the hooks in a fake world."""
+    """Record the script's communication hooks completely, or replace them in a fake world."""
     if _fake_ranks():
         fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
         return

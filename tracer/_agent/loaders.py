@@ -1,4 +1,4 @@
-"""Measure the time that training waits for a ``DataLoader``, and the time that datasets take for a batch."""
+"""Measure the waits of training for a ``DataLoader``, and the time that datasets take for a batch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .modules import quick_range
 from .phases import LOADER, PHASES
 
 MOST_LISTED = 64
-SLOTS = 64  # one slot per worker; further workers share a slot
-# Classes that wrap a dataset without influence on the creation of an item.
+SLOTS = 64  # one slot per worker; workers beyond this number share a slot
+# Classes that wrap a dataset and do not affect the creation of an item.
 _WRAPPERS = ("Subset", "ConcatDataset")
 
 
 class LoaderWatch:
-    """Times ``__iter__`` and ``__next__`` in the training thread, and ``fetch`` there and in forked workers.
+    """Times ``__iter__``, ``__next__`` and ``fetch`` in the training thread, and ``fetch`` in workers.
 
     Workers write the times into memory that is shared with the training process.
     """
@@ -78,7 +78,7 @@ class LoaderWatch:
         return timed
 
     def _list(self, loader: Any) -> None:
-        """Record the dataset and settings of *loader*; errors never reach the script."""
+        """Record the dataset and settings of *loader*; errors are never raised in the script."""
         try:
             described = _description(loader)
         except Exception:
@@ -90,7 +90,7 @@ class LoaderWatch:
 
 
 def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
-    """Time and mark the start of an epoch, which may start workers, like the profiler marks batches."""
+    """Time and mark the start of an epoch (which may start workers), like the profiler marks batches."""
 
     @functools.wraps(iterate)
     def timed(loader: Any) -> Any:
@@ -107,7 +107,7 @@ def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _marked_draw(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the drawing of a batch's indices as the sampler's work, which may permute the whole data set."""
+    """Mark the drawing of a batch's indices as work of the sampler, which may permute the whole data set."""
     new_range = functools.partial(quick_range(), "chakrascope::sampler")
 
     @functools.wraps(draw)

@@ -12,7 +12,7 @@ METHODS = ("send", "recv", "recv_anysource")
 
 
 class MessageGroups:
-    """While enabled, collects *flights*, the records of messages in the form of torch's flight recorder."""
+    """While enabled, collects *flights*, the records of messages in the format of torch's flight recorder."""
 
     def __init__(self) -> None:
         self.flights: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Mark modules, calls of models and autograd, and recomputation in the trace, which PyTorch does not mark."""
+"""Mark modules, model calls, autograd calls and recomputation in the trace, which PyTorch does not do."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
     Some calls have a range ``chakrascope::call <place>``, because their place in the script identifies work
-    outside the trained pass. These are calls from outside any module while gradients are off, calls from a
-    function that calls ``torch.autograd.grad``, and the calls of ``grad``. The ranges are disjoint.
+    outside the trained pass. Such calls are calls from outside any module while gradients are off, calls from
+    a function that calls ``torch.autograd.grad``, and calls of ``grad``. The ranges are disjoint.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class ModuleRanges:
             _close(stack.pop()[1])
 
     def _call_range(self, frame: FrameType) -> list[Any]:
-        """Return the range around a model call at *frame*, if the place of the call adds information."""
+        """Return the range around a model call at *frame*, if the place of the call is informative."""
         own = script_frame(frame)
         if own is None or (self._has_gradients() and own.f_code not in _differentiating):
             return []

@@ -12,7 +12,8 @@ from typing import Any
 from .evidence import EvidenceRecorder
 from .profilers import foreign_profiler_is_on
 
-# Number of steps around the capture for a robust step duration, even if some steps were disturbed.
+# The number of steps around the capture. This number gives a robust step duration even if some steps were
+# disturbed.
 UNPROFILED_STEPS = 32
 
 
@@ -36,7 +37,7 @@ class Observation:
         return self._recorder is not None and self._recorder.thread == threading.get_ident()
 
     def start(self) -> None:
-        """Start to observe the calling thread, which is about to train, instead of an earlier thread."""
+        """Start to observe the calling thread (instead of an earlier thread), which is about to train."""
         if not self.is_of_this_thread():
             self.stop()
             self._recorder = EvidenceRecorder(stacks=self._stacks)
@@ -61,7 +62,7 @@ class Observation:
             recorder.stop()
 
     def time_step(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next step after work of the agent (10 us)."""
+        """Record the end of a step, or the next step's start after the agent's work; takes about 10 us."""
         if self._recorder is not None:
             with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
                 recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])
@@ -69,12 +70,12 @@ class Observation:
             self.is_profiled = False
 
     def enter_window(self, inside: bool) -> None:
-        """Record the start of the profiled steps, or the end of the profiled steps if not *inside*."""
+        """Record the start of the profiled steps or, if *inside* is false, their end."""
         if self._recorder is not None:
             self._recorder.enter_window(inside)
 
     def forget_steps(self) -> None:
-        """Drop all steps so far, because these steps were not training steps."""
+        """Drop all recorded steps, because they were not training steps."""
         if self._recorder is not None:
             self._recorder.forget_steps()
 

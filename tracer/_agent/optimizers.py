@@ -18,7 +18,7 @@ def watch_steps(
 
     *created* is called when a class of optimizers is instantiated for the first time. ``profile_hook_step``
     is wrapped because it runs outside torch's own ``Optimizer.step#...`` range; a post-step hook would run
-    inside it and mis-nest the host trace.
+    inside this range, and the ranges of the host trace would not be nested.
     """
     optimizer_class = optimizer_module.Optimizer
     hook_step = optimizer_class.profile_hook_step
@@ -40,7 +40,8 @@ def watch_steps(
 class OptimizerOrder:
     """Determine which of a script's optimizers ends a training step.
 
-    The order is learnt during the first training step, which ends when the first optimizer steps again.
+    The order of optimizers is learnt during the first training step, which ends when the first optimizer
+    steps again.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class OptimizerOrder:
         return not self._order
 
     def is_late(self, optimizer: int) -> bool:
-        """Return whether *optimizer* appears only after the order of optimizers was learnt."""
+        """Return whether *optimizer* first appears after the order of optimizers was learnt."""
         return self._known and optimizer not in self._order
 
     def is_new(self, optimizer: int) -> bool:
@@ -82,9 +83,10 @@ class Owners:
             self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
     def note(self, with_gradients: Iterable[tuple[str, Any]]) -> str:
-        """Return a note on parameters with gradients but without optimizer, or "" if all or none have one.
+        """Return a note on parameters with gradients but without optimizer, or "" without a problem.
 
-        If the optimizers have none of the parameters, they work on unknown copies.
+        If the optimizers have none of the parameters, they work on copies of parameters, and no note is
+        needed.
         """
         known = [optimizer for one in self._optimizers.values() if (optimizer := one()) is not None]
         owned = {id(one) for own in known for group in own.param_groups for one in group["params"]}

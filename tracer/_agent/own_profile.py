@@ -1,4 +1,4 @@
-"""Use the recording of the script's profiler if the agent's profiler cannot run at the same time."""
+"""Use the recording of the script's profiler if the agent's profiler cannot run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .recorder import Recorder
 
 
 class OwnProfile(Recorder):
-    """The steps of this rank inside *profile*, a ``torch.autograd.profiler`` that the script started.
+    """The recorded steps of this rank in *profile*, a ``torch.autograd.profiler`` of the script.
 
     The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. No range is
     added to the script's trace, so the trace's operators have no modules. With *marked*, the script marks
@@ -41,8 +41,7 @@ class OwnProfile(Recorder):
     def start(self, steps_seen: int) -> None:
         """Start to observe the step after *steps_seen* finished steps.
 
-        Raises:
-            RuntimeError: the script records an execution trace of its own, and a process can only have one.
+        Raises: RuntimeError: the script records an execution trace, and a process can record only one.
 
         """
         self.out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ class OwnProfile(Recorder):
             self._end_window()
 
     def end(self) -> None:
-        """Handle the imminent stop of the script's profiler; an open step is incomplete."""
+        """Handle the imminent stop of the script's profiler; a step that is open is incomplete."""
         self._is_open = False
         self._end_window()
 
@@ -86,7 +85,7 @@ class OwnProfile(Recorder):
         self.profile.kineto_results = _SharedResults(self._results, self)
 
     def save_for_script(self, path: str) -> None:
-        """Save the profiler's results for the script, and keep a copy unless the agent saved a copy."""
+        """Save the profiler's results for the script, and keep a copy if the agent has not saved one."""
         if self.files["device_trace"] is not None:
             with gzip.open(self.out / self.files["device_trace"]) as source, open(path, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -96,7 +95,7 @@ class OwnProfile(Recorder):
         if self.structure_step is not None and not self._raw_device.exists():
             try:
                 shutil.copyfile(path, self._raw_device)
-            except OSError:  # the script must not see the error; the missing trace will be reported
+            except OSError:  # the script must not get the error; the missing trace will be reported
                 self._raw_device.unlink(missing_ok=True)
 
     def finish(self) -> None:
@@ -135,7 +134,7 @@ class OwnProfile(Recorder):
         return entry
 
     def _end_window(self) -> None:
-        """Save the communication so far, because torch's record of communication is limited in length."""
+        """Save the communication so far, because torch's record of communication has a limited length."""
         self._messages.disable()
         self._pause_observer()
         if self._record is None:

@@ -1,4 +1,4 @@
-"""Find other processes of the same rank: an earlier run of the script, or a helper of the training."""
+"""Find other processes of the same rank: an earlier run of the script, or a helper process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 
 
 def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
-    """Return the entries of other processes for *rank* with this *trigger*, except helpers."""
+    """Return the entries of other processes for *rank* with this *trigger*, except helper processes."""
     entries = [
         status["rank"]
         for status in _statuses(out / "status")

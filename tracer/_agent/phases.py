@@ -16,8 +16,8 @@ LOADER, FORWARD, BACKWARD, COLLECTIVE, OPTIMIZER, PAUSED = range(6)
 class PhaseClock:
     """Divides the time of *thread*, the training thread, among phases; a phase change takes about 0.3 us.
 
-    A step begins with the forward phase. *sends* are the peers to which messages were sent, as names of
-    process groups and ranks in the groups.
+    A step begins with the forward phase. *sends* are the peers to which messages were sent, each as the name
+    of a process group and a rank in this group.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class PhaseClock:
             self.enter(before)
 
     def end_step(self, now: int) -> tuple[int, ...]:
-        """Begin the next step at *now*; return the time spent in each of `PHASE_COLUMNS` so far."""
+        """Begin the next step at *now*; return the total time in each of `PHASE_COLUMNS` so far."""
         self._spent_ns[self._phase] += now - self._since_ns
         self._since_ns = now
         self._phase = FORWARD
@@ -55,7 +55,7 @@ _watching: set[str] = set()
 
 
 def watch_backward(torch: Any) -> None:
-    """Time the backward passes of *torch*, from the first call on."""
+    """Time the backward passes of *torch*, from the first backward pass on."""
     if "backward" in _watching:
         return
     _watching.add("backward")
@@ -64,7 +64,7 @@ def watch_backward(torch: Any) -> None:
     @functools.wraps(backward)
     def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         before = PHASES.enter(BACKWARD)
-        if before in (-1, BACKWARD):  # reentrant: a checkpoint is recomputed
+        if before in (-1, BACKWARD):  # a reentrant call, which recomputes a checkpoint
             return backward(tensors, *args, **kwargs)
         hook = _wait_announced(torch, tensors)
         try:
@@ -78,7 +78,7 @@ def watch_backward(torch: Any) -> None:
 
 
 def _wait_announced(torch: Any, tensors: Any) -> Any:
-    """Start the collective phase with the last gradient, when DistributedDataParallel waits in C++.
+    """Start the collective phase at the last gradient, after which DistributedDataParallel waits in C++.
 
     Autograd calls its callbacks in the order in which they were queued, and this callback is queued first.
     Returns the hook to remove, or None without peers and under compiled autograd, which cannot trace hooks.
@@ -104,7 +104,7 @@ def _has_peers() -> bool:
 
 
 def watch_communication(distributed_module: Any) -> None:
-    """Time waits for collectives and messages, and record receivers, from the first call on."""
+    """From the first communication on, time waits for collectives and messages, and record receivers."""
     if "communication" in _watching:
         return
     _watching.add("communication")

@@ -35,8 +35,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _new_file(path: Path) -> Iterator[Path]:
     """Write a new file like `support.new_file`, which may not be importable in the job's Python.
 
-    The agent is loaded by its path. Files are not synced while the job waits, because the launcher syncs the
-    files before it writes the manifest.
+    The agent is loaded by its file path. Files are not synced to disk while the job waits, because the
+    launcher syncs the files before it writes the manifest.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -48,7 +48,7 @@ def _new_file(path: Path) -> Iterator[Path]:
 
 
 def write_or_overwrite(path: Path, data: bytes) -> None:
-    """Write *data*, JSON, to *path*; on a full disk, overwrite the old file, which needs no further space."""
+    """Write the JSON *data* to *path*; on a full disk, overwrite the old file, which needs no more space."""
     try:
         write_atomically(path, data)
     except OSError:
@@ -59,8 +59,8 @@ def write_or_overwrite(path: Path, data: bytes) -> None:
 def compress(raw: Path, target: Path) -> None:
     """Move the JSON file *raw* to *target*, compressed.
 
-    Raises: OSError: the disk is full, now or when *raw* was written: C++ code truncates it without an
-        error.
+    Raises: OSError: the disk is full, now or when *raw* was written: C++ code truncates a file without an
+    error.
 
     """
     _check_whole(raw)
@@ -101,9 +101,9 @@ def at_process_end(function: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def without_chatter() -> Iterator[None]:
-    """Suppress the profiler's notices, which no setting disables, in the job's standard error.
+    """Suppress the profiler's notices in the job's standard error, which no setting disables.
 
-    All other output in the meantime is forwarded afterwards.
+    All other output of the block is forwarded at its end.
     """
     try:
         saved_stderr = os.dup(2)
@@ -131,10 +131,10 @@ def _occupy_standard_error() -> None:
 
 @contextlib.contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Defer termination signals while files are written, and deliver the signals afterwards.
+    """Defer termination signals while files are written, and then deliver the signals.
 
-    Signal handlers are used because a signal mask covers one thread, and signals would still reach torch's
-    other threads. An interrupt (Ctrl-C) of a process that is already ending is dropped.
+    Signal handlers are used because a signal mask covers only one thread, so signals would still reach
+    torch's other threads. An interrupt (Ctrl-C) of a process that is already ending is dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 _foreign: weakref.WeakSet[Any] = weakref.WeakSet()
 _ended_early: weakref.WeakSet[Any] = weakref.WeakSet()
-# Instances of torch.autograd's profile that torch.profiler created, and whether the script marks steps in
-# each instance.
+# The instances of torch.autograd's profile that torch.profiler created, each with a flag for whether the
+# script marks steps in it.
 _marking: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _state: dict[str, Any] = {"watching": False, "watching_steps": False, "ours": False, "recording": None}
 
@@ -114,7 +114,7 @@ def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | N
 
 @contextlib.contextmanager
 def starting_ours() -> Iterator[None]:
-    """Treat a profiler that is started in the block as the agent's, not the script's."""
+    """Treat a profiler that is started in the block as the agent's profiler, not the script's."""
     _state["ours"] = True
     try:
         yield

@@ -22,9 +22,10 @@ _pread.restype = ctypes.c_ssize_t
 
 
 class CounterFile:
-    """A file of counters that is never closed, because the script may have reused the descriptor.
+    """A file of counters; it is never closed, because the script may have reused its descriptor.
 
-    The file is read without releasing the interpreter lock, whose reacquisition might take milliseconds.
+    The file is read without releasing the interpreter lock, because reacquiring the lock might take
+    milliseconds.
     """
 
     def __init__(self, path: str, size_bytes: int = 1024) -> None:
@@ -34,9 +35,9 @@ class CounterFile:
         except OSError:  # a kernel without this file, or without permission to read the file
             self._descriptor = -1
             return
-        try:  # avoid the descriptor of a standard stream that the job has closed
+        try:  # avoids the descriptor of a standard stream that the job closed
             self._descriptor = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
-        except OSError:  # a limit on open files
+        except OSError:  # the limit on open files is reached
             self._descriptor = -1
         finally:
             os.close(descriptor)
@@ -80,7 +81,7 @@ class ThreadReadings:
 
 
 class ProcessReadings:
-    """Counters of this process and, for throttling, of the process's control groups."""
+    """Counters of this process and, for throttling, of its control groups."""
 
     def __init__(self) -> None:
         self._traffic = CounterFile("/proc/self/io")
@@ -109,7 +110,7 @@ class ProcessReadings:
 
 
 class CoreReadings:
-    """The idle time of the cores that this process may use, under the load of all processes."""
+    """The idle time of the cores that this process may use, which depends on the load by all processes."""
 
     def __init__(self) -> None:
         cores = os.sched_getaffinity(0)
@@ -129,7 +130,7 @@ class CoreReadings:
 
 
 def quota_cores(folder: Path) -> float:
-    """Return the number of cores that a control group may use, which is infinite without a limit."""
+    """Return the number of cores that a control group may use, or infinity without a limit."""
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()

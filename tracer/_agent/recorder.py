@@ -20,7 +20,7 @@ from .modules import ModuleRanges
 from .phases import PHASES
 from .process import compress, without_chatter, write_atomically
 
-GRACE_SECONDS = 0.05  # longer than a thread may stay inside the observer or the profiler
+GRACE_SECONDS = 0.05  # longer than a thread stays inside the observer or the profiler
 _open_traces: set[str] = set()  # host traces that this process's observer is writing
 
 
@@ -31,11 +31,11 @@ def _nothing() -> None:
 class Recorder:
     """One capture window: profiler, host trace, module ranges and step boundaries of one rank.
 
-    The host trace's observer slows down every operator, and small operators by a factor of several. A module
-    range costs as much as a small operator. Therefore only the first step of the window, ``structure_step``,
-    is recorded with the observer and module ranges. The ``timed_steps``, which do the same work, are recorded
-    with the profiler alone. The device trace contains the operators of the recorded thread and its autograd
-    thread, or with *all_threads* the operators of every thread.
+    The observer of the host trace slows down every operator, and slows down small operators several times. A
+    module range costs as much as a small operator. Therefore only the first step of the window,
+    ``structure_step``, is recorded with the observer and module ranges. The ``timed_steps``, which do the
+    same work, are recorded with the profiler alone. The device trace contains the operators of the recorded
+    thread and its autograd thread, or with *all_threads* the operators of every thread.
     """
 
     def __init__(self, out: Path, modules: bool, all_threads: bool = False) -> None:
@@ -67,8 +67,7 @@ class Recorder:
     def start(self, steps_seen: int) -> None:
         """Start recording; the first captured step is the step after *steps_seen* finished steps.
 
-        Raises:
-            RuntimeError: the script records an execution trace of its own, and a process can only have one.
+        Raises: RuntimeError: the script records an execution trace, and a process can record only one.
 
         """
         profiler = self.torch.profiler
@@ -92,7 +91,7 @@ class Recorder:
         with without_chatter():
             observer.register_callback(str(self._raw_host))
         if not self._raw_host.exists():
-            observer._registered = False  # otherwise its end would end the script's observer
+            observer._registered = False  # otherwise, its end would stop the script's observer
             raise RuntimeError("the script records an execution trace of its own")
         _open_traces.add(os.path.realpath(self._raw_host))
         return observer
@@ -100,8 +99,8 @@ class Recorder:
     def _settings(self) -> Any:
         """Return the profiler settings that this version of torch supports.
 
-        On a device, the settings record which stream or thread waited for which event. With communication
-        hooks that continue in other threads, the settings also record these threads.
+        On a device, the settings record which stream or thread waited for which event. If communication hooks
+        continue in other threads, the settings also record these threads.
         """
         cuda = self.torch.cuda
         wanted = {
@@ -156,7 +155,7 @@ class Recorder:
         self._raw_host.unlink(missing_ok=True)
 
     def _stop(self) -> None:
-        if self._step_range is not None:  # the job ended inside a step, which is incomplete
+        if self._step_range is not None:  # the job ended inside this step, so the step is incomplete
             self._step_range.__exit__(None, None, None)
         self._messages.disable()
         self._unmark_modules()
@@ -177,7 +176,7 @@ class Recorder:
     def _pause_observer(self) -> None:
         """Stop observing operators; threads may still be inside the observer.
 
-        Removing the observer at this time would crash torch, so the removal has to wait.
+        If the observer were removed now, torch would crash, so the removal has to wait.
         """
         if not self._observer_paused:
             self._observer_paused = True
@@ -214,7 +213,7 @@ class Recorder:
         self.files["device_trace"] = name
 
     def _save_flight_record(self) -> None:
-        """Write the flight recorder's entries from the window, the only source of gloo's process groups."""
+        """Write the flight recorder's entries from the window; only they name gloo's process groups."""
         record = self._window_record()
         if not record["entries"]:
             return
@@ -251,7 +250,7 @@ class Recorder:
     def status(self, wanted_steps: int) -> dict[str, Any]:
         """Return this rank's entry of the manifest, with further data that the launcher needs for the merge.
 
-        With no *wanted_steps*, only the times of the run's steps are recorded.
+        If *wanted_steps* is 0, only the times of the run's steps are recorded.
         """
         whole = wanted_steps == 0 or None not in (self.files["host_trace"], self.files["device_trace"])
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
@@ -275,12 +274,12 @@ class Recorder:
 
 
 def _discard_in_fork() -> None:
-    """Discard the observations of a fork, such as a data loader's worker, whose parent owns the host trace.
+    """Discard observations in a fork (such as a data loader's worker), whose parent owns the host trace.
 
-    Another thread may use the observer at the fork, so that stopping the observer might never return.
+    Another thread may use the observer at the fork, so a call that stops the observer might never return.
     """
     for number in map(int, os.listdir("/proc/self/fd") if _open_traces else ()):
-        with contextlib.suppress(OSError):  # the listing's own descriptor is closed
+        with contextlib.suppress(OSError):  # the descriptor that the listing itself used is closed
             if os.readlink(f"/proc/self/fd/{number}") in _open_traces:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, number)
@@ -299,7 +298,7 @@ def _rank_and_world() -> tuple[int, int]:
 
 
 def _distributed() -> Any:
-    """Return ``torch.distributed`` if this process uses ``torch.distributed``, else None."""
+    """Return ``torch.distributed`` if this process uses it, or None."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
@@ -313,7 +312,7 @@ def _process_groups() -> tuple[list[dict[str, Any]], str | None]:
     groups = []
     for group, members in world.pg_group_ranks.items():
         if not isinstance(group, dist.ProcessGroup):
-            continue  # a group this rank is not a member of
+            continue  # this rank is not a member of the group
         ranks = sorted(members, key=members.__getitem__)
         description = str(getattr(group, "group_desc", ""))
         groups.append({"name": world.pg_names.get(group, ""), "description": description, "ranks": ranks})

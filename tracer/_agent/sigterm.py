@@ -1,4 +1,4 @@
-"""Save the capture before SIGTERM ends the process, and make sure that the process ends."""
+"""Save the capture before SIGTERM ends the process, and ensure that the process ends."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATIENCE_SECONDS = 2.0
 class SaveOnSigterm:
     """While enabled, calls *save* when SIGTERM arrives, and afterwards lets SIGTERM end the process.
 
-    Python runs a handler only between two instructions of the main thread. A thread that waits inside a
-    collective for a dead peer would never run it, and survive the signal. A helper thread therefore
-    kills the process after ``PATIENCE_SECONDS`` if the handler has not started.
+    Python runs a handler only between two instructions of the main thread. If the main thread waits inside a
+    collective for a dead peer, the handler would never run, and the process would survive the signal. A
+    helper thread therefore kills the process after ``PATIENCE_SECONDS`` if the handler has not started.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -38,7 +38,7 @@ class SaveOnSigterm:
         self._watch()
 
     def stop(self) -> None:
-        """Restore SIGTERM, unless the script has replaced the handler meanwhile."""
+        """Restore SIGTERM, unless the script has replaced the handler since `start`."""
         if not self._on or threading.current_thread() is not threading.main_thread():
             return
         self._on = False
@@ -69,7 +69,7 @@ class SaveOnSigterm:
             return
         os.set_blocking(reading, True)
         self._pipe = (reading, writing)
-        os.register_at_fork(after_in_child=lambda: _unset_wakeup(writing))  # a fork handles its signals
+        os.register_at_fork(after_in_child=lambda: _unset_wakeup(writing))  # a fork handles its own signals
         threading.Thread(target=self._read, args=(reading, os.getpid()), daemon=True).start()
 
     def _read(self, reading: int, pid: int) -> None:

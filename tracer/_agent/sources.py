@@ -1,4 +1,4 @@
-"""Describe a place in code: its function, file (as imports name it), line and called function."""
+"""Describe a place in code by its function, file (with the path that imports use), line and callee."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "PRECALL", "PUSH_NULL", "NOP")
 _OPENING = ("BEFORE_WITH", "SETUP_WITH")
-_CALLING = ("CALL", "PRECALL")  # Python 3.11 specializes PRECALL to call C functions
+_CALLING = ("CALL", "PRECALL")  # Python 3.11 specializes PRECALL for calls of C functions
 
 
 class SourceFiles:
@@ -29,7 +29,7 @@ class SourceFiles:
         self._numbers: dict[str, int] = {}
 
     def number(self, path: str) -> int:
-        """Return the index of the file *path*, absolute or as in the code object."""
+        """Return the index of the file *path*, which is absolute or relative as in the code object."""
         if path not in self._numbers:
             self._numbers[path] = len(self.listed)
             self.listed.append(_described(path))
@@ -37,7 +37,7 @@ class SourceFiles:
 
 
 def _described(path: str) -> dict[str, str]:
-    """Return *path* as an import names it, and whether it belongs to the script, a library or Python."""
+    """Return the import path of *path*, and whether it belongs to the script, a library or Python."""
     if path.startswith("<"):
         return {"path": path, "origin": "builtin"}
     path = _absolute(path)

@@ -17,10 +17,10 @@ COUNTER_COLUMNS = (
     "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",
     "throttled_periods", "throttled_ns",
 )  # fmt: skip
-MOST_ROWS = 32768  # in the profiled window, and outside of the window
+MOST_ROWS = 32768  # limit on rows inside the profiled window, and on rows outside the window
 MOST_STACKS = 65536
 MOST_FRAMES = 128
-# The highest sampling rates inside and outside the window, and the sampler's largest share of CPU time.
+# The shortest sampling periods inside and outside the window, and the sampler's largest share of CPU time.
 LEAST_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
 SHARE = {True: 0.01, False: 0.005}
 COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}
@@ -94,7 +94,7 @@ class StackSampler:
             thread = threading.Thread(target=self._run, args=arguments, name="chakrascope", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # a limit on threads
+            except RuntimeError as error:  # the limit on threads is reached
                 self.failure = repr(error)
             else:
                 self._thread = thread
@@ -115,7 +115,7 @@ class StackSampler:
     def enter_window(self, inside: bool) -> None:
         """Set a shorter sampling interval while *inside* the profiled steps."""
         self._in_window = inside
-        if self._thread is not None:  # otherwise the next sample may be tens of milliseconds away
+        if self._thread is not None:  # otherwise the next sample might come only after tens of milliseconds
             self.stop()
             self.start()
 

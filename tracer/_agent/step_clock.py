@@ -21,10 +21,10 @@ COLUMNS = (
     "system_ns", "read_bytes", "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "compile_ns",
     "recorded",
 )  # fmt: skip
-MOST_ROWS = 8192  # rows of the first steps, and the same number for the last steps
-# Counters from the kernel's files, which take some 5 us to read.
+MOST_ROWS = 8192  # number of rows for the first steps, and for the last steps
+# The least time between readings of the kernel's counter files, which take about 5 us to read.
 LEAST_APART_NS = 1_000_000
-# Counters that take a millisecond to read on machines with hundreds of cores.
+# The least time between readings of idle times, which take a millisecond on machines with hundreds of cores.
 IDLE_APART_NS, IDLE_SHARE = 100_000_000, 0.002
 BUCKETS_PER_DOUBLING = 4
 _ROW = struct.Struct(f"{len(COLUMNS)}q")
@@ -48,7 +48,7 @@ class StepClock:
         self._idle_due_ns = 0
 
     def boundary(self, index: int, *, recorded: bool) -> tuple[int, ...]:
-        """Record the end of step *index*, which a profiler covered if *recorded*, and return the row."""
+        """Record the end of step *index* (*recorded*: a profiler covered the step), and return the row."""
         now = time.time_ns()
         counters: tuple[int, ...] = _UNREAD
         if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:

@@ -1,4 +1,4 @@
-"""Write the readings of all steps of a long run to one file, of bounded size."""
+"""Write the readings of all steps of a long run to one file of bounded size."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _NS_PER_HOUR = 3_600_000_000_000
 class StepFile:
     """Appends rows of *columns* to the file *path*, as whole gzip members of JSON.
 
-    A member is written every ten seconds, and the first members earlier. If the process is killed, all
-    earlier members remain readable. If steps are so short that the file grows by more than 20 MB an hour,
-    fewer steps are written: every second step, then every fourth step, and so on, the same on all ranks.
+    A gzip member is written every ten seconds, and the first members are written earlier. If the process is
+    killed, all earlier members remain readable. If steps are so short that the file grows by more than 20 MB
+    an hour, only every second step is written, then every fourth step, and so on. All ranks write the same
+    steps.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], head: Callable[[], dict[str, Any]]) -> None:

@@ -2,8 +2,8 @@
 
 Python imports ``sitecustomize`` at start-up. The launcher puts the folder of this file first on
 ``PYTHONPATH``, so that every Python process under the training command (``torchrun`` workers, spawned
-children) imports this ``sitecustomize``. This module imports no user modules early, hides its folder from
-``sys.path`` and runs the environment's ``sitecustomize``.
+children) imports this ``sitecustomize``. This module does not import user modules early. It hides its folder
+from ``sys.path``, and runs the environment's ``sitecustomize``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
 _OPTIONS = os.environ.get("CHAKRASCOPE_CAPTURE")  # read before the script can clear its environment
-_TARGETS = {  # modules in the agent's INSTALLATIONS, whose import loads the agent
+_TARGETS = {  # modules (in the agent's INSTALLATIONS) that load the agent on import
     "accelerate.utils.random",
     "torch",
     "torch._dynamo.utils",
@@ -41,7 +41,7 @@ _TARGETS = {  # modules in the agent's INSTALLATIONS, whose import loads the age
 
 
 def _load_agent() -> ModuleType:
-    """Return the agent package, loaded by file path, as chakrascope may not be installed here."""
+    """Return the agent package, loaded by file path, because chakrascope may not be installed."""
     if _AGENT_NAME in sys.modules:
         return sys.modules[_AGENT_NAME]
     spec = importlib.util.spec_from_file_location(
@@ -64,7 +64,7 @@ class _ImportHook(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the real spec with the agent's installation appended to its execution."""
+        """Return the real spec of a module, with the agent's installation added to the module's execution."""
         if fullname not in _TARGETS or self._searching:
             return None
         self._searching = True
@@ -78,14 +78,14 @@ class _ImportHook(importlib.abc.MetaPathFinder):
 
 
 def _install_after(loader: importlib.abc.Loader, name: str) -> None:
-    """Make *loader* pass the module *name*, once executed, to the agent."""
+    """Make *loader* pass the module *name* to the agent after the module has been executed."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
             _load_agent().INSTALLATIONS[name](module)
-        except Exception as error:  # the training job must survive whatever happens to its capture
+        except Exception as error:  # a failure of the capture must not reach the training job
             print(f"chakrascope: this process is not captured: {error!r}", file=sys.stderr)
 
     loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Build all Plotly charts in one place, so that no page can offer to upload a customer's figure."""
+"""Build all Plotly charts in one module, so that no chart can offer to upload a customer's figure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...support import duration_text, share_text
 from .._theme import ON_KIND_INK, kind_colour
 from ..queries import Dimension
 
-# The defaults of Plotly show a button that sends the figure to a hosted service.
+# By default, Plotly shows a button that sends the figure to a hosted service.
 _PRIVATE_CONFIG: dict[str, Any] = {
     "showSendToCloud": False,
     "plotlyServerURL": "",
@@ -26,7 +26,8 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
-# Units of a time axis: largest time in ns (exclusive), length of the unit in ns, suffix.
+# Units of a time axis: the limit below which a time (ns) uses the unit, the unit's length in ns, and its
+# suffix.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
@@ -35,25 +36,27 @@ _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 def graph(figure: go.Figure, **properties: Any) -> html.Div:
     """Return the chart component of *figure*, which contacts no other host.
 
-    The text alternative is the *alt* of :func:`styled`, or else the names of the figure's series.
+    The text alternative of the chart is the argument *alt* of :func:`styled`, or by default the names of the
+    figure's series.
     """
     config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
     drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     alt = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     identity = properties.get("id")
-    # A clickable chart has a pattern id for callbacks. The frame has a plain id for style and tests.
+    # A clickable chart has a pattern id, which callbacks match; its frame has a plain id for style sheets and
+    # tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
     return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:
-    """Return the unit of an axis with times up to *most_ns*: the unit's length in ns and its suffix."""
+    """Return the unit of an axis with times up to *most_ns*: the unit's length in ns, and its suffix."""
     return next(((scale, unit) for most, scale, unit in _TIME_SCALES if most_ns < most), (1e9, " s"))
 
 
 def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return one stacked horizontal bar of *breakdown* (key, duration_ns, share) by kind."""
+    """Return one horizontal bar of *breakdown* (columns key, duration_ns, share), stacked by kind."""
     figure = go.Figure()
     for row in breakdown.to_dict("records"):
         kind, fraction = str(row["key"]), float(row["share"])
@@ -94,8 +97,8 @@ def contributors_bar(
 ) -> go.Figure:
     """Return a horizontal bar for each of the first 15 keys of *breakdown*, the first key on top.
 
-    With *narrow*, the chart reserves enough room for the figures next to the bars in half a page. *labels*
-    replace keys.
+    If *narrow* is true, the chart leaves enough room for figures next to the bars when it fills half a page.
+    *labels* maps keys to texts that replace the keys.
     """
     shown = breakdown.head(15)
     names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
@@ -135,7 +138,7 @@ def contributors_bar(
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return one stacked bar per rank: compute, exposed communication, exposed copies and idle time.
+    """Return a stacked bar per rank: computation, exposed communication, exposed copies, and idle time.
 
     The four parts of a bar add up to the step time.
     """
@@ -182,7 +185,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the critical path as bars over time, one row per rank; *strip* is from `queries.strip`."""
+    """Return a chart of the critical path over time, one row per rank; *strip* is from `queries.strip`."""
     figure = go.Figure()
     scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
     for kind, part in strip.groupby("kind", sort=False):
@@ -216,7 +219,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
-    """Return a drawing of one group of ranks per network dimension, with at most 16 ranks of the group."""
+    """Return a drawing of a group of ranks for each network dimension, with at most 16 ranks each."""
     figure = go.Figure()
     for number, dimension in enumerate(dimensions):
         count = max(1, min(dimension.size, 16))
@@ -249,7 +252,7 @@ def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
 
 
 def _links(topology: str, count: int) -> list[tuple[int, int]]:
-    """Return the links among *count* ranks as pairs of rank indices; -1 is the switch in the middle."""
+    """Return the links among *count* ranks as pairs of rank indices, where -1 is a central switch."""
     if topology == "Switch":
         return [(rank, -1) for rank in range(count)]
     if topology == "Ring":
@@ -287,21 +290,21 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
 
 
 def shades(scheme: str) -> list[list[Any]]:
-    """Return the colours of a heat map, from zero to the maximum."""
+    """Return the colours of a heat map in ascending order of the value, from zero to the maximum."""
     if scheme == "dark":
         return [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
     return [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
 
 
 def listed(pairs: Iterable[tuple[Any, Any]], most: int = 8) -> str:
-    """Return the first *most* (name, text) pairs as a list in words, and the number of omitted pairs."""
+    """Return the first *most* (name, text) pairs as a sentence part, and the number of omitted pairs."""
     items = [f"{name} {text}" for name, text in pairs]
     more = f" and {len(items) - most:,} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
 
 
 def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = "") -> go.Figure:
-    """Return *figure* with the common colours, grid and margins, and with the text alternative *alt*."""
+    """Return *figure* with the common colours, grid and margins, and the text alternative *alt*."""
     figure.update_layout(
         meta=alt or None,
         paper_bgcolor="rgba(0,0,0,0)",
@@ -316,7 +319,7 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = ""
 
 
 def short(text: str, limit: int = 36) -> str:
-    """Return *text* cut in its middle to at most about *limit* characters."""
+    """Return *text*, with its middle left out if it is longer than about *limit* characters."""
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 

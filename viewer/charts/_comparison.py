@@ -19,7 +19,7 @@ from ._charts import listed, literal, short, styled, time_scale
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
-    """Return one stacked bar per run with the kinds of its critical path, the first run on top.
+    """Return a stacked bar per run that shows the kinds of work on the run's critical path.
 
     *runs* are pairs of a label and a breakdown with the columns ``key`` and ``duration_ns``.
     """
@@ -60,7 +60,7 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
 
 
 def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.Figure:
-    """Return two critical paths as rows of bars, with a separate colour for segments on only one path.
+    """Return a chart of two critical paths as rows; segments on only one path have their own colour.
 
     *strip* is the result of `queries.paths_strip`.
     """
@@ -100,9 +100,9 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
 
 
 def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
-    """Return a scatter plot of node durations in both runs for the first *most* rows of *nodes*.
+    """Return a scatter plot of the durations of nodes in two runs, for the first *most* rows of *nodes*.
 
-    Both axes are logarithmic.
+    Both axes of the plot are logarithmic.
     """
     figure = go.Figure()
     shown = nodes.head(most)
@@ -143,7 +143,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a histogram of the relative differences of nodes whose durations differ between two runs."""
+    """Return a histogram of the relative changes of nodes whose durations differ between two runs."""
     edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
     labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
               "50 to 100", "> 100 %"]  # fmt: skip
@@ -182,9 +182,9 @@ COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
 
 
 def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a bar for each of the first 14 rows of the waterfall *table*; a last bar sums the other rows.
+    """Return a bar for each of the first 14 rows of the waterfall *table*, and a bar for the other rows.
 
-    Grey bars may be noise.
+    Grey bars show differences that may be noise.
     """
     bars = _bars(table)
     scale, unit = time_scale(max(bar["to_ns"] for bar in bars))
@@ -217,7 +217,7 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the bars of a waterfall: the step before, the differences, and the step after.
+    """Return the bars of a waterfall chart: the step before, the differences, and the step after.
 
     Each bar has the keys ``key, from_ns, to_ns, verdict, text``.
     """
@@ -246,9 +246,9 @@ def _signed(delta_ns: int) -> str:
 
 
 def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
-    """Return a strip chart with a point at the duration of every step, and a row per start of the job.
+    """Return a chart with a point at the duration of each step, in a separate row per start of the job.
 
-    The rows of *before* are above the rows of *after*.
+    The rows for the steps *before* are above the rows for the steps *after*.
     """
     figure = go.Figure()
     labels: list[str] = []
@@ -281,7 +281,7 @@ _HEAT = {
     "light": [[0, "#eaf3fb"], [0.5, "#7fb2dd"], [1, "#08488a"]],
     "dark": [[0, "#17324d"], [0.5, "#3f7fb5"], [1, "#bfe0ff"]],
 }
-# Background colours of text that is drawn on lines.
+# Background colours of text that the chart draws over lines, by colour scheme.
 _PANEL = {"light": "rgba(255,255,255,0.8)", "dark": "rgba(36,36,36,0.8)"}
 _SCALE = {
     "light": ["#08488a", "#6aa9dc", "#d9a441", "#c8553d"],
@@ -333,7 +333,7 @@ def _time_text(nanoseconds: float) -> str:
 
 
 def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: str, scheme: str) -> go.Figure:
-    """Return a scatter plot of makespan over *objective*; a line joins the points with ``best`` true."""
+    """Return a scatter plot of makespan over *objective*; a line joins the *points* with ``best`` true."""
     figure = go.Figure()
     best = points[points["best"]].sort_values(objective)
     marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
@@ -368,10 +368,10 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
 
 
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
-    """Return parallel coordinates of sweep points: an axis per setting, and an axis for the step time.
+    """Return parallel coordinates of sweep points, with an axis per setting and an axis of step times.
 
-    Lines of fast points are on top. The chart uses plain lines, because Plotly's parallel coordinates need
-    WebGL and generated scripts, which the content policy forbids.
+    The lines of fast points are drawn last, above the others. The chart consists of plain lines, because
+    Plotly's parallel coordinates need WebGL and generated scripts, which the content policy forbids.
     """
     shown = points.sort_values("makespan_ns", ascending=False).tail(_MOST_LINES)
     axes = [_axis(shown[name]) for name in settings]
@@ -433,7 +433,7 @@ def _hover_text(row: dict[Any, Any], settings: Sequence[str]) -> str:
 
 
 def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, str]]]:
-    """Return the values of *column* scaled to 0 to 1, NaN for missing values, and the ticks of the axis."""
+    """Return the values of *column* scaled to the range 0 to 1 (NaN if missing), and the axis' ticks."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         distinct = np.unique(numbers[~np.isnan(numbers)])

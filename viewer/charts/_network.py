@@ -1,4 +1,4 @@
-"""Build the charts of the Network page: maps of links, link use over time, traffic, and programs."""
+"""Build the charts of the Network page: link maps, link use over time, traffic, and programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ...support import bandwidth_text, bytes_text, count_text, ranks_text, share
 from ..queries import LinkMap
 from ._charts import heat_map, listed, shades, styled, time_scale
 
-# Lower bounds of the levels of link use, as shares of the step; each level has a colour and a width.
+# Lower bounds of the levels of link use, as shares of the step. Each level has its own line colour and line
+# width.
 _BUSY = (0.0, 0.1, 0.3, 0.6, 0.85)
 _BUSY_COLOURS = {
     "light": ("#c9d3dc", "#8db8dc", "#3b82c4", "#e08214", "#b2182b"),
@@ -27,9 +28,9 @@ _NODE_COLOURS = {"light": ("#1f2933", "#52606d"), "dark": ("#d5dbe1", "#9aa3ad")
 
 
 def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
-    """Return bars of the traffic that each rank sends and receives, from the table of `switch_loads`.
+    """Return bars for the traffic that each rank sends and receives; *loads* is from `switch_loads`.
 
-    With *shown* ``busy_ns``, bars are shares of the step; with ``bytes``, bars are in MiB.
+    If *shown* is ``busy_ns``, a bar is the busy share of the step; if *shown* is ``bytes``, a bar is in MiB.
     """
     figure = go.Figure()
     for direction, colour in (("sends", "#3b82c4"), ("receives", "#e08214")):
@@ -88,7 +89,7 @@ def use_map(use: Use, scheme: str) -> go.Figure:
 
 
 def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
-    """Return a map of the network, with links coloured by the share of the step in which they are busy."""
+    """Return a map of the network; the colour of a link is the share of the step in which it is busy."""
     figure = go.Figure()
     links = drawn.links
     level = np.searchsorted(_BUSY, links["share"].to_numpy(), side="right") - 1
@@ -136,7 +137,7 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
 
 
 def _gapped(links: pd.DataFrame, axis: str) -> list[Any]:
-    """Return the x or y coordinates (*axis*) of the ends of *links*, with a gap after each link."""
+    """Return the x or y coordinates (*axis*) of the ends of *links*, with a gap between two links."""
     ends = zip(links[f"{axis}0"], links[f"{axis}1"], strict=True)
     return [value for start, end in ends for value in (start, end, None)]
 
@@ -146,12 +147,13 @@ _COLOURS = {
     "light": ("#8a939c", "#3b82c4", "#d9731a", "#b2182b"),
     "dark": ("#8a939c", "#6db3f2", "#f0a04b", "#ff6b6b"),
 }
-# An arrow shows its label at this share of its length, near the sender, as many arrows cross halfway.
+# An arrow shows its label at this share of its length, near the sender, because many arrows cross in their
+# middle.
 _POINTED = 0.3
 
 
 def program_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return a chart of a program's traffic: arrows between ranks by step, or a heat map of many ranks."""
+    """Return a chart of a program's traffic: arrows by step, or a heat map if there are many ranks."""
     few = has_arrows(found)
     figure = _arrows(found, scheme) if few else _heat_map(found, scheme)
     ranks = found.program.num_ranks
@@ -173,7 +175,7 @@ def program_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return the traffic between ranks over all steps as a heat map."""
+    """Return a heat map of the bytes that each pair of ranks exchanges over all steps of a program."""
     ranks = found.program.num_ranks
     sent = np.zeros((ranks, ranks), dtype=np.int64)
     for item in found.traffic:
@@ -190,7 +192,7 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def _alt_text(found: Inspection) -> str:
-    """Return the text alternative of the chart of a program: the senders and receivers in each step."""
+    """Return the text alternative of a program's chart, which lists senders and receivers by step."""
     steps: dict[int, list[int]] = defaultdict(list)
     for item in found.traffic:
         steps[item.step].append(item.size_bytes)

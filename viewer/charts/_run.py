@@ -17,7 +17,7 @@ from ._charts import listed, literal, short, styled, time_scale
 
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
-    """Return a stacked chart of the parts of a rank's memory over time, from a `MemoryCurve` as JSON."""
+    """Return a stacked chart of a rank's memory over time, from a `MemoryCurve` in the form of JSON."""
     scale, unit = time_scale(max(curve["times_ns"], default=0))
     times = [time / scale for time in curve["times_ns"]]
     figure = go.Figure()
@@ -50,7 +50,7 @@ _OTHER = ("communication", "communication, with waiting")
 
 
 def step_bars(operations: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the *operations* of a step (from `step_operations`) as bars over time, a row per worker."""
+    """Return a chart of *operations* (from `step_operations`) as bars over time, a row per worker."""
     scale, unit = time_scale(float((operations["start_ns"] + operations["duration_ns"]).max()))
     figure = go.Figure()
     groups = operations["type"].map(_group)
@@ -94,7 +94,7 @@ _LABELS = 6  # factor by which the intensity axis is longer, which leaves room f
 def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go.Figure:
     """Return a roofline plot of *points* (from `roofline_points`) by intensity and rate.
 
-    The area of a point is proportional to the time of its operator.
+    The area of a point is proportional to the total time of its operator.
     """
     figure = go.Figure()
     sizes = np.sqrt(points["time_ns"] / max(1, points["time_ns"].max())) * _LARGEST
@@ -138,7 +138,7 @@ def _facts(row: dict[Any, Any]) -> str:
 
 
 def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
-    """Draw a roofline for each peak of *roof*: the bandwidth slope up to the ridge, and the flat peak."""
+    """Draw the rooflines of *roof*: for each peak rate, the slope of the bandwidth and the flat part."""
     low, high = points["intensity"].min() / 2, points["intensity"].max() * 2 * _LABELS
     for name, tflops_per_s in roof.peaks.items():
         ridge = tflops_per_s / roof.tb_per_s
@@ -163,10 +163,10 @@ _MOST_LETTERS = 80
 
 
 def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
-    """Return an icicle chart: a box per call stack below its caller, as wide as its *value* in ns.
+    """Return an icicle chart of call stacks: boxes below their callers, as wide as their *value* in ns.
 
-    *stacks* is a table from `host_stack_table`, and *value* names one of its columns. Stacks shorter than a
-    thousandth of the total are left out.
+    *stacks* is a table from `host_stack_table`, and *value* names one of its columns. The chart leaves out
+    stacks shorter than a thousandth of the total.
     """
     boxes = _placed(stacks, value)
     scale, unit = time_scale(boxes["start"].add(boxes[value]).max())
@@ -208,7 +208,7 @@ def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
 
 
 def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return the call stacks that are wide enough to draw, with the start (ns) and the label of each box."""
+    """Return the call stacks that are wide enough to draw, with the start (ns) and label of each box."""
     starts, cursor = [], [0]
     for depth, wide in zip(stacks["depth"].tolist(), stacks[value].tolist(), strict=True):
         del cursor[depth + 1 :]
@@ -224,7 +224,8 @@ def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
     return boxes
 
 
-# Colours of calibration points. Each colour has its own symbol for readers who cannot distinguish colours.
+# Colours of calibration points. Each colour comes with its own symbol, for readers who cannot distinguish the
+# colours.
 _FIT_COLOURS = {
     "light": ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76"),
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
@@ -234,9 +235,9 @@ _TICKS_APART = 4  # largest distance between two ticks, in powers of two
 
 
 def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the measured *points* of a calibration with the times of the fitted network as lines.
+    """Return the measured *points* of a calibration, with lines for the times of the fitted network.
 
-    Dotted lines are the times of the messages alone, without library overhead.
+    Dotted lines show the times of the messages alone, without the overhead of the library.
     """
     figure = go.Figure()
     names = ["operation", "ranks", *(["dimension"] if points["dimension"].nunique() > 1 else [])]

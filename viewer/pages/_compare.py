@@ -45,7 +45,7 @@ from ._parts import (
 )
 
 PATH, TITLE = "/compare", "Compare"
-# The default of this control depends on the run, so callbacks match any default.
+# The default value of this control depends on the run, so callbacks match the control with any default.
 _AGAINST = {"option": "against", "default": ALL}
 MOST_RUNS = 6
 _OVERVIEW = [
@@ -150,7 +150,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
-            # A callback fills in the comparison, as reading other runs and their critical paths is slow.
+            # A callback fills in the comparison later, because reading other runs and their critical paths is
+            # slow.
             html.Div(_working("Reading the other runs…") if chosen else None, id="comparison"),
         ],
         gap="md",
@@ -166,7 +167,7 @@ def _asked(selection: Selection) -> list[str]:
 
 
 def _unknown(view: StudyView, selection: Selection) -> list[Any]:
-    """Return a notice about runs that the address names and the study lacks; empty if there are none."""
+    """Return a notice on runs that the address names but the study does not contain; may be empty."""
     known = {info.id for info in view.runs()}
     names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
@@ -174,10 +175,10 @@ def _unknown(view: StudyView, selection: Selection) -> list[Any]:
 
 
 def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
-    """Return the runs to compare with: the runs in the address, or a default run.
+    """Return the runs with which the page compares *run*: those in the address, or a default run.
 
-    The default is the newest measured replay of the same workload, else the newest other run of the
-    workload, else the newest other run.
+    The default is the newest measured replay of the same workload, otherwise the newest other run of the
+    workload, otherwise the newest other run of the study.
     """
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
@@ -203,7 +204,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 
 
 def _configurations(runs: list[OpenRun]) -> dmc.Paper:
-    """Return the settings of the runs side by side; settings that are equal in all runs are collapsed."""
+    """Return a table of the runs' settings side by side; settings equal in all runs are collapsed."""
     table_ = configuration_table(runs)
     names = [name for name in table_.columns if name not in {"setting", "differs"}]
     head = ["Setting", *names]
@@ -227,14 +228,14 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return the card with the known reasons why the two runs' backends differ; empty without reasons."""
+    """Return a card with known reasons why the backends of two runs differ; empty without reasons."""
     reasons = backend_reasons(run, other)
     lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []
 
 
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
-    """Return the card with the contribution of each setting; empty unless both runs are simulations.
+    """Return a card with each setting's contribution, or an empty list if a run is no simulation.
 
     If the address requests the contributions and both backends are quick, the simulations start at once.
     """
@@ -397,5 +398,5 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _first(against: list[list[str] | None]) -> list[str]:
-    """Return the selected runs of the page's only control of runs to compare with."""
+    """Return the value of the page's only control that selects runs to compare with."""
     return (against[0] if against else None) or []

@@ -1,4 +1,4 @@
-"""New run page: choose presets of network and system, change their settings, and start a simulation."""
+"""Page New run: choose presets of network and system, change their settings, start a simulation."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ _ABOUT = (
     "Simulate, and open the result in the list of jobs."
 )
 NEEDS_RUN = False
-_LARGEST_UPLOAD = 700_000  # base64 adds a third, and a request has at most a MiB
+_LARGEST_UPLOAD = 700_000  # base64 encoding adds a third to a file, and a request may have at most a MiB
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the New run page; the study needs a workload but no run."""
+    """Return the page New run, which needs a workload in the study but no earlier run."""
     names = view.study.workloads()
     if not names:
         return no_workload(selection.search)
@@ -69,7 +69,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             page_title(TITLE, _ABOUT),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
-            # Holds the encoded form if the form can be simulated, else None.
+            # This store contains the encoded form if the form can be simulated, and None otherwise.
             dcc.Store(id="new-runnable"),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
@@ -150,7 +150,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
 
 
 def _platforms(networks: Networks) -> list[Any]:
-    """Return the networks to choose from: the study's network files, if any, and the presets."""
+    """Return the networks that the form offers: the study's network files, if any, and the presets."""
     presets = list_presets("network")
     if not networks.files:
         return presets
@@ -158,7 +158,7 @@ def _platforms(networks: Networks) -> list[Any]:
 
 
 def _backends(chosen: Sequence[str]) -> dmc.Group:
-    """Return the controls that choose the backends and the machine of the backend ``gpu``."""
+    """Return the controls that choose the backends and the machine for the backend ``gpu``."""
     machine = dmc.Select(
         id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
         allowDeselect=False, disabled=not any(map(takes_machine, chosen)), miw=150, w=150,
@@ -167,7 +167,7 @@ def _backends(chosen: Sequence[str]) -> dmc.Group:
 
 
 def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
-    """Return the list of backends; an unavailable backend is listed with the reason."""
+    """Return the list of backends, with the reason after each unavailable backend."""
     report = backend_report()
     data = [
         {"value": row["backend"], "label": row["backend"], "disabled": False}
@@ -226,7 +226,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
         State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, ...]:
-        """Fill the form from new presets, or change the number of dimensions and keep the other fields."""
+        """Fill the form from new presets, or change only the number of network dimensions."""
         if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
             rows, wanted = rows_of(ctx.states_list[0]), int(count)
             if wanted == len(rows):
@@ -234,7 +234,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
             return dimension_rows([*rows[:wanted], *more]), no_update, no_update, no_update
         if len(ctx.triggered_prop_ids) > 1:
-            # All fields changed, as the whole form was drawn again from the address.
+            # All fields have changed because the page drew the whole form again from the address.
             return (no_update,) * 4
         try:
             setup = Setup.of_presets(network, system, Networks(view.study))
@@ -245,7 +245,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
 
     @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
     def machine_counts(backends: list[str] | None) -> bool:
-        """Return whether to disable the choice of a machine, which no selected backend needs."""
+        """Return True if no selected backend needs a machine, so that the page disables the control."""
         return not any(map(takes_machine, backends or []))
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
@@ -258,7 +258,7 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
     )  # fmt: skip
     def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
-        """Store an uploaded network file in the study, and select the new network."""
+        """Store an uploaded network file in the study, and select the uploaded network in the form."""
         if not contents:
             return no_update, no_update, ""
         try:
@@ -280,7 +280,7 @@ def _register_system_upload(app: Dash) -> None:
         State({"form": "dimension", "field": ALL, "number": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def fill(contents: str | None, filename: str | None, _fields: Any) -> tuple[Any, Any, str]:
-        """Fill in the form from an ASTRA-sim system file, and report the keys without a field."""
+        """Fill the form from an ASTRA-sim system file, and report the keys for which there is no field."""
         if not contents:
             return no_update, no_update, ""
         name = str(filename or "The system file")[:LABEL_LENGTH]
@@ -300,7 +300,7 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         Input({"form": form, **path}, "value"),
     )  # fmt: skip
     def tell(_values: Any) -> tuple[list[str], list[str]]:
-        """Show the error or the parsed value of each field next to the field."""
+        """Show next to each field the problem of its text, or the value that the text means."""
         return field_states(ctx.inputs_list[0])
 
 
@@ -313,7 +313,7 @@ def _register_address(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any, Any]:
-        """Draw the form again if the browser changed the address, for example by the button Back."""
+        """Draw the form again if the browser changed the address, for example with its button Back."""
         text = Selection.parse(search).option("setup")
         if text == (written or ""):
             return no_update, no_update, no_update

@@ -1,4 +1,4 @@
-"""Build and parse the fields of the New run page, explain the fields, and handle the form's buttons."""
+"""Build, parse and explain the fields of the page New run, and handle the form's buttons."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from ._parts import empty, link_to, page_address
 Row = dict[str, Any]
 """The contents of the fields of one network dimension, by field name; numbers are texts as typed."""
 
-# Numeric fields: key of the system file -> unit of a number without a unit, help text.
+# Numeric fields: key of the system file -> unit for numbers that are typed without a unit, and help text.
 _NUMBERS: dict[str, tuple[str, str]] = {
     "preferred-dataset-splits": ("", "pieces a collective is split into"),
     "active-chunks-per-dimension": ("", "in flight at once per dimension"),
@@ -53,8 +53,8 @@ _NUMBERS: dict[str, tuple[str, str]] = {
     "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
     "peak-perf": (" (TFLOP/s)", "per chip, for the roofline"),
 }
-# Choices: key of the system file -> label, help text, titles of the values. The first value is the default
-# of system files without the key.
+# Fields with a choice: key of the system file -> label, help text, and titles of the values. The first value
+# applies if a system file does not contain the key.
 _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
     "collective-optimization": (
         "Collective optimization",
@@ -104,7 +104,7 @@ _MEANINGS = (
 
 
 def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
-    """Return the field values of network *dimensions*, a row per dimension."""
+    """Return the texts of the fields for network *dimensions*, one row per dimension."""
     return [
         {"topology": each.topology, "size": typed_text(each.size), "bandwidth": typed_text(each.bandwidth),
          "latency": typed_text(each.latency), **dict(zip(COLLECTIVES, each.algorithms, strict=True))}
@@ -113,7 +113,7 @@ def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
 
 
 def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row of field values per dimension, from the fields as Dash lists them (id and value)."""
+    """Return a row of texts per dimension, from the fields as Dash lists them (id and value)."""
     rows: dict[int, Row] = {}
     for item in dimension_fields:
         rows.setdefault(int(item["id"]["number"]), {})[item["id"]["field"]] = item.get("value")
@@ -121,7 +121,7 @@ def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def dimension_rows(rows: Sequence[Row]) -> Any:
-    """Return a table with a row of fields per dimension."""
+    """Return a table of fields with one row per network dimension."""
     head = ["#", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
     body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
     titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
@@ -155,7 +155,7 @@ def _row(number: int, row: Row) -> list[Any]:
 
 
 def system_fields(system: Mapping[str, Any]) -> Any:
-    """Return the form fields for the keys of a system file other than collective algorithms."""
+    """Return the form fields for all keys of a system file except the collective algorithms."""
     fields: list[Any] = [
         html.Div([
             dmc.TextInput(id={"form": "system", "field": key}, label=f"{NUMBER_FIELDS[key].title}{unit}",
@@ -181,7 +181,7 @@ def _chosen(system: Mapping[str, Any], key: str) -> str:
 
 
 def meanings() -> dmc.Accordion:
-    """Return the explanation of the form's fields as a collapsed panel."""
+    """Return a collapsed panel that explains the fields of the form."""
     parts = [part for name, text in _MEANINGS for part in (html.Dt(name), html.Dd(text))]
     item = dmc.AccordionItem(
         [
@@ -194,7 +194,7 @@ def meanings() -> dmc.Accordion:
 
 
 def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the errors of the fields as Dash lists them, and the parsed values of numeric fields as text.
+    """Return the errors of the fields that Dash lists, and the parsed values of numeric fields as text.
 
     Fields that offer a choice from a list have no errors and no parsed values.
     """
@@ -215,10 +215,10 @@ def read_setup(  # noqa: PLR0917 - the contents of the form's fields, in the ord
     failures: str | None = "",
     networks: Networks = PRESETS,
 ) -> Setup:
-    """Return the setup in the form's fields, which Dash lists with id and value.
+    """Return the setup that the form's fields describe; Dash lists the fields with id and value.
 
-    Keys without a field keep the preset's value, whatever the browser sends. Raises `ConfigError` for the
-    first invalid field.
+    Keys for which the form has no field keep the preset's value, whatever the browser sends. Raises
+    `ConfigError` for the first invalid field.
     """
     start = Setup.of_presets(network_preset, system_preset, networks)
     dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
@@ -232,7 +232,7 @@ def read_setup(  # noqa: PLR0917 - the contents of the form's fields, in the ord
 
 @dataclass(frozen=True)
 class SystemFile:
-    """Field values from a system file: the *rows* of dimensions, the *system* keys, and *remarks*."""
+    """Field values that a system file defines: network *rows*, *system* keys, and *remarks* on the file."""
 
     rows: list[Row]
     system: dict[str, Any]
@@ -240,9 +240,9 @@ class SystemFile:
 
 
 def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
-    """Return the field values from the system file *text*, for a form with *rows* of dimensions.
+    """Return the field values that the system file *text* defines, for *rows* of dimensions.
 
-    *name* is the name of the file in messages. Raises `ConfigError` if *text* is not a system file.
+    Error messages call the file *name*. Raises `ConfigError` if *text* is not a system file.
     """
     try:
         data = json.loads(text)
@@ -271,7 +271,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
 
 
 def _failed(text: str) -> tuple[str, ...]:
-    """Return the network failures in a field, which semicolons separate."""
+    """Return the network failures that a field lists with semicolons between them."""
     failed = tuple(part.strip() for part in text.split(";") if part.strip())
     try:
         for each in failed:
@@ -282,9 +282,9 @@ def _failed(text: str) -> tuple[str, ...]:
 
 
 def _put(system: dict[str, Any], key: str, value: Any) -> None:
-    """Set *key* of *system* to *value*; an empty value removes the key.
+    """Set *key* of *system* to *value*, or remove the key if *value* is empty.
 
-    A default value is not written if the preset lacks the key.
+    If the preset does not contain the key, a default value is not written either.
     """
     if key in _CHOICES and key not in system and value == next(iter(_CHOICES[key][2])):
         return
@@ -317,18 +317,19 @@ _FIELDS: dict[str, Any] = {
     "failures": "new-failures",
     "label": "new-label",
 }
-# Presets are states, not inputs: a new preset fills in other fields, which trigger the form's callbacks.
+# The presets are states and not inputs, because a new preset changes other fields, which trigger the form's
+# callbacks.
 _PRESETS = {"network": State("new-network", "value"), "preset": State("new-system", "value")}
 _ADDRESS = {"search": State("url", "search"), "run": State("run", "data"), "dark": State("dark", "checked")}
 
 
 def _form(dependency: type[Input] | type[State]) -> dict[str, Any]:
-    """Return the inputs or states of all fields, for the argument ``form`` of a callback."""
+    """Return all fields as inputs or states, as *dependency* says, for a callback's argument ``form``."""
     return {name: dependency(identity, "value") for name, identity in _FIELDS.items()} | _PRESETS
 
 
 def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
-    """Return the form in the fields, and the problems of running the form, errors first.
+    """Return the form that the fields describe, and the problems of running the form, errors first.
 
     The calling callback must have :func:`_form` as its argument ``form``. The form is None if a field is
     invalid.
@@ -348,12 +349,12 @@ def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
 
 
 def _blocker(findings: list[Finding]) -> str:
-    """Return the text of the first error in *findings*, or ``""`` without errors."""
+    """Return the text of the first error in *findings*, or ``""`` if *findings* contains no error."""
     return next((finding.text for finding in findings if finding.severity == "error"), "")
 
 
 def register_start(app: Dash, view: StudyView, path: str) -> None:
-    """Register the callbacks that check the form, start its simulation and download its files."""
+    """Register the callbacks that check the form, start its simulation, and download its files."""
     _register_examination(app, view, path)
     _register_buttons(app, view)
 
@@ -373,8 +374,8 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
         inputs={"form": _form(Input), "address": _ADDRESS},
     )
     def examine(form: Any, address: dict[str, Any]) -> dict[str, Any]:
-        """Check the form's input, draw the topology, and write the form into the address."""
-        del form  # `_read` takes the form with the ids of its fields from the callback context
+        """Check the fields of the form, draw the topology, and write the form into the address."""
+        del form  # `_read` reads the form's fields and their ids from the callback context
         read, findings = _read(view)
         blocker = _blocker(findings)
         if read is None:
@@ -404,7 +405,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
     def estimate(text: str | None, run: str | None) -> str:
         """Show the estimated duration of the simulation.
 
-        A separate callback reads the workload, so that the checks of the form need not wait.
+        This is a separate callback, so that the form's checks need not wait until the workload is read.
         """
         if text is None:
             return ""
@@ -417,7 +418,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _links(search: str | None, run: str, text: str) -> list[Any]:
-    """Return the links to the form's files and to a sweep over the form's settings."""
+    """Return links to the files of the form, and to the form of a sweep over the form's settings."""
     address = page_address("/export/new-run.zip", f"?{urlencode({'run': run, 'setup': text})}")
     zipped = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
     onward = Selection.parse(search).with_run(run).with_option("setup", text).search
@@ -425,9 +426,9 @@ def _links(search: str | None, run: str, text: str) -> list[Any]:
 
 
 def _findings(found: list[Finding], changed: list[str] | None) -> Any:
-    """Return the list of findings and of changes to the presets.
+    """Return the list of findings and the list of changes to the presets, as components.
 
-    *changed* is None while a field is invalid, because the changes are then unknown.
+    While a field is invalid, the changes are unknown, and *changed* is None.
     """
     lines = [
         dmc.Group([
@@ -455,8 +456,8 @@ def _register_buttons(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
     def act(clicks: list[int | None], form: Any) -> tuple[Any, Any]:
-        """Start the simulation of the form, or download a file; the form is read and checked again."""
-        del form  # `_read` takes the form with the ids of its fields from the callback context
+        """Start the simulation, or download a file, after reading and checking the form again."""
+        del form  # `_read` reads the form's fields and their ids from the callback context
         if not any(clicks):
             return no_update, no_update
         read, findings = _read(view)

@@ -1,4 +1,4 @@
-"""Critical path page: the segments that add up to the step, what-if simulations, and slack."""
+"""Critical path page: show the segments that add up to the step, what-if simulations, and slack."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
-            # A callback fills in the host calls of the path, as reading the traces is slow.
+            # A callback fills in the host calls of the path later, because reading the traces is slow.
             html.Div(id="path-stacks"),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
-            # A callback fills in the slack, which takes long to compute.
+            # A callback fills in the slack later, because the computation takes long.
             html.Div(id="slack"),
         ],
         gap="md",
@@ -149,8 +149,8 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     if missing:
         return empty(missing)
     table = run.breakdown(by).sort_values("duration_ns", ascending=False)
-    # Time outside the network, and time without a name, such as computation by collective, would hide the
-    # bars of the other parts.
+    # The bars of time outside the network, and of time without a name (such as computation in a breakdown by
+    # collective), would be so long that the other bars would be hardly visible.
     names = table["key"].astype(str)
     rest, nameless = names == NO_NETWORK, nameless_text(table, by)
     shown = table[~rest & ~names.isin(["", "(none)"])]
@@ -169,7 +169,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks of the breakdown, of what-if simulations, of slack and of the selected row."""
+    """Register the callbacks for the breakdown, what-if simulations, slack, and the selected row."""
     register_what_if(app, view, PATH)
 
     @app.callback(
@@ -205,7 +205,8 @@ def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[s
     return {"ids": [row]}, {"rowId": row, "rowPosition": "middle"}
 
 
-# The default change depends on the run, so callbacks match any default.
+# The default value of the control "change" depends on the run, so callbacks match the control with any
+# default.
 _TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
 _NOTE = (
     "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
@@ -221,7 +222,7 @@ _GAINS = [
 
 
 def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
-    """Return the what-if card for *run*: the change, its factor, and the gain in step time."""
+    """Return the card of what-if simulations: the change, its factor, and the gain in step time."""
     traits = about_backend(run.info.backend)
     if not traits.quick:
         text = (
@@ -255,7 +256,7 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
 
 
 def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the possible what-if changes in groups; the waits of the selected node come first."""
+    """Return the groups of what-if changes to choose from; waits of the selected node come first."""
     groups: dict[str, list[dict[str, str]]] = {}
     titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
               "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
@@ -279,7 +280,7 @@ def _answer(run: OpenRun, target: Target, times: float) -> Any:
 
 
 def register_what_if(app: Dash, view: StudyView, path: str) -> None:
-    """Register the what-if buttons of the page *path*; a button is disabled while its simulation runs."""
+    """Register the what-if buttons of the page *path*, which are disabled during a simulation."""
 
     @app.callback(
         Output(_TIMES, "error"), Output("what-if-go", "disabled"),
@@ -287,7 +288,7 @@ def register_what_if(app: Dash, view: StudyView, path: str) -> None:
         Input(_CHANGE, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
-        """Show the error of the field "times as fast", and remove the answer to an earlier request."""
+        """Show the error of the field "times as fast", and remove the answer to the previous request."""
         reading = TIMES.read(times)
         if reading.problem:
             answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")

@@ -1,4 +1,4 @@
-"""Graph page: draw the neighbours of a node, or a graph folded by module, phase, stream or rank."""
+"""Graph page: draw a node's neighbourhood, or a graph folded by module, phase, stream or rank."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the Graph page for *run*, centred on the selected node or the path's longest segment."""
+    """Return the Graph page, centred on the selected node or the longest segment of the critical path."""
     drawing = draw(run, selection)
-    # The "responsive" mode of the component throws after the graph is removed. 20_graph.js fits the drawing
-    # to its area. The component would fit the drawing again 100 ms later, under the pointer of the user.
+    # The component's "responsive" mode raises an error after the page removes the graph, and fits the drawing
+    # to its area 100 ms late, when the user may already point at a node. The script 20_graph.js fits the
+    # drawing instead.
     drawn = cyto.Cytoscape(
         id="graph", elements=drawing.elements, layout=_FITTED, style={"width": "100%", "height": "100%"},
         stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
@@ -87,7 +88,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return notices on requests in the address that cannot be drawn, and on the drawn replacements."""
+    """Return notices on parts of the request that cannot be drawn, and on what is drawn instead."""
     texts = []
     if not has_selected(run, selection):
         texts.append(
@@ -109,7 +110,7 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
 
 
 def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
-    """Return the facts of the focused node, links that select its neighbours, and export links."""
+    """Return the facts of the focused node, links that select its neighbours, and links to exports."""
     rank, _ = focus_of(run, selection)
     parts: list[Any] = [details_list(drawing.details)]
     for title, before in (("Waits for", True), ("Awaited by", False)):
@@ -126,7 +127,7 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
 
 
 def _opener(selection: Selection, node: int) -> Any:
-    """Return a link that adds the neighbours of *node* to the drawing or removes the neighbours."""
+    """Return a link that adds the neighbours of *node* to the drawing, or removes added neighbours."""
     opened = opened_nodes(selection.option("open"))
     rest = [each for each in opened if each != node] if node in opened else [*opened, node]
     search = selection.with_option("open", ",".join(map(str, rest))).search
@@ -151,7 +152,7 @@ def _controls(selection: Selection) -> dmc.Group:
             dmc.SegmentedControl(id=option_id("fold", "nodes"), data=folds,
                                  value=fold_of(selection.option("fold")), size="xs",
                                  **{"aria-label": "What the graph shows"}),
-            # The field keeps an invalid number; a notice states the number of hops drawn.
+            # The field keeps an invalid number, and a notice tells how many hops are drawn.
             dmc.NumberInput(id=_HOPS, value=_asked_hops(selection), min=1, max=MOST_HOPS,
                             w=100, size="xs", prefix="hops: ", allowDecimal=False, clampBehavior="none",
                             style=_hops_style(fold_of(selection.option("fold"))),
@@ -170,7 +171,7 @@ def _asked_hops(selection: Selection) -> int | str:
 
 
 def _hops_style(fold: str) -> dict[str, str]:
-    """Return the style of the field for the number of hops, which is hidden for folded graphs."""
+    """Return the style of the field for the number of hops, which is hidden if the graph is folded."""
     return {} if fold == "nodes" else {"display": "none"}
 
 
@@ -187,7 +188,7 @@ def _edge_legend() -> html.Div:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callback that draws the graph of the address; 20_graph.js selects clicked nodes."""
+    """Register the callback that draws the address's graph; 20_graph.js handles clicks on nodes."""
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
@@ -196,7 +197,7 @@ def register(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
-        # The address may already be that of another page, which has no graph to draw.
+        # The browser may already have opened another page, which has no graph to draw.
         if not run or not (pathname or "").endswith(PATH):
             return (no_update,) * 5
         shown, selection = view.open(run), Selection.parse(search)
@@ -225,9 +226,9 @@ _FEW_EDGES = 30
 
 @dataclass(frozen=True)
 class Drawing:
-    """Drawing of a graph: Cytoscape *elements*, a *title*, and *details* and *neighbours* of the focus.
+    """Drawing of a graph: Cytoscape *elements*, a *title*, and facts on the focused node.
 
-    *details* are (label, text) pairs.
+    *details* are (label, text) pairs of the focused node, and *neighbours* are the nodes linked to it.
     """
 
     elements: list[dict[str, Any]]
@@ -237,7 +238,7 @@ class Drawing:
 
 
 def draw(run: OpenRun, selection: Selection) -> Drawing:
-    """Return the drawing that *selection* requests: a node's neighbourhood, or a folded graph."""
+    """Return the drawing that *selection* requests: the neighbourhood of a node, or a folded graph."""
     rank, focus = focus_of(run, selection)
     node = run.node(rank, focus)
     if node is None:
@@ -286,9 +287,9 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
 def _late_peer(
     run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
 ) -> list[dict[str, Any]]:
-    """Return the node of the rank that arrived last at the focus' communication, and an edge to the focus.
+    """Return Cytoscape elements: the node of the rank that arrived last, and its edge to the focus.
 
-    The list is empty if the last rank is the focus' own rank.
+    The list is empty if the rank that arrived last is the rank of the focus.
     """
     rank, focus = int(node["rank"]), int(node["node_id"])
     other, its_node = int(node["origin_rank"]), int(node["origin_node"])
@@ -455,7 +456,8 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
                 "text-background-opacity": 0.85,
             },
         },
-        # Every second column shows names above its nodes, so that a name has the width of two columns.
+        # Every second column shows the names above its nodes, so that each name may be as wide as two
+        # columns.
         {"selector": ".above", "style": {"text-valign": "top", "text-margin-y": -4}},
         {"selector": ".opened", "style": {"shape": "round-octagon"}},
         {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
@@ -464,7 +466,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
                                         "border-color": PATH_COLOUR}},
         {"selector": ".focus", "style": focus},
-        # assets/20_graph.js hides names and changes font sizes depending on the zoom.
+        # assets/20_graph.js hides names and changes font sizes according to the zoom.
         {"selector": ".quiet", "style": {"text-opacity": 0, "text-background-opacity": 0}},
         {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Import page: list, check and import the items of the import folder."""
+"""Import page: list, check and import the traces and graphs in the import folder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _COLUMNS = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Import page, or instructions to start the viewer with a folder to import from."""
+    """Return the Import page, or instructions to start the viewer with a folder of traces."""
     folder = view.near.import_from
     if folder is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nowhere()], gap="md")
@@ -110,7 +110,7 @@ def _item(items: Sequence[ImportItem], identity: str) -> ImportItem | None:
 
 
 def _details(item: ImportItem | None) -> Any:
-    """Return the panel about the selected item; a callback fills in the findings of its check."""
+    """Return the panel on the selected item, without the findings, which a callback fills in."""
     if item is None:
         return None
     if item.problem:
@@ -141,7 +141,7 @@ def _details(item: ImportItem | None) -> Any:
 
 
 def _step_input() -> dmc.Autocomplete:
-    """Return the field for the step to import, with options that are valid for any trace."""
+    """Return the field for the step to import; its options are valid for any trace."""
     hint = "median, all, a number, or an annotation: NAME, NAME#3 (counted from 0), or a pattern"
     return dmc.Autocomplete(id="import-step", label="Step", description=hint, placeholder="median", w=420,
                             data=[*_STEPS, "ProfilerStep#*"], debounce=True)  # fmt: skip
@@ -164,7 +164,7 @@ def _findings(found: Sequence[Finding] | None) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the selection, check and import of items, if the viewer has a folder to import from."""
+    """Register the callbacks that select, check and import items, if there is an import folder."""
     if view.near.import_from is not None:
         _register_choice(app, view, view.near.import_from)
         _register_steps(app, view, view.near.import_from)
@@ -179,7 +179,7 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def show(search: str | None, pathname: str | None) -> Any:
-        """Show the panel about the item that the address names."""
+        """Show the panel on the item that the address names."""
         if not (pathname or "").endswith(PATH):
             return no_update
         return _details(_item(find_items(folder), Selection.parse(search).option("item")))
@@ -189,7 +189,7 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         Input("import-name", "id"), State("url", "search"),
     )  # fmt: skip
     def tell(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
-        """Show the findings of the item's check; items with errors or without a check cannot be imported."""
+        """Show the findings on the item, which can be imported only after a check without errors."""
         item = _known_item(folder, search)
         found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
         blocked = found is None or any(each.severity == "error" for each in found)
@@ -204,7 +204,7 @@ def _register_steps(app: Dash, view: StudyView, folder: Path) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def suggest(_seen: Any, _shown: Any, search: str | None) -> Any:
-        """Offer the annotations of the trace as steps, once a check has found the annotations."""
+        """Offer the annotations in the trace as steps, after a check has found the annotations."""
         item = _known_item(folder, search)
         names = jobs.step_names(ImportRequest(str(folder.resolve()), item.id)) if item else []
         return list(dict.fromkeys([*_STEPS, *names])) if names else no_update
@@ -220,7 +220,7 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def take_in(looks: int | None, goes: int | None, name: Any, step: Any, search: str | None) -> Any:
-        """Start a job that checks the item or imports the item under the entered name."""
+        """Start a job that checks the item, or that imports the item under the entered name."""
         item = _known_item(folder, search)
         if not (looks or goes) or item is None:
             return no_update
@@ -234,6 +234,6 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
 
 
 def _known_item(folder: Path, search: str | None) -> ImportItem | None:
-    """Return the item that the address names, or None for an unknown item or an item with a problem."""
+    """Return the item that the address names, or None if the item is unknown or has a problem."""
     item = _item(find_items(folder), Selection.parse(search).option("item"))
     return item if item is not None and not item.problem else None

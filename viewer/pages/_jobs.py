@@ -1,4 +1,4 @@
-"""Show the list of a study's jobs on several pages, with progress, logs and buttons that cancel jobs."""
+"""Show the jobs of a study on several pages, with progress, logs, and buttons that cancel jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHOLE = {
 
 
 def jobs_card(title: str) -> dmc.Paper:
-    """Return the card with the list of jobs, which updates regularly; a page may have one list of jobs."""
+    """Return the card with the list of jobs, which updates itself; a page may contain one such card."""
     return card(
         title,
         dcc.Store(id="jobs-seen"),
@@ -54,14 +54,14 @@ def register(app: Dash, view: StudyView) -> None:
         Input("jobs-clock", "n_intervals"), Input("job-asked", "data"), State("jobs-seen", "data"),
     )  # fmt: skip
     def look(_ticks: int | None, asked: Any, seen: Any) -> tuple[Any, Any, Any]:
-        """Show the progress of every job, and cancel the job whose button Cancel was clicked."""
+        """Show the progress of every job, and cancel a job if the user has clicked its button Cancel."""
         if ctx.triggered_id == "job-asked" and asked and asked["action"] == "cancel":
             jobs.cancel(int(asked["job"]))
         try:
             jobs.resume()
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
-            # The list shows the error, as a notification would be added at each poll.
+            # The list itself shows the error, because each poll would add another notification.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
@@ -74,7 +74,7 @@ def register(app: Dash, view: StudyView) -> None:
         if isinstance(seen, dict) and state == seen.get("state"):
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
-            # Only changed progress is drawn again, so that buttons keep the keyboard focus.
+            # The callback draws only changed jobs again, so that buttons keep the keyboard focus.
             for job in listed[:_MOST_SHOWN]:
                 if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
                     _show_progress(job, lengths.get(job.workload, 0))
@@ -94,7 +94,7 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _lengths(runs: Sequence[RunInfo]) -> dict[str, int]:
-    """Return the step time in ns of the newest run of each workload."""
+    """Return the step time in ns of the newest run of each workload, by workload."""
     return {info.workload: info.makespan_ns for info in runs}
 
 
@@ -107,8 +107,8 @@ def _show_progress(job: Job, length_ns: int) -> None:
 def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, int] | None = None) -> Any:
     """Return one panel per job, for *jobs* with the newest job first.
 
-    *known_runs* are the ids of the runs that still exist. *lengths* are the approximate step times of
-    workloads in ns.
+    *known_runs* contains the ids of the runs that still exist. *lengths* maps workloads to their approximate
+    step times in ns.
     """
     if not jobs:
         return empty(
@@ -159,7 +159,7 @@ def _lasted(job: Job) -> str:
     if not job.started:
         return ""
     lasted = (job.ended or time.time()) - job.started
-    # The time of a running job is rounded down to whole seconds, so that the digits stay readable.
+    # While the job runs, the time is rounded down to whole seconds, so that its digits stay readable.
     return duration_text(1e9 * lasted) if job.ended else f"{int(lasted):,} s so far"
 
 
@@ -169,12 +169,13 @@ def _button(text: str, action: str, job: Job) -> dmc.Button:
 
 
 def _result(job: Job, known_runs: set[str]) -> list[Any]:
-    """Return the link to the result of a finished job; empty if the result no longer exists."""
+    """Return a link to the result of a finished job; empty if the result no longer exists."""
     if job.kind == "simulation" and job.experiment in known_runs:
         address = page_address("/", Selection(job.experiment).search)
         return [dcc.Link("Open the result", href=address, className="text-link")]
     if job.kind == "import":
-        # The message names the new workload. If the requested name was taken, the workload got another name.
+        # The job's message contains the name of the new workload, which differs from the requested name if
+        # that name was taken.
         made = job.message.partition("'")[2].rpartition("'")[0] or job.workload
         search = Selection().with_option("setup", form_of_workload(made)).search
         return [dcc.Link("Simulate it", href=page_address("/new-run", search), className="text-link")]
@@ -184,8 +185,8 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 def _progress(job: Job, length_ns: int) -> tuple[float, str]:
     """Return the finished share of *job*, from 0 to 1, and the progress as text.
 
-    Ranks finish together at the end of a simulation. The progress of a simulation is thus the simulated time
-    divided by *length_ns*, the step time of an earlier run (0: unknown).
+    All ranks of a simulation finish near its end. The progress of a simulation is therefore the simulated
+    time divided by *length_ns*, the step time of an earlier run (0: unknown).
     """
     if job.state == "queued":
         return 0.0, "Waiting for its turn: a study runs one job at a time."

@@ -1,4 +1,4 @@
-"""Network page: show collectives, their programs, the load of links, and the fit of the calibration."""
+"""Network page: show collectives and their programs, link loads, and the fit of the calibration."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _LINKS = [
 ]
 
 
-# Columns of the table of links that only packet-level backends fill.
+# Columns of the table of links for which only packet-level backends record values.
 _LOSSES = [
     column("drops", "Dropped", "count"),
     column("marks", "Marked", "count"),
@@ -118,7 +118,7 @@ def _verdict(run: OpenRun) -> str:
 
 
 def _failures(run: OpenRun) -> list[Any]:
-    """Return a notice on the failures of the network; the table of links lacks links that are down."""
+    """Return a notice on failures in the network; the table of links does not list failed links."""
     failures = [text for _, text in failures_of(run.result)]
     if not failures:
         return []
@@ -189,7 +189,7 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
-    """Return the chart of the traffic between ranks, and links that export its table."""
+    """Return a chart of the traffic between ranks, and links that export the traffic as a table."""
     loads = None if of == "flows" else switch_loads(run.result)
     if loads is not None:
         return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
@@ -224,7 +224,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the choice of the traffic figure, and the callbacks of collective programs."""
+    """Register the choice of the figure in the traffic chart, and the callbacks of programs."""
     register_programs(app, view)
 
     @app.callback(
@@ -255,7 +255,7 @@ _COLUMNS = [
 
 
 def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the cards about the calibration of *run*'s network; empty if the network was not fitted."""
+    """Return cards on the calibration of *run*'s network; empty if no calibration fitted the network."""
     fitted = fitted_network(run.result.provenance)
     if fitted is None:
         return []
@@ -286,7 +286,7 @@ def _said(title: str, sentences: tuple[str, ...]) -> list[Any]:
     return [dmc.Text(title, fw=600, size="sm", mt="xs"), dmc.Text(items, size="sm")]
 
 
-# Most ops of a program that a page draws; larger programs take too long.
+# Largest number of ops in a program that the page draws; drawing a larger program takes too long.
 _MOST_OPS = 30_000
 _PROGRAM_NOTE = (
     "What ran instead of a built-in algorithm. A step: messages that wait only for those of earlier steps, "
@@ -295,9 +295,10 @@ _PROGRAM_NOTE = (
 
 
 def programs_card(run: OpenRun) -> list[Any]:
-    """Return the card of collective programs, or an empty list if *run* has no programs.
+    """Return the card of collective programs, or an empty list if *run* used no programs.
 
-    A callback fills the card after the page, as reading the programs proves their correctness again.
+    A callback fills the card after the page has loaded, because reading the programs also proves their
+    correctness.
     """
     if not run.has_programs:
         return []
@@ -306,7 +307,7 @@ def programs_card(run: OpenRun) -> list[Any]:
 
 
 def register_programs(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that list a run's collective programs and draw the selected program."""
+    """Register the callbacks that list the collective programs of a run and draw the selected program."""
 
     @app.callback(
         Output("programs", "children"),
@@ -333,7 +334,7 @@ def _scheme(dark: bool) -> str:
 
 
 def _uses(run: OpenRun) -> list[tuple[Demand, Program]]:
-    """Return the collectives of *run* that used programs, in each kind the largest collective first."""
+    """Return the collectives of *run* that used programs; in each kind, the largest comes first."""
     return sorted(
         run.programs.items(), key=lambda use: (use[0].collective, -use[0].ranks, -use[0].size_bytes)
     )
@@ -359,7 +360,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
 
 
 def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
-    """Return the figures and the charts of a program, or a notice if the program has too many ops."""
+    """Return the figures and charts of a program, or a notice if the program has too many ops to draw."""
     ops = program_ops(program, demand.size_bytes)
     if ops > _MOST_OPS:
         text = (

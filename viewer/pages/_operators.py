@@ -1,4 +1,4 @@
-"""Operators page: show the time and the rates of each operator below the roofline of its chip."""
+"""Operators page: show the time and the rates of each operator, with the roofline of its chip."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         return dmc.Stack([page_title(TITLE, _ABOUT), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)
-    # Columns with missing values must be floats, as only missing floats become null in JSON.
+    # The type of columns with missing values must be float, because only missing floats become null in JSON.
     rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
     if len(points):

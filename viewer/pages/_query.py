@@ -1,4 +1,4 @@
-"""Query page: answer SQL queries of the current run, and offer examples."""
+"""Query page: answer SQL queries on the current run, and offer example queries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
 _ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
-# Names of columns that hold instants; all other columns of times hold durations.
+# Names of the columns that contain instants; all other columns of times contain durations.
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
@@ -37,7 +37,7 @@ _NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the Query page for *run*; the address stores the query."""
+    """Return the Query page for *run*, whose address contains the query."""
     asked = selection.option("sql")
     examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
     return dmc.Stack(
@@ -56,7 +56,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ], mt="sm"),
                 note=_NOTE,
             ),
-            # The random id identifies the page in the browser, so that Cancel ends only its own query.
+            # The random id identifies this page among the pages of all browsers, so that Cancel ends only
+            # this page's query.
             dcc.Store(id="query-page", data=uuid.uuid4().hex),
             dcc.Store(id="query-answered"),
             html.Div(id="query-answer", **{"aria-live": "polite"}),
@@ -76,7 +77,7 @@ def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 class _Queries:
-    """Running queries by page; at most two queries run at once, to protect the machine."""
+    """Running queries by page, at most two at once, so that queries do not overload the machine."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -84,9 +85,9 @@ class _Queries:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
 
     def ask(self, run: OpenRun, page: str, sql: str, rows: int) -> tuple[pd.DataFrame, bool]:
-        """Return the first *rows* rows of *sql*, and whether the answer has more rows.
+        """Return the first *rows* rows of the answer to *sql*, and whether the answer has more rows.
 
-        Raises `BackendTimeout` if too many queries run, and the errors of `query_run`.
+        Raises `BackendTimeout` if two other queries are running, and the errors of `query_run`.
         """
         if not self._places.acquire(blocking=False):
             raise BackendTimeout(f"{_AT_ONCE} queries run already; cancel one, or wait for it.")
@@ -106,7 +107,7 @@ class _Queries:
         return watch
 
     def cancel(self, page: str) -> None:
-        """Kill the process of *page*'s query, if a query is running."""
+        """Kill the process that runs the query of *page*, if there is a query."""
         with self._lock:
             worker = self._running.get(page)
             if worker is not None and worker.poll() is None:
@@ -126,7 +127,7 @@ def _answer(found: pd.DataFrame, more: bool, query: dict[str, str], scheme: str)
 
 
 def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
-    """Return the table column for *name*, formatted in the unit that the name implies."""
+    """Return a table column called *name*, with numbers in the unit that the name implies."""
     if found[name].dtype.kind not in "iuf":
         return text_column(name, name)
     if name.endswith("_ns"):
@@ -137,7 +138,7 @@ def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that choose an example, run or cancel a query, and export its answer."""
+    """Register the callbacks that choose an example, run or cancel a query, and export the answer."""
     queries = _Queries()
 
     @app.callback(Output("query-sql", "value"), Input("query-example", "value"), prevent_initial_call=True)

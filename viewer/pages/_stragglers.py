@@ -1,4 +1,4 @@
-"""Stragglers page: show the workers that slow recorded steps, the causes, and the operations in a step."""
+"""Stragglers page: show workers that slow recorded steps, the causes, and the operations of a step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _STEP_NOTE = "Its slowest workers, the slowest on top."
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Stragglers page, or instructions to record many steps."""
+    """Return the Stragglers page, or instructions to record many steps if the study has none."""
     stragglers = stragglers_of(view.study)
     if stragglers is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
@@ -76,7 +76,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _step_card(stragglers: Stragglers, selection: Selection, scheme: str) -> Any:
-    """Return the card with the operations of one step: the address's step, or the slowest step."""
+    """Return the card with the operations of the step in the address, or of the slowest step."""
     slowest = int(stragglers.layout.steps[stragglers.slowdowns.by_step.argmax()])
     text = selection.option("step")
     step = int(text) if text.isdecimal() else slowest
@@ -103,7 +103,7 @@ def _nothing() -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that choose the worst step of a cell and draw the step's operations."""
+    """Register the callbacks that choose a cell's worst step, and draw the operations of a step."""
 
     @app.callback(
         Output(_STEP, "children"), Input("url", "search"), State("dark", "checked"), prevent_initial_call=True
@@ -117,7 +117,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input(_MAP, "clickData"), State("run", "data"), State("url", "search"), prevent_initial_call=True
     )
     def choose_step(clicked: dict[str, Any] | None, run: str | None, search: str | None) -> None:
-        """Write the worst step of the clicked cell into the address."""
+        """Write the number of the clicked cell's worst step into the address."""
         stragglers = stragglers_of(view.study)
         if not clicked or stragglers is None:
             return

@@ -1,4 +1,4 @@
-"""Summary page: state the bottleneck of the step in one sentence, with figures and advice."""
+"""Summary page: state what limits the speed of the step in one sentence, with figures and advice."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     dmc.Text(_ABOUT, size="sm", c="dimmed", className="page-about"),
                 ]
             ),
-            # A callback fills in the deviation from the measurement, which needs a replay of the step.
+            # A callback later fills in how far the simulation deviates from the measurement, which needs a
+            # replay of the step.
             html.Div(id="summary-deviation", role="status"),
             _figures(run),
             *_prediction(run),
@@ -135,7 +136,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_qualifiers(run),
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
-            # A callback fills in the tables, so that the top of the page appears earlier.
+            # A callback fills in the tables later, so that the top of the page appears earlier.
             html.Div(id="summary-tables"),
             *_ignored(run),
         ],
@@ -144,7 +145,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
-    """Return the card with the memory of the fullest rank over the step; empty without a prediction."""
+    """Return the card with the memory of the fullest rank over the step; empty if nothing was predicted."""
     fullest = fullest_curve(run)
     if fullest is None:
         return []
@@ -153,14 +154,15 @@ def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:
-    """Return the tiles with the run's main figures: step time, computing share, communication, ranks."""
+    """Return tiles with the main figures: step time, share of computation, communication, and ranks."""
     info, ranks = run.info, run.summary.ranks
     step = max(1, run.result.makespan_ns)
     exposed, compute = int(ranks["exposed_comm_ns"].max()), float(ranks["compute_ns"].mean())
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
     steps = captured_steps(run.workload.metadata)
     what = "Step" if steps == 1 else count_text(steps, "step")
-    # The result may record only one of several ranks with equal programs.
+    # The result may contain only one of several ranks with equal programs, so it may not contain all executed
+    # nodes.
     executed = max(run.result.num_nodes, int(run.result.provenance.get("nodes_executed", 0)))
     shown = [
         (what, duration_text(run.result.makespan_ns), run_name(info)),
@@ -188,7 +190,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
 
 
 def _prediction(run: OpenRun) -> list[Any]:
-    """Return the card of a predicted run with its interval and memory verdict; empty for other runs."""
+    """Return the card of a predicted run: the interval of its step time, and whether the job fits."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return []
@@ -207,7 +209,7 @@ def _prediction(run: OpenRun) -> list[Any]:
 
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
-    """Return the cards of the critical path by operator and by module, and of the time per rank."""
+    """Return the cards that break the critical path down by operator and module, and time by rank."""
     bars = graph(ranks_bar(run.summary.ranks, scheme), id=bars_id("rank"))
     ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
@@ -218,9 +220,9 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
 
 
 def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the card of layers, or for a large run a placeholder that a callback replaces.
+    """Return the card of layers or, for a large run, a placeholder that a callback replaces.
 
-    The layers of a large run are slow at their first use, as all nodes are read.
+    Computing the layers of a large run is slow the first time, because all nodes are read.
     """
     if not run.is_large:
         return _layers(run, scheme)
@@ -239,15 +241,15 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
-    """Return (rank, node) of the longest segment of an operator or module on the critical path.
+    """Return (rank, node) of an operator's or a module's longest segment on the critical path.
 
-    A module includes its submodules. If the operator or module is not on the critical path, its longest node
-    in the run is returned. (-1, -1) means that the run has no node of the operator or module, or that the
-    nodes do not fit into memory.
+    A module includes its submodules. If the operator or module is not on the critical path, the function
+    returns its longest node in the run. The result (-1, -1) means that the run has no such node, or that the
+    run's nodes do not fit into memory.
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:
-            # In a large run, only one rank is searched for a layer off the path.
+            # In a large run, the search for a layer that is not on the path covers only one rank.
             nodes = run.path.unreasoned if table == "path" else run.nodes_of(0) if run.is_large else run.nodes
         except ChakrascopeError:
             break
@@ -261,7 +263,7 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
 
 
 def _steps(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the cards that compare the captured steps of the run; empty for a single step."""
+    """Return cards that compare the captured steps of the run; empty if the run has a single step."""
     if captured_steps(run.workload.metadata) < 2:
         return []
     steps = step_rows(run.workload)
@@ -292,7 +294,7 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _anomalies(run: OpenRun) -> list[Any]:
-    """Return the card of anomalies in a run that records messages; empty for other runs."""
+    """Return the card of anomalies if the run recorded messages; empty for other runs."""
     if run.result.flows.empty:
         return []
     if run.is_large:
@@ -333,7 +335,7 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
 
 
 def _cause(item: Advice, search: str) -> Any:
-    """Return the cause of *item*, as a link to its longest node on the timeline if the node is known."""
+    """Return the cause of the anomaly *item*, as a link to its longest node if that node is known."""
     if item.node_id < 0:
         return item.what
     return link_to(item.what, "/timeline", Selection.parse(search).with_node(item.rank, item.node_id).search)
@@ -371,7 +373,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _deviation(run: OpenRun) -> Any:
-    """Return a warning if the simulation differs much from the measurement, with a link to details."""
+    """Return a warning if the simulated step time differs much from the measured one, with a link."""
     if not run.deviation:
         return None
     measured = [
@@ -386,16 +388,16 @@ def _deviation(run: OpenRun) -> Any:
 
 
 def _qualifiers(run: OpenRun) -> list[Any]:
-    """Return the caveats of the run's summary as a collapsed list."""
+    """Return the reservations about the run's summary as a collapsed list."""
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
-    # The alert has no title, as a yellow title would be too pale on white.
+    # The alert has no title, because a yellow title would be hard to read on white.
     return [dmc.Alert(folded, color="yellow", variant="light", id="qualifiers")] if texts else []
 
 
 def _ignored(run: OpenRun) -> list[Any]:
-    """Return the card of settings that the simulation ignored; empty for replays, which have no settings."""
+    """Return the card of settings that the simulation ignored; empty for replays, which use no settings."""
     if about_backend(run.info.backend).replays:
         return []
     keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
@@ -404,7 +406,7 @@ def _ignored(run: OpenRun) -> list[Any]:
 
 
 def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]:
-    """Return (rank, node) of the longest node in a clicked bar; the node is -1 if the bar has no node."""
+    """Return (rank, node) of the longest node for a clicked bar; the node is -1 if there is none."""
     if by == "rank":
         rank = int(point["x"])
         own = run.nodes_of(rank)
@@ -415,7 +417,7 @@ def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that fill in the slower cards, and that open a clicked bar on the timeline."""
+    """Register the callbacks that fill in slow cards, and that show a clicked bar on the timeline."""
 
     @app.callback(
         Input({"bars": ALL}, "clickData"), State("run", "data"), State("url", "search"),

@@ -1,4 +1,4 @@
-"""Sweep page: show the best settings of a sweep and the effects of settings, and start sweeps."""
+"""Sweep page: show the best settings of a sweep and the effect of each setting, and start sweeps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _COST = column(
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Sweep page: the form of a new sweep, the jobs, and the sweep that the address names."""
+    """Return the Sweep page: the form of a new sweep, the jobs, and the sweep named in the address."""
     names = sweep_names(view.study)
     if not names and not view.study.workloads():
         return no_workload(selection.search)
@@ -90,19 +90,19 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         html.Div(_sweep(view, shown, scheme, selection), id="sweep"),
     ]
     if can_begin:
-        # The form of a new sweep comes first only in a study without sweeps.
+        # In a study with sweeps, the form of a new sweep is below the shown sweep.
         place = 3 if names else 2
         parts[place:place] = [start_card(view, selection), jobs_card("Jobs")]
     return dmc.Stack(parts, gap="md")
 
 
 def _shown(names: list[str], selection: Selection) -> str:
-    """Return the name of the sweep in the address, even of an unknown sweep, or of the newest sweep."""
+    """Return the name of the sweep in the address (even if unknown), or of the newest sweep."""
     return selection.option("sweep") or (names[-1] if names else "")
 
 
 def _stamp(view: StudyView, name: str) -> str:
-    """Return the version of the points of the sweep *name*: a text, because browsers round large numbers."""
+    """Return the version of a sweep's points, as text because browsers round large numbers."""
     file = points_file(view.study, name) if name in sweep_names(view.study) else None
     return f"{file.stat().st_mtime_ns} {name}" if file is not None and file.is_file() else ""
 
@@ -133,7 +133,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 
 def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
-    """Return a notice that the answer covers only some points of the sweep; empty for a complete sweep."""
+    """Return a notice that a sweep is incomplete, so its answer may change; empty for complete sweeps."""
     if not found.missing:
         return []
     done = len(found.points)
@@ -174,7 +174,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
 
 
 def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
-    """Return a text on other points that are as good as the *best* point; empty if the best is unique."""
+    """Return a text on other points that are as good as the *best* point; empty if there are none."""
     excess = goal.excess(points)
     alike = points[(points[goal.least] == best[goal.least]) & (excess == excess.min())]
     if len(alike) < 2:
@@ -216,7 +216,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
 
 def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
     settings = [text_column(name, setting_title(name, unit=True)) for name in swept_settings(found.points)]
-    # The table would read dots in the names of settings as paths of nested fields.
+    # The names get spaces in place of dots, which the table would interpret as paths of nested fields.
     renamed = {name: name.replace(".", " ") for name in found.points.columns}
     for made in settings:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
@@ -233,7 +233,7 @@ def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
 
 
 def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
-    """Return the actions for the sweep point in *row* of the table of points."""
+    """Return the buttons and links for the sweep point in *row* of the table of points."""
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
         return empty("This point has no result, so it cannot be opened as a run.")
@@ -248,12 +248,12 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of a point's figures, with the cost per step if the sweep has prices."""
+    """Return table columns with the figures of a point, including cost per step if prices are known."""
     return _FIGURES if points["cost"].isna().all() else [*_FIGURES[:2], _COST, *_FIGURES[2:]]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that choose, update and start sweeps, and that open points."""
+    """Register the callbacks that choose, update and start sweeps, and that open points of a sweep."""
     register_start(app, view, PATH)
     _register_choice(app, view)
     _register_growth(app, view)
@@ -268,7 +268,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def choose(rows: Any, name: str | None) -> Any:
-        """Show the actions for the sweep point that is selected in the table."""
+        """Show the buttons and links for the sweep point that is selected in the table."""
         chosen = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else None
         return _point(view, name or "", chosen) if chosen else _NO_POINT
 
@@ -298,7 +298,8 @@ def _register_choice(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
         """Show the selected sweep, and write its name into the address."""
-        # The stamp is taken before drawing, so that `catch_up` draws points added meanwhile.
+        # The version is read before the points are drawn, so that `catch_up` draws points that are added in
+        # the meantime.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
             return no_update, no_update
@@ -311,7 +312,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def set_against(chosen: list[str], name: str, dark: bool, search: str | None) -> Any:
-        """Draw the sweep again with another second objective."""
+        """Draw the sweep again with the newly chosen second objective."""
         shown = Selection.parse(search)
         if not ctx.triggered_id or shown.option("pareto", ctx.triggered_id["default"]) == chosen[0]:
             return no_update
@@ -330,7 +331,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
     def grow(
         _jobs: Any, listed: list[str], shown: str | None, seen: Any, dark: bool, search: str | None
     ) -> tuple[Any, Any, Any, Any]:
-        """Select a sweep that a job has started, and draw new points of the current sweep."""
+        """Show a sweep that a job has started, or draw the new points of the shown sweep."""
         names = sweep_names(view.study)
         fresh = [name for name in names if name not in (listed or [])]
         if fresh:
@@ -348,7 +349,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def catch_up(seen: Any, shown: str | None, dark: bool, search: str | None) -> tuple[Any, Any]:
-        """Draw points that were added during drawing; responses may arrive in any order."""
+        """Draw points that were added while the page drew others; responses may arrive in any order."""
         stamp = _stamp(view, shown or "")
         if stamp == seen:
             return no_update, no_update

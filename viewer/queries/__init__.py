@@ -1,4 +1,4 @@
-"""Prepare data of `runner.analysis` for the pages: bars per pixel, graph layouts, forms and addresses."""
+"""Prepare data of `runner.analysis` for the pages: bars per pixel, graph layouts, and addresses."""
 
 from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension

@@ -1,4 +1,4 @@
-"""Represent and check a form's configuration, list its differences from presets, and name its backends."""
+"""Represent and check the configuration in a form, and list its differences from the presets."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from ...support import count_text
 _MOST_RANKS = 65_536
 
 
-# Keys of a network file whose values are lists, and the noun for one item of the list.
+# Keys of a network file whose values are lists -> the noun for one item of the list.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One network dimension in the units of ASTRA-sim's file.
+    """One dimension of a network, in the units of ASTRA-sim's network file.
 
-    *algorithms* are in the order of COLLECTIVES.
+    *algorithms* contains an algorithm per collective, in the order of COLLECTIVES.
     """
 
     topology: str
@@ -51,9 +51,9 @@ class Dimension:
 
 
 class Networks:
-    """Networks that a form may start from: the presets, and the network files of *study*.
+    """Networks from which a form may start: the presets and the network files of *study*.
 
-    Names of files have a suffix, and names of presets have none.
+    The name of a file has a suffix, and the name of a preset has none.
     """
 
     def __init__(self, study: Study | None = None) -> None:
@@ -81,11 +81,11 @@ PRESETS = Networks()
 
 @dataclass(frozen=True)
 class Setup:
-    """Content of a form: the network's dimensions, the system's other keys, and the form's starting point.
+    """Content of a form: network dimensions, keys of the system, and the starting point of the form.
 
-    *more* holds the network's other keys, such as a packet-level part, which the form does not change.
-    *failed* lists failures in addition to those in *more*, in the notation of ``--fail``. *origin* is the
-    network that the form started from.
+    *more* contains the network's other keys, such as its packet-level part, which the form does not change.
+    *failed* lists failures in the notation of ``--fail``, in addition to the failures in *more*. *origin* is
+    the network from which the form started.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -98,7 +98,7 @@ class Setup:
 
     @classmethod
     def of_presets(cls, network_preset: str, system_preset: str, networks: Networks = PRESETS) -> Setup:
-        """Return the setup of a network, one of *networks*, and a system preset."""
+        """Return the setup of a network, which must be in *networks*, and of a system preset."""
         network = networks.load(network_preset)
         system = SystemConfig.preset(system_preset, network.dimensions)
         return replace(
@@ -109,7 +109,7 @@ class Setup:
         )
 
     def start(self) -> Setup:
-        """Return the unchanged setup from which this setup started."""
+        """Return the setup from which this setup started, before any change."""
         if self.origin is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
         system = SystemConfig.preset(self.system_preset, self.origin.dimensions)
@@ -122,12 +122,12 @@ class Setup:
 
     @property
     def changed(self) -> bool:
-        """Whether the setup differs from its starting point; added failures do not count."""
+        """Whether the setup differs from its starting point; added failures are no difference."""
         return bool(differences(replace(self, failed=())))
 
     @classmethod
     def of_configs(cls, network: NetworkConfig, described: SystemConfig) -> Setup:
-        """Return the setup of any *network* and system, which need not be presets."""
+        """Return the setup of a *network* and a *described* system, which need not be presets."""
         system, most = described.to_dict(), network.dimensions
         chosen = [
             [*system.get(f"{name}-implementation", []), *["ring"] * most][:most] for name in COLLECTIVES
@@ -144,12 +144,12 @@ class Setup:
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def configs(self) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system of the setup; raises `ConfigError` for invalid values."""
+        """Return the network and the system configuration; raises `ConfigError` for invalid values."""
         network = NetworkConfig.from_mapping(self.network_mapping(), "The network")
         return network, SystemConfig.from_mapping(self.system_mapping(), "The system")
 
     def network_mapping(self) -> dict[str, Any]:
-        """Return the setup's network as file content; raises `ConfigError` for an invalid failure."""
+        """Return the network as the content of a file; raises `ConfigError` for an invalid failure."""
         failed = [*self.more.get("failures", []), *map(failure_of_text, self.failed)]
         return {
             "topology": [dimension.topology for dimension in self.dimensions],
@@ -170,7 +170,7 @@ class Setup:
 
 
 def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> list[Finding]:
-    """Return the errors and the warnings for running *workload* with *setup*, the errors first."""
+    """Return the errors and warnings for a simulation of *workload* with *setup*, errors first."""
     try:
         network, system = setup.configs()
     except ConfigError as error:
@@ -182,7 +182,7 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 
 
 def differences(setup: Setup) -> list[str]:
-    """Return a text for each difference between *setup* and the presets that it started from."""
+    """Return a text for each difference between *setup* and the presets from which it started."""
     start = setup.start()
     parts = []
     if len(start.dimensions) != len(setup.dimensions):
@@ -209,7 +209,7 @@ def differences(setup: Setup) -> list[str]:
 
 
 def kept_text(setup: Setup) -> str:
-    """Return a text on the network keys that the form keeps unchanged; ``""`` if the network has none."""
+    """Return a text on the keys of the network that the form cannot change; "" if there are none."""
     parts = []
     for key, value in setup.more.items():
         if key in _COUNTED:
@@ -228,16 +228,16 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
-    # A replay ignores the network, so its system has the algorithms of a single dimension.
+    # A replay ignores the network, so its system file only has the algorithms of the first dimension.
     kept = setup.dimensions[:1] if about_backend(backend).replays else setup.dimensions
     system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
     return prepare(prefix, system, network, backend=backend)
 
 
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
-    """Return the ``chakrascope run`` command that is equivalent to *setup*; changed presets become files.
+    """Return the equivalent ``chakrascope run`` command, in which changed presets become files.
 
-    *workload* is the name of the workload, or "" for the study's newest workload.
+    The command simulates *workload*; the name "" means the newest workload of the study.
     """
     changed = setup.changed
     own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""
@@ -245,21 +245,21 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     system = "system.json" if changed else setup.system_preset
     parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
     parts += ["--workload", workload] if workload else []
-    # The network file of a changed setup contains the failures, so that the command needs no option.
+    # The network file of a changed setup contains the failures, so the command needs no option for failures.
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
     return shlex.join([*parts, *backend_command(backends)])
 
 
 def takes_machine(name: str) -> bool:
-    """Return whether the backend *name* runs on a machine that the user can choose."""
+    """Return whether the user can choose the machine on which the backend *name* runs."""
     return about_backend(name).variant == "machine"
 
 
 def is_offered(name: object) -> bool:
     """Return whether a form may select the backend *name*, such as ``flow`` or ``gpu:mi300x``.
 
-    Only built-in machines are allowed, as a browser must not name files.
+    Only built-in machines are allowed, because a browser must not be able to name files on the server.
     """
     if not isinstance(name, str):
         return False
@@ -267,12 +267,12 @@ def is_offered(name: object) -> bool:
 
 
 def plain_backend(name: str) -> str:
-    """Return the backend *name* without its machine, as the list of backends shows the name."""
+    """Return the backend *name* without its machine, as in the list of backends."""
     return name.partition(":")[0] if takes_machine(name) else name
 
 
 def plain_name(name: str) -> str:
-    """Return the backend *name* without the default machine; other machines stay in the name."""
+    """Return the backend *name* without its machine if the machine is the default machine."""
     return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
 
 
@@ -283,7 +283,7 @@ def machine_of(backends: Sequence[str]) -> str:
 
 
 def chosen_backends(plain: Sequence[str] | None, machine: str | None) -> tuple[str, ...]:
-    """Return the valid backends that the fields for backends and for the machine name."""
+    """Return the valid backends for the values of the fields "backends" and "machine"."""
     named = "" if machine in {None, "", DEFAULT_MACHINE} else f":{machine}"
     chosen = (f"{name}{named}" if takes_machine(name) else name for name in plain or ())
     return tuple(name for name in dict.fromkeys(chosen) if is_offered(name))

@@ -1,4 +1,4 @@
-"""Describe nodes in words and units, reduce critical paths to bars, and describe the memory of a rank."""
+"""Describe nodes and memory in words and units, and reduce critical paths to a few bars."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _NAMED_STAND_INS = 8
 
 
 class Places(Protocol):
-    """Protocol of objects that return the positions of nodes on the timeline."""
+    """Protocol of objects that know the position of each node on the timeline."""
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node on the timeline."""
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
-    """Return *rank* as text, with the rank *stand_in* whose program replaces its own program, if any."""
+    """Return *rank* as text; the text also names the rank *stand_in* whose program replaces its own."""
     return str(rank) + ("" if stand_in is None else f", for which rank {stand_in} stands in")
 
 
 def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
-    """Return a note on the ranks for which other ranks stand in; "" if every rank has its own traces."""
+    """Return a note on ranks that other ranks represent; "" if the capture has traces of every rank."""
     pairs = [(rank, other) for rank in range(num_ranks) if (other := stand_in_of(metadata, rank)) is not None]
     if not pairs:
         return ""
@@ -50,8 +50,8 @@ def node_details(
 ) -> list[tuple[str, str]]:
     """Return the known properties of an executed *node* as (label, text) pairs.
 
-    *among* are the numbers of ranks among which a collective was measured and simulated. *metadata* is the
-    metadata of the workload.
+    *among* contains the numbers of ranks in a collective when it was measured and when it was simulated.
+    *metadata* is the metadata of the workload.
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
     pairs = [
@@ -87,7 +87,8 @@ def flows(
 ) -> list[dict[str, Any]]:
     """Return the positions of up to *count* dependencies and *count* dependents of *node*.
 
-    Dependencies have ``before`` true. The last rank to arrive at a collective counts as a dependency.
+    In the result, ``before`` is true for dependencies. For a collective, the rank that arrived last counts as
+    a dependency.
     """
     found = []
     rank, number = int(node["rank"]), int(node["node_id"])
@@ -99,7 +100,8 @@ def flows(
     origin = int(node["origin_rank"])
     if origin != rank:
         lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
-        # Other ranks wait for the start of the late rank's node, so the arrow begins at the start.
+        # Other ranks wait until the node of the late rank starts, so the arrow begins at the start of this
+        # node.
         found.append(((lane, start, start), True, PATH_COLOUR))
     return [
         {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}
@@ -163,8 +165,9 @@ def _cause(node: Mapping[str, Any]) -> str:
 def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
     """Return the critical path as at most about *bars* bars.
 
-    Consecutive segments of one rank and kind in one pixel are joined. The columns are rank, kind, name and
-    node_id of the longest joined segment, and start_ns, duration_ns and count.
+    Consecutive segments of the same rank and kind within one pixel become one bar. The columns are rank and
+    kind, name and node_id of the bar's longest segment, start_ns, duration_ns, and count, the number of
+    segments.
     """
     pixel_ns = max(1.0, path.makespan_ns / bars)
     return _joined(path.segments, pixel_ns, ["rank", "kind"], ["rank", "kind", "name", "node_id"])
@@ -186,9 +189,9 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
 
 
 def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[str]) -> pd.DataFrame:
-    """Return *segments* with consecutive segments joined if they have equal *by* and lie in one pixel.
+    """Return *segments*; consecutive segments in one pixel that have equal *by* are joined.
 
-    A joined segment has the *facts* of the longest of its segments.
+    A joined segment gets the columns *facts* of its longest segment.
     """
     keys = segments[by].assign(pixel=(segments["start_ns"] / pixel_ns).astype(np.int64))
     group = (keys != keys.shift()).any(axis=1).cumsum()
@@ -203,13 +206,13 @@ def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[
 
 
 def fullest_curve(run: OpenRun) -> Mapping[str, Any] | None:
-    """Return the memory over time of the fullest rank, as a `MemoryCurve`; None without a prediction."""
+    """Return the memory over time of the fullest rank as a `MemoryCurve`; None if not predicted."""
     curves = run.result.provenance.get("memory_over_time") or []
     return max(curves, key=lambda curve: int(curve["peak_bytes"]), default=None)
 
 
 def memory_facts(run: OpenRun) -> str:
-    """Return a text on the peak memory of the fullest rank; "" without a prediction."""
+    """Return a text on the peak memory of the fullest rank; "" if the run is no prediction."""
     curves = run.result.provenance.get("memory_over_time") or []
     fullest = fullest_curve(run)
     if fullest is None:
@@ -220,7 +223,7 @@ def memory_facts(run: OpenRun) -> str:
 
 
 def memory_verdict(run: OpenRun) -> str:
-    """Return a text on whether a predicted job fits into its chip's memory; "" without a prediction."""
+    """Return a text on whether a predicted job fits into memory; "" if the run is no prediction."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return ""

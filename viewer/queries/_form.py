@@ -1,4 +1,4 @@
-"""Encode the form New run as text for an address, parse its fields, and compute its initial values."""
+"""Encode the form New run as text for an address, decode the text, and compute initial values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LABEL_LENGTH = 120
 class Form:
     """Content of the form New run: workload, setup, *backends* and label.
 
-    *ignored* holds a sentence for each unusable part of the address.
+    *ignored* contains a sentence for each unusable part of the address.
     """
 
     workload: str
@@ -62,7 +62,7 @@ class Form:
 
 
 def first_form(workloads: Sequence[str]) -> Form:
-    """Return the initial form for a study with *workloads*; the study needs at least one workload."""
+    """Return the initial form for a study with *workloads*, of which at least one must exist."""
     presets = list_presets("network")
     network = _FIRST_NETWORK if _FIRST_NETWORK in presets else presets[0]
     return Form(workloads[-1], Setup.of_presets(network, _FIRST_SYSTEM))
@@ -71,7 +71,7 @@ def first_form(workloads: Sequence[str]) -> Form:
 def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None) -> str:
     """Return *form* as text, or ``""`` if *form* equals *begun* (by default the initial form).
 
-    Any other text is independent of *begun* and of the study's newest workload.
+    A non-empty text has the same meaning for any *begun* and any newest workload of the study.
     """
     first, start = first_form(workloads), form.setup.start()
     if form == (begun or first):
@@ -96,16 +96,16 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
 
 
 def form_of_workload(name: str) -> str:
-    """Return the text of the initial form with the workload *name*, whatever the current run is."""
+    """Return the text of the initial form with the workload *name*, which ignores the current run."""
     return json.dumps({"workload": name}, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_form(
     text: str, workloads: Sequence[str], networks: Networks = PRESETS, begun: Form | None = None
 ) -> Form:
-    """Return the form that :func:`encode_form` wrote as *text*; an empty *text* means the form *begun*.
+    """Return the form that :func:`encode_form` wrote as *text*; "" means the form *begun*.
 
-    Missing and invalid parts come from the initial form. ``ignored`` names the invalid parts.
+    Missing and invalid parts get the values of the initial form, and ``ignored`` names the invalid parts.
     """
     first, ignored = first_form(workloads), _Ignored()
     if not text:
@@ -123,7 +123,7 @@ def decode_form(
     workload = ignored.one_of("workload", fields, workloads, first.workload)
     try:
         setup = Setup.of_presets(network, system, networks)
-    except ConfigError as error:  # the network file of the study was damaged or replaced
+    except ConfigError as error:  # somebody damaged or replaced the network file in the study
         ignored.append(error.message)
         setup = Setup.of_presets(first.setup.network_preset, system)
     if "dimensions" in fields:
@@ -143,10 +143,10 @@ def decode_form(
 
 
 class _Ignored(list[str]):
-    """Sentences on invalid parts of an address."""
+    """Collection of sentences on invalid parts of an address."""
 
     def one_of(self, key: str, fields: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
-        """Return the value of *key* in *fields*, or *otherwise* if the value is not in *allowed*."""
+        """Return the value of *key* in *fields*, or *otherwise* if *allowed* does not contain the value."""
         value = fields.get(key, otherwise)
         if isinstance(value, str) and value in allowed:
             return value
@@ -169,7 +169,7 @@ def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _I
 
 
 def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
-    """Return the network failures in *fields*; if one of the failures is invalid, none is returned."""
+    """Return the network failures in *fields*, or no failure if one of them is invalid."""
     named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
         ignored.append("Its failures are not a list of texts.")
@@ -214,7 +214,7 @@ def _dimension(row: Sequence[Any]) -> Dimension:
 
 
 def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[str, Any]:
-    """Return *system* with the values of *keys*; the value None removes a key."""
+    """Return *system* with the values of *keys*; a key whose value is None is removed."""
     changed = dict(system)
     if not isinstance(keys, dict):
         ignored.append("The keys of its system are not an object.")
@@ -236,9 +236,10 @@ _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 @dataclass(frozen=True)
 class Reading:
-    """Parsed input of a field: the *value* in the field's unit or None, or the *problem* of the input.
+    """Parsed text of a field: the *value* in the field's unit, or the *problem* of the text.
 
-    *understood* is the value as text. *short* is the problem in a few words, which fit below a field.
+    *value* is None if the text has a problem. *understood* is the value as text. *short* describes the
+    problem in a few words, which fit below the field.
     """
 
     value: int | float | None = None
@@ -251,8 +252,8 @@ class Reading:
 class NumberField:
     """Field for a number from *least* to *most*, in the field's unit.
 
-    A number without a unit is in the field's unit. *parse* converts a text to a value in the field's unit,
-    and *tell* formats the value. *may_be_empty* allows an empty field.
+    A number that is typed without a unit is in the field's unit. *parse* converts the typed text to a value
+    in the field's unit, and *tell* formats the value. If *may_be_empty* is true, the field may be empty.
     """
 
     title: str
@@ -265,7 +266,7 @@ class NumberField:
     may_be_empty: bool = False
 
     def read(self, typed: Any) -> Reading:
-        """Return the value of the *typed* text, or its problem; an invalid number is never corrected."""
+        """Return the value of the *typed* text, or the problem of invalid text, which is never corrected."""
         if typed is None or not str(typed).strip():
             return Reading() if self.may_be_empty else self._wrong("it is empty", f"Write {self.example}.")
         try:
@@ -362,7 +363,7 @@ _CHANGED = " (changed)"
 
 @dataclass(frozen=True)
 class Begun:
-    """Initial *form*, the name *of* the run that fills the form, and *notes* on settings left out."""
+    """Initial *form* of a page, the name *of* the run from which it comes, and *notes* on omissions."""
 
     form: Form
     of: str = ""
@@ -370,10 +371,10 @@ class Begun:
 
 
 def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
-    """Return the initial form for the current run *run_id*; the study must have a workload.
+    """Return the form that starts from the run *run_id*; the study must contain a workload.
 
-    The form holds the run's setup if a form can represent the setup. Otherwise, the form holds presets, and
-    a note gives the reason.
+    The form contains the run's setup if a form can represent the setup. Otherwise, the form contains presets,
+    and a note states the reason.
     """
     names = study.workloads()
     first = first_form(names)
@@ -407,7 +408,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
 def _setup_of(
     configs: tuple[NetworkConfig, SystemConfig], title: str, networks: Networks
 ) -> tuple[Setup | None, Sequence[str]]:
-    """Return the setup of *configs* for a form and notes on keys that a form cannot show, or None."""
+    """Return the setup for *configs* and notes on keys that a form cannot show, or None."""
     network, system = configs
     own = Setup.of_configs(network, system)
     preset = _begins_as(own, title.removesuffix(_CHANGED), networks)
@@ -422,17 +423,17 @@ def _setup_of(
         for key in sorted({*hidden, *kept})
         if hidden.get(key) != kept.get(key)
     ]
-    # The keys are in the order of the preset, as in a setup that is read from the form's fields.
+    # The keys have the order of the preset's keys, as they do in a setup that is read from the form's fields.
     keys = [*start.system, *(key for key in shown if key not in start.system)]
     whole = {key: (shown if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**shown, **kept}}
     return replace(start, dimensions=own.dimensions, system=whole), notes
 
 
 def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
-    """Return the name of a network in *networks* with the same hidden keys as *own*, or None.
+    """Return the name of a network in *networks* whose hidden keys equal those of *own*, or None.
 
-    A form that starts from this network can represent the setup *own*. Names that match *title* are tried
-    first.
+    A form that starts from this network can represent the network *own*. Networks with the name *title* are
+    tried first.
     """
     likely = [name for name in networks.names if title in {name, Path(name).stem}]
     for name in [*likely, first_form(("",)).setup.network_preset]:

@@ -1,4 +1,4 @@
-"""Compute the map of a network's links."""
+"""Compute a map of the links in a network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LinkMap:
     """Map of a network: the positions of ranks and switches (*ends*), of *links*, and of failed links.
 
     *ends* has the columns ``name, label, is_switch, x, y``. *links* has ``x0, y0, x1, y1, share, text``.
-    *down* lists the failed links with the columns of *links* except ``share``.
+    *down* has a row per failed link, with the columns of *links* except ``share``.
     """
 
     ends: pd.DataFrame
@@ -32,9 +32,10 @@ class LinkMap:
 
 
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
-    """Return a map of the network's *links* (from `link_table`); None for more than 160 devices.
+    """Return a map of the network's *links* (from `link_table`), or None if over 160 devices exist.
 
-    Ranks lie on a circle. A switch lies closer to the centre than the devices linked to the switch.
+    The ranks lie on a circle. A switch lies closer to the circle's centre than the devices to which it is
+    linked.
     """
     numbers = np.unique(links[["src", "dst"]].to_numpy())
     if len(numbers) > _MOST_ENDS or links.empty:
@@ -62,14 +63,15 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
         near = links.loc[links["src"] == switch, "dst"].unique()
         known = [places[int(end)] for end in near if int(end) in places]
         middle = sum(known) / len(known) if known else 0j
-        # A switch lies between the centre and its neighbours, or near the centre if neighbours surround it.
+        # A switch lies between the centre and its neighbours, or near the centre if its neighbours lie all
+        # around the circle.
         turn = np.exp(2j * np.pi * (switch - ranks) / max(1, len(numbers) - ranks))
         places[switch] = 0.55 * middle if abs(middle) > _NEAR_MIDDLE else complex(0.2 * several * turn)
     return places
 
 
 def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return the lines of failed links between devices on the map, which have other, working links."""
+    """Return lines for the failed links between devices that still have working links on the map."""
     rows = []
     for failure, text in failures_of(result):
         known = [places[device] for device in failure.devices if device in places]
@@ -81,9 +83,9 @@ def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
 
 
 def _drawn_links(links: pd.DataFrame, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return a line for each linked pair of devices with the figures of the busier direction.
+    """Return a line for each linked pair of devices, with the figures of the busier direction.
 
-    The busiest link is the last line.
+    The busiest link comes last, so that it is drawn above the others.
     """
     low, high = links[["src", "dst"]].min(axis=1), links[["src", "dst"]].max(axis=1)
     busier = links.assign(low=low, high=high).sort_values("share").groupby(["low", "high"]).tail(1)

@@ -1,4 +1,4 @@
-"""Offer and read the sides of a comparison, cache recent sides, and report the progress of reading."""
+"""Offer and read the sides of a comparison, cache recent sides, and report the progress of reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .._theme import run_text
 
 @dataclass(kw_only=True)
 class Work(ABC):
-    """Slow work with the finished *share*, the progress as *text*, and a flag that cancels the work."""
+    """Slow work with a finished *share*, a *text* on the progress, and a flag that cancels the work."""
 
     is_cancelled: bool = False
 
@@ -43,13 +43,13 @@ class Work(ABC):
 
 @dataclass(kw_only=True)
 class Simulations(Work):
-    """Progress of several simulations: *done* of at most *most* simulations are finished."""
+    """Progress of several simulations, of which *done* of at most *most* simulations have finished."""
 
     done: int = 0
     most: int = 0
 
     def finish(self, done: int, most: int) -> None:
-        """Record the number of finished simulations; raises `Cancelled` if the work was cancelled."""
+        """Record that *done* of *most* simulations have finished; raises `Cancelled` if cancelled."""
         self.done, self.most = done, most
         self.go_on()
 
@@ -60,7 +60,7 @@ class Simulations(Work):
 
     @property
     def text(self) -> str:
-        """Number of finished simulations as text."""
+        """Number of finished simulations as text for a progress bar."""
         return f"{self.done} of at most {self.most} simulations done" if self.most else "The first simulation"
 
 
@@ -71,9 +71,9 @@ _MOST_RUNS, _MOST_STEPS = 200, 100
 
 @dataclass(kw_only=True)
 class Reading(Work):
-    """Progress of reading both sides of a comparison: the side, its steps, and ranks of the next step.
+    """Progress of reading two sides: the current side, its steps, and the ranks of the next step.
 
-    *steps* and *ranks* are pairs of the number read and the total number.
+    *steps* and *ranks* are pairs: the number that was read, and the total number.
     """
 
     side: int = 0
@@ -81,13 +81,13 @@ class Reading(Work):
     ranks: tuple[int, int] = (0, 0)
 
     def of(self, side: int) -> Reading:
-        """Start reading the *side* 0 (before) or 1 (after), and return the progress."""
+        """Start reading the *side*, 0 for before or 1 for after, and return the progress."""
         self.side, self.steps, self.ranks = side, (0, 0), (0, 0)
         self.go_on()
         return self
 
     def step(self, done: int, total: int) -> None:
-        """Record that *done* of *total* steps of the side were read."""
+        """Record that *done* of *total* steps of the current side were read."""
         self.steps, self.ranks = (done, total), (0, 0)
         self.go_on()
 
@@ -98,7 +98,7 @@ class Reading(Work):
 
     @property
     def share(self) -> float:
-        """Share of both sides that was read, from 0 to 1."""
+        """Share of the data of both sides that was read, from 0 to 1."""
         step = self.ranks[0] / max(1, self.ranks[1])
         return (self.side + min(1.0, (self.steps[0] + step) / max(1, self.steps[1]))) / 2
 
@@ -117,10 +117,10 @@ class Reading(Work):
 
 
 class Sides:
-    """Reader and cache of the captures and runs that *view* can compare, which are named ``STUDY@WHAT``.
+    """Reader and cache of the captures and runs that *view* can compare, each named ``STUDY@WHAT``.
 
-    STUDY is the name of a study on the server, or empty for the current study, so that no path comes from
-    the browser.
+    STUDY is the name of a study on the server, or empty for the current study, so that the browser cannot
+    name paths.
     """
 
     def __init__(self, view: StudyView) -> None:
@@ -129,7 +129,7 @@ class Sides:
         self._lock = threading.Lock()
 
     def options(self) -> list[dict[str, Any]]:
-        """Return the selectable captures and runs in groups; this study's groups precede other studies'."""
+        """Return the captures and runs to choose from, in groups; the groups of this study come first."""
         groups = []
         for name, study in self._view.studies().items():
             lead = f"{name}: " if name else ""
@@ -144,10 +144,9 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def beside(self, shown: str) -> list[dict[str, Any]]:
-        """Return the runs and captures that a timeline can compare with the run *shown*, in groups.
+        """Return in groups the runs and captures that a timeline can compare with the run *shown*.
 
-        Items of this study have the value NAME, and items of other studies have ``STUDY@NAME``, as in
-        `open_beside`.
+        The value of an item is NAME in this study and ``STUDY@NAME`` in another study, as in `open_beside`.
         """
         groups = []
         for name in self._view.studies():
@@ -159,9 +158,10 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def on_timeline(self, before: str, after: str) -> str:
-        """Return the query string of a timeline that compares *after* with *before*; "" if impossible.
+        """Return the query string of a timeline that compares *after* with *before*, or "" if impossible.
 
-        Only runs have a timeline, so a capture *before* is shown as the measured rows of its newest run.
+        Only runs have a timeline, so the timeline shows a capture *before* as the measured rows of its newest
+        run.
         """
         (name, _, first), (other, _, second) = before.rpartition("@"), after.rpartition("@")
         if name or other not in self._view.studies():
@@ -175,7 +175,7 @@ class Sides:
         return address.with_option("measured", "" if first == shown[-1] else "1").search
 
     def defaults(self) -> tuple[str, str]:
-        """Return the default sides: the two newest captures, else two runs of one workload, else "".
+        """Return the default sides: the two newest captures, else two runs of one workload, else "" twice.
 
         The two runs are the newest run and the newest earlier run of the same workload.
         """
@@ -183,16 +183,16 @@ class Sides:
         captures, runs = study.trace_sets(), study.runs()
         if len(captures) > 1:
             return f"@{captures[-2]}", f"@{captures[-1]}"
-        # Only runs of the same workload execute the same nodes.
+        # Only two runs of the same workload execute the same nodes.
         pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
         return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
 
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
     ) -> StepDiff:
-        """Return the difference between two sides; *reading* receives the progress of reading the sides.
+        """Return the difference between two sides, and report the progress of reading to *reading*.
 
-        Raises `StudyError` for a missing side, and `Cancelled` if *reading* was cancelled.
+        Raises `StudyError` if a side is missing, and `Cancelled` if *reading* was cancelled.
         """
         progress = reading or Reading()
         sides = [self._side(value, progress.of(place)) for place, value in enumerate((before, after))]
@@ -230,7 +230,7 @@ class Sides:
 
 
 def open_beside(view: StudyView, value: str) -> OpenRun:
-    """Return the run or capture *value*: NAME in the study of *view*, or ``STUDY@NAME`` in another study.
+    """Return the run or capture *value*: NAME in *view*'s study, or ``STUDY@NAME`` in another study.
 
     Raises `StudyError` if the study, run or capture does not exist.
     """
@@ -245,13 +245,13 @@ def open_beside(view: StudyView, value: str) -> OpenRun:
 
 
 def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return the steps of captures with several steps as options, the newest capture first.
+    """Return the steps of captures with several steps as options; the newest capture comes first.
 
-    *before* and *lead* are prefixes of values and labels.
+    *before* is the prefix of the options' values, and *lead* is the prefix of their labels.
     """
     items = []
     for capture in study.trace_sets()[::-1]:
-        with suppress(TraceError):  # reading the capture reports the error
+        with suppress(TraceError):  # the error appears when the user selects the capture
             numbers = step_numbers(study.trace_dir(capture))
             items += [(capture, number) for number in numbers if len(numbers) > 1]
     return [
@@ -261,9 +261,9 @@ def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
 
 
 def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return the newest runs of *study* as options, the newest run first.
+    """Return the newest runs of *study* as options for a control; the newest run comes first.
 
-    *before* is the prefix of values, and *lead* is the prefix of labels.
+    *before* is the prefix of the options' values, and *lead* is the prefix of their labels.
     """
     return [
         {"value": f"{before}{info.id}", "label": f"{lead}{run_text(info, workload=True)}"}

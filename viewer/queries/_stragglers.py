@@ -1,4 +1,4 @@
-"""Find the stragglers in a study's recorded steps, and prepare the figures of the Stragglers page."""
+"""Find the stragglers in a study's recorded steps, and compute the figures of the page Stragglers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
 
 
 def slowdown_matrix(stragglers: Stragglers) -> Matrix:
-    """Return the matrix of slowdowns minus one, with rows of ranks and columns of steps.
+    """Return the matrix of slowdowns minus one; the rows are ranks, and the columns are steps.
 
-    A cell that covers several ranks or steps has their largest slowdown.
+    A cell that covers several ranks or steps contains the largest slowdown among these ranks and steps.
     """
     values, ranks = _by_rank(stragglers)
     rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(stragglers.layout.steps), _MOST_COLUMNS)
@@ -44,7 +44,7 @@ def slowdown_matrix(stragglers: Stragglers) -> Matrix:
 
 
 def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
-    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 for an unknown cell."""
+    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 if unknown."""
     matrix = slowdown_matrix(stragglers)
     if row not in matrix.rows or column not in matrix.columns:
         return -1
@@ -55,10 +55,10 @@ def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
 
 
 def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
-    """Return the operations of a step on its slowest workers, the slowest worker last.
+    """Return the operations of a step on its slowest workers; the slowest worker comes last.
 
-    The columns are rank, type, start_ns and duration_ns. Starts are in ns from the begin of the step. The
-    table of an unknown step is empty.
+    The columns are rank, type, start_ns and duration_ns. The column start_ns counts from the start of the
+    step. For an unknown step, the table is empty.
     """
     layout = stragglers.layout
     place = int(np.searchsorted(layout.steps, step))
@@ -85,7 +85,7 @@ def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
 
 
 def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return the matrix of slowdowns by rank and step, and the ranks of its rows in ascending order."""
+    """Return the matrix of slowdowns by rank and step, and the sorted ranks of the matrix' rows."""
     replicas, stages = np.nonzero(stragglers.layout.ranks >= 0)
     ranks = stragglers.layout.ranks[replicas, stages]
     order = np.argsort(ranks)
@@ -93,7 +93,7 @@ def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return the start indices of at most *most* equal parts of *count* items."""
+    """Return the start indices of the at most *most* equal parts into which *count* items are divided."""
     parts = min(count, most)
     return np.arange(parts) * count // parts
 

@@ -1,4 +1,4 @@
-"""Parse and check the form of a sweep: axes with their values, limits, prices, and searches."""
+"""Parse and check the form of a sweep: its axes and their values, limits, prices, and searches."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ LEAST: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Aim:
-    """Objective of a sweep as typed, in the notation of ``chakrascope sweep``.
+    """Objective of a sweep as the user typed it, in the notation of ``chakrascope sweep``.
 
-    *limits* are ``FIGURE=NUMBER`` and *prices* are ``NUMBER`` or ``NETWORK=NUMBER``, separated by commas. If
-    *trials* is not 0, a search tries that number of points instead of all combinations.
+    *limits* consists of parts ``FIGURE=NUMBER`` with commas between them, and *prices* of parts ``NUMBER`` or
+    ``NETWORK=NUMBER``. If *trials* is not 0, a search simulates this number of points in place of all
+    combinations.
     """
 
     least: str = "makespan_ns"
@@ -72,13 +73,13 @@ class Aim:
 
 
 def encode_aim(aim: Aim) -> str:
-    """Return the objective *aim* as text for an address; ``""`` for the default objective."""
+    """Return the objective *aim* as text for an address; the default objective becomes ""."""
     fields = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
 
 
 def decode_aim(text: str) -> Aim:
-    """Return the objective that :func:`encode_aim` wrote; invalid parts get their defaults."""
+    """Return the objective that :func:`encode_aim` wrote, with defaults in place of invalid parts."""
     try:
         fields = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -87,7 +88,7 @@ def decode_aim(text: str) -> Aim:
 
 
 def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
-    """Return the objective in the fields of a form; invalid fields get their defaults."""
+    """Return the objective that the fields of a form describe, with defaults for invalid fields."""
     known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
         least if least in FIGURES else Aim.least,
@@ -98,7 +99,7 @@ def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
 
 
 def aim_goal(aim: Aim) -> Goal:
-    """Return the goal of the objective *aim*; if its limits are invalid, the goal has no limits."""
+    """Return the goal that the objective *aim* describes, without limits if the limits are invalid."""
     try:
         return Goal(aim.least, parse_limits(_items(aim.limits)))
     except ChakrascopeError:
@@ -108,10 +109,10 @@ def aim_goal(aim: Aim) -> Goal:
 def checked_aim(
     aim: Aim, over: Mapping[str, Sequence[Any] | Range], network: str, preset: str
 ) -> tuple[Goal, Prices]:
-    """Return the goal and the prices of a sweep that starts from *network*, the *preset* or a changed preset.
+    """Return the goal and the prices of a sweep from *network*, which is the *preset* or a changed one.
 
-    Raises the errors of ``chakrascope sweep`` for invalid figures, limits and prices, a cost without
-    prices, and an impossible search.
+    Raises the errors of ``chakrascope sweep`` for invalid figures, limits or prices, for an objective "cost"
+    without prices, and for an impossible search.
     """
     goal = Goal(aim.least, parse_limits(_items(aim.limits)))
     prices = _prices(aim.prices)
@@ -129,7 +130,7 @@ def _items(text: str) -> list[str]:
 
 
 def _prices(text: str) -> Prices:
-    """Return the prices in *text*; files of prices are refused, as a browser must not name paths."""
+    """Return the prices in *text*, which must not name a file: a browser must not name paths."""
     items = _items(text)
     file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
     if file is not None:
@@ -141,7 +142,7 @@ def _prices(text: str) -> Prices:
 
 
 def figure_text(figure: str, value: float) -> str:
-    """Return the *value* of a sweep's *figure* as text with its unit."""
+    """Return the *value* of the *figure* of a sweep as text with the unit of the figure."""
     if figure.endswith("_ns"):
         return duration_text(value)
     return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
@@ -149,10 +150,10 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a sweep: its number of *points*, its estimated *seconds*, and the *problem* of an invalid plan.
+    """Plan of a sweep: how many *points*, the estimated *seconds*, and the *problem* of a bad plan.
 
-    *note* is a remark for the user. *goal* determines the best point, and *prices* determine the cost of a
-    point. If *trials* is not 0, a search chooses the points.
+    *note* is a remark that the page shows to the user. *goal* determines the best point, and *prices*
+    determine the cost of a point. If *trials* is not 0, a search chooses the points.
     """
 
     over: Over
@@ -166,7 +167,7 @@ class Plan:
 
 
 def axis_names(setup: Setup) -> dict[str, str]:
-    """Return the titles of the keys that can be swept if the sweep starts from *setup*, by key."""
+    """Return by key the titles of the settings that a sweep can vary if it starts from *setup*."""
     one = len(setup.dimensions) == 1
     names = {}
     for index in range(len(setup.dimensions)):
@@ -182,7 +183,7 @@ def axis_names(setup: Setup) -> dict[str, str]:
 
 
 def suggested(setup: Setup, key: str) -> str:
-    """Return the values to propose for the axis *key*, as text."""
+    """Return the values that the form proposes for the axis *key*, as text."""
     part, _, field = key.partition(".")
     name, _, index = field.rstrip("]").partition("[")
     if part == "network" and not field:
@@ -209,7 +210,7 @@ def encode_axes(axes: Axes) -> str:
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the axes that :func:`encode_axes` wrote; invalid axes are left out."""
+    """Return the axes that :func:`encode_axes` wrote as text, without any invalid axis."""
     try:
         parsed = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -230,7 +231,7 @@ def plan_of(
     workload: Communication,
     aim: Aim = Aim(),
 ) -> Plan:
-    """Return the plan of a sweep over *axes* that starts from *form* and has the objective *aim*."""
+    """Return the plan of a sweep over *axes* from the setup of *form*, with the objective *aim*."""
     over: Over = {}
     try:
         over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
@@ -253,7 +254,7 @@ def _count(over: Over) -> int:
 
 
 def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
-    """Return the first, the middle and the last of *values*, which may be a range."""
+    """Return the first, the middle and the last value of *values*, which may be a range."""
     if not isinstance(values, Range):
         return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
     middle = (values.low + values.high) / 2
@@ -271,7 +272,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
     ]
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
-    # Each process starts once and simulates many points, so the start time counts only once.
+    # Each process starts once and simulates many points, so the time to start a process counts only once.
     start_s = _seconds(form.setup, load, REPLAY)
     each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
     seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
@@ -284,7 +285,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
 
 
 def _seconds(setup: Setup, load: Load, backend: str) -> float:
-    """Return the estimated duration of a simulation in seconds; 0 for an invalid *setup*."""
+    """Return the estimated duration of one simulation in seconds; 0 if *setup* is invalid."""
     try:
         return estimate_s(*setup.configs(), load, backend)
     except ConfigError:
@@ -294,7 +295,7 @@ def _seconds(setup: Setup, load: Load, backend: str) -> float:
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
     """Return the parsed values of each axis; raises `ConfigError` for invalid values.
 
-    Ranges are only valid for a *search*.
+    An axis may be a range only if a *search* chooses the points.
     """
     over: dict[str, Sequence[Any] | Range] = {}
     for key, text in axes:
@@ -314,7 +315,7 @@ def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, 
 
 
 def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool) -> tuple[str, str]:
-    """Return the error in the values of one axis, and the parsed values if they differ from the text."""
+    """Return the error in an axis' values, and the parsed values if they differ from the typed text."""
     try:
         values = _values([(key, text)], names, search=search).get(key, ())
     except ChakrascopeError as error:
@@ -329,7 +330,7 @@ def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool)
 
 
 def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
-    """Raise `ConfigError` for a value of the wrong kind, such as a path in place of a preset."""
+    """Raise `ConfigError` for a value of a wrong kind, such as a path where a preset is required."""
     name = key.rpartition(".")[2].partition("[")[0]
     allowed = list_presets("network") if key == "network" else _CHOICES.get(name)
     for value in values:
@@ -340,7 +341,7 @@ def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
 
 
 def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
-    """Return *setup* with the values of one *point* of a sweep."""
+    """Return *setup* with the settings of one *point* of a sweep."""
     if "network" in point:
         setup = Setup.of_presets(point["network"], setup.system_preset)
     dimensions, system = list(setup.dimensions), dict(setup.system)
@@ -369,9 +370,10 @@ def _network_name(setup: Setup) -> str:
 
 
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
-    """Return the job request for the sweep of *plan*.
+    """Return the request for a job that runs the sweep of *plan*.
 
-    An unchanged system preset stays a name, so that the preset adapts to the dimensions of any network.
+    The request contains an unchanged system preset by name, because the preset adapts to the dimensions of
+    any network.
     """
     setup = form.setup
     return SweepRequest(

@@ -1,4 +1,4 @@
-"""Build the parts of the report's sections, with pictures as SVG, which need no script."""
+"""Build the parts of the report's sections; pictures are in the format SVG, which needs no script."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..timeline import TimelineIndex
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 
 
-# Most columns of a lane, which limits the size of the report.
+# Largest number of columns of a lane, and of lanes; both limit the size of the report.
 _COLUMNS, _MOST_LANES = 400, 32
 
 
 def path_picture(run: OpenRun) -> Markup:
-    """Return a picture of *run*'s critical path as bars over time, a row per rank on the path."""
+    """Return a picture of the critical path of *run* as bars over time, with a row per rank."""
     table = strip(run.path)
     ranks = sorted(table["rank"].unique())
     row_of = {rank: row for row, rank in enumerate(ranks)}
@@ -46,9 +46,9 @@ def path_picture(run: OpenRun) -> Markup:
 
 
 def timeline_picture(run: OpenRun) -> Markup:
-    """Return a picture of *run*'s timeline with the critical path, a row per lane.
+    """Return a picture of the timeline of *run* with the critical path and one row per lane.
 
-    If a run has too many ranks, ranks on the critical path are drawn first.
+    If the run has too many ranks, the picture prefers the ranks on the critical path.
     """
     index, ranks = _shown(run)
     lanes = index.table[index.table["rank"].isin(ranks)]
@@ -69,7 +69,7 @@ def timeline_picture(run: OpenRun) -> Markup:
 
 
 def timeline_note(run: OpenRun) -> str:
-    """Return the text alternative of :func:`timeline_picture`."""
+    """Return the text that describes the picture of :func:`timeline_picture`."""
     index, ranks = _shown(run)
     some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
     pale = ", first as measured (pale), then as simulated" if index.table["measured"].any() else ""
@@ -77,10 +77,10 @@ def timeline_note(run: OpenRun) -> str:
 
 
 def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
-    """Return the timeline index and the ranks to draw.
+    """Return the timeline index and the ranks that the picture of the timeline shows.
 
-    Measured lanes are included if all lanes fit into the picture. If too many lanes exist, the ranks with the
-    most time on the critical path are chosen.
+    The index includes measured lanes if all lanes fit into the picture. If even the simulated lanes do not
+    fit, the function chooses the ranks with the most time on the critical path.
     """
     beside = run.is_measured and not about_backend(run.info.backend).replays
     index = run.rows(measured=beside, nested=False)
@@ -112,7 +112,7 @@ def _lane_labels(lanes: pd.DataFrame) -> list[Svg]:
 
 
 def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
-    """Return boxes from *starts* to *ends* (pixels) on a row as one SVG path."""
+    """Return one SVG path of boxes on a row, from *starts* to *ends* in pixels."""
     tall = _ROW - 6
     widths = np.maximum(ends - starts, 0.4)
     return "".join(
@@ -139,7 +139,7 @@ def _path_line(run: OpenRun, index: TimelineIndex, row_of: dict[int, int], scale
 
 
 def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) -> Markup:
-    """Return a picture of *content* above a time axis from 0 to *until_ns*, which begins at x = *left*.
+    """Return a picture of *content* above a time axis that starts at x = *left* and ends at *until_ns*.
 
     *title* is the text alternative of the picture.
     """
@@ -155,13 +155,14 @@ def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) ->
 Show = Callable[[Any], str]
 
 
-# Columns of a report table: field -> heading, function that formats the values.
+# Columns of a table in the report: name of the field -> heading of the column, and function that formats the
+# values.
 Columns = Mapping[str, tuple[str, Show]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Table of texts in rows below *titles*; columns with *numeric* true are aligned to the right."""
+    """Table of texts with column *titles*; a column with *numeric* true is aligned to the right."""
 
     titles: Sequence[str]
     numeric: Sequence[bool]
@@ -170,7 +171,7 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, columns: Columns) -> list[Table]:
-        """Return a list with *columns* of *frame* as a table; the list is empty if *frame* has no rows."""
+        """Return the *columns* of *frame* as a list with one table, or an empty list without rows."""
         if frame.empty:
             return []
         shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
@@ -180,7 +181,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """Bar for a duration and its share of the step; the bar is *percent* of the full width wide."""
+    """Bar for a duration and its share of the step; the bar takes *percent* of the full width."""
 
     label: str
     percent: float
@@ -190,7 +191,7 @@ class Bar:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> Bar:
-        """Return the bar for a *row* of a breakdown; *width* is its share of the full width (0 to 1)."""
+        """Return a bar for a *row* of a breakdown; *width* is its fraction of the full width."""
         return cls(label, 100 * width, duration_text(row["duration_ns"]), share_text(row["share"]), colour)
 
 
@@ -203,7 +204,7 @@ class Stack:
 
     @classmethod
     def of_kinds(cls, kinds: pd.DataFrame) -> Stack:
-        """Return the stacked bars of a breakdown by kind of work, in the colours of the kinds."""
+        """Return stacked bars for a breakdown by kind of work, in the colour of each kind."""
         rows = kinds.to_dict("records")
         labels = [KIND_LABELS.get(row["key"], str(row["key"])) for row in rows]
         pairs = zip(rows, labels, strict=True)
@@ -212,7 +213,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Meters:
-    """Bars below each other, the longest bar at full width; *more* is the number of omitted bars as text."""
+    """Bars below each other, of which the longest has full width; *more* tells how many are omitted."""
 
     bars: Sequence[Bar]
     more: str
@@ -220,7 +221,7 @@ class Meters:
 
     @classmethod
     def of(cls, breakdown: pd.DataFrame, most: int) -> list[Meters]:
-        """Return a list with bars for the first *most* rows of *breakdown*; empty if it has no rows."""
+        """Return a list with bars for the first *most* rows of *breakdown*, or an empty list without rows."""
         if breakdown.empty:
             return []
         largest = max(float(breakdown["share"].max()), 1e-12)
@@ -234,21 +235,21 @@ class Meters:
 
 @dataclass(frozen=True)
 class Lines:
-    """List of sentences or facts, one per line."""
+    """List of sentences or facts with one item per line."""
 
     lines: Sequence[str]
     drawn_as: ClassVar[str] = "lines"
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> list[Lines]:
-        """Return a list with *lines* as one part; the list is empty without lines."""
+        """Return *lines* as a list with one part, or an empty list if there are no lines."""
         kept = list(lines)
         return [cls(kept)] if kept else []
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Picture as SVG, whose texts are escaped."""
+    """Picture in the format SVG, in which texts are escaped."""
 
     svg: Markup
     drawn_as: ClassVar[str] = "picture"
@@ -267,7 +268,7 @@ Part = Table | Stack | Meters | Lines | Picture | Legend
 
 @dataclass(frozen=True)
 class Section:
-    """Section of the report with a heading, its parts, and an explanatory *note*."""
+    """Section of the report: a heading, the section's parts, and a *note* that explains the section."""
 
     title: str
     parts: Sequence[Part]
@@ -278,7 +279,7 @@ _HEIGHT, _HEADROOM = 170, 1.14
 
 
 def memory_parts(run: OpenRun) -> list[Part]:
-    """Return the memory curve of a predicted *run* as a picture with its legend; empty for other runs."""
+    """Return a picture of a predicted run's memory with a legend; empty if the run is no prediction."""
     curve = fullest_curve(run)
     if curve is None:
         return []
@@ -310,7 +311,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
 
 
 def memory_note(run: OpenRun) -> str:
-    """Return a note on whether the job fits into memory, and on the fullest rank's memory."""
+    """Return a note on the memory of the fullest rank, and on whether the job fits into memory."""
     verdict = memory_verdict(run)
     return f"{verdict[:1].upper()}{verdict[1:]}. {memory_facts(run)}" if verdict else memory_facts(run)
 

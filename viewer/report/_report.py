@@ -51,10 +51,10 @@ _NETWORK_NOTE = (
 
 
 def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
-    """Write the report of a run of *study* to *path* atomically, and return *path*.
+    """Write the report on a run of *study* to *path* in one atomic step, and return *path*.
 
-    Without *run_id*, the run is `Study.default_run`. Raises StudyError if the run does not exist or the file
-    cannot be written.
+    If *run_id* is missing, the report is on `Study.default_run`. Raises `StudyError` if the run does not
+    exist or the file cannot be written.
     """
     view = StudyView(study)
     run = view.open(study.run_info(run_id).id)
@@ -65,7 +65,7 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
 
 
 def report_html(run: OpenRun) -> str:
-    """Return the report of *run* as one HTML document, in which all names are escaped."""
+    """Return the report on *run* as one HTML document, in which all names are escaped."""
     folder = Path(__file__).parent
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
@@ -102,13 +102,13 @@ def _sections(run: OpenRun) -> list[Section]:
 
 
 def _job(run: OpenRun) -> str:
-    """Return the name of the job: the name of its study, and of its workload if the two names differ."""
+    """Return the name of the job: its study's name, followed by its workload's name if different."""
     names = [run.study.path.resolve().name, run.info.workload]
     return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 def _facts(run: OpenRun) -> list[tuple[str, str]]:
-    """Return facts on the job, its capture, the cluster and the run, as (label, text) pairs."""
+    """Return facts on the job, its capture, the cluster and the run as (label, text) pairs."""
     info, metadata = run.info, run.workload.metadata
     facts = [("Job", f"{_job(run)}, {count_text(info.num_ranks, 'rank')}")]
     began = [at for at in metadata.get("began_ns", {}).values() if at >= _LEAST_DATE_NS]
@@ -129,9 +129,9 @@ def _date(since_1970_ns: int) -> str:
 
 
 def _breakdown(run: OpenRun, by: str) -> Section:
-    """Return the section that breaks the critical path down *by* module, operator or another property.
+    """Return the section that breaks the critical path down *by* module, operator or another key.
 
-    A note gives the share of the path without a name.
+    A note states which share of the path has no name.
     """
     table = run.path.breakdown(by)
     named = table[~table["key"].isin(["", "(none)"])]
@@ -156,13 +156,13 @@ def _advice(run: OpenRun) -> Sequence[Part]:
 
 
 def _memory(run: OpenRun) -> Sequence[Section]:
-    """Return the section on the memory of a predicted step's fullest rank; empty for other runs."""
+    """Return the section on the memory of the fullest rank; empty if the run is no prediction."""
     parts = memory_parts(run)
     return [Section("Memory per rank", parts, memory_note(run))] if parts else []
 
 
 def _notes(run: OpenRun) -> Sequence[Section]:
-    """Return the section with the notes on the timeline; empty if the run has no notes."""
+    """Return the section with the user's notes on the timeline; empty if the run has no notes."""
     notes = pd.DataFrame(timeline_notes(run.study, run.info.id))
     if notes.empty:
         return []

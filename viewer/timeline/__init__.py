@@ -1,4 +1,4 @@
-"""Compute the slices in a window of the timeline; slices within one pixel are merged."""
+"""Compute the slices in a time window of the timeline; slices within one pixel are merged."""
 
 from __future__ import annotations
 

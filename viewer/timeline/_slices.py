@@ -1,4 +1,4 @@
-"""Compute the slices in a window of the timeline, merge slices within a pixel, and colour slices."""
+"""Compute the slices in a time window, merge slices within a pixel, and choose colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._theme import KIND_COLOURS, NAME_COLOURS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-# Least width in pixels of a slice with a name, and most characters of a name.
+# Smallest width in pixels of a slice that shows its name, and largest number of characters of a name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 
 
@@ -25,9 +25,9 @@ _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 class SliceBatch:
     """Slices of one window as columns; times are in ns.
 
-    ``node_id`` is the longest node of a merged slice. ``name`` is an index into *names*, or -1 for a slice
-    too narrow to show a name. ``found`` is true if a search matches the slice or a slice merged into it.
-    ``edition`` is the edition of the lanes, which changes as parts are read.
+    For a merged slice, ``node_id`` is its longest node. ``name`` is an index into *names*, or -1 if the slice
+    is too narrow to show a name. ``found`` is true if a search matches the slice, or a slice that was merged
+    into the slice. ``edition`` is the version of the lanes, which changes while parts are read.
     """
 
     start_ns: Ints
@@ -44,8 +44,8 @@ class SliceBatch:
     def encode(self) -> bytes:
         """Return the batch as bytes for the browser.
 
-        The bytes are the length and the edition (u32), little-endian columns (3 x f64, 3 x i32, 2 x u8), and
-        the names as JSON.
+        The bytes consist of the number of slices and the edition (u32), the columns in little-endian order (3
+        x f64, 3 x i32, 2 x u8), and the names as JSON.
         """
         columns = (
             self.start_ns.astype("<f8"),
@@ -62,7 +62,7 @@ class SliceBatch:
 
 
 class Slices(Lanes):
-    """Lanes of one or more ranks with the names of their slices."""
+    """Lanes of one or more ranks, with the name of each slice."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Slices(Lanes):
         super().__init__(nodes, measured=measured, nested=nested, calls=calls)
         self.nodes = nodes
         name, names = pd.factorize(nodes["name"])
-        # In the list of names, labels of groups above nodes precede the names of nodes.
+        # In the list of names, the labels of the groups above nodes come before the names of nodes.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
         self._names = [*self.labels, *names]
 
@@ -89,10 +89,11 @@ class Slices(Lanes):
         colour: npt.NDArray[np.uint8],
         matches: Flags | None = None,
     ) -> SliceBatch:
-        """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
+        """Return the slices that overlap [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
-        Slices shorter than a pixel are merged with neighbouring slices in the same pixel. A merged slice has
-        the *colour* and the node of its longest slice. *matches* marks the rows of nodes that a search finds.
+        Slices shorter than a pixel are merged with neighbouring slices in the same pixel. A merged slice gets
+        the *colour* and the node of the longest slice in it. *matches* is true for the rows of nodes that a
+        search finds.
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
@@ -135,7 +136,7 @@ class Slices(Lanes):
         return searched
 
     def _names_of(self, index: Ints, pixel_ns: float) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Return a list of the names in use, and each slice's index in the list; -1 for narrow slices."""
+        """Return the names in use, and for each slice the index of its name, or -1 if too narrow."""
         wide = self.end_ns[index] - self.start_ns[index] >= _NAMED_PIXELS * pixel_ns
         used, places = np.unique(self._name[index[wide]], return_inverse=True)
         named = np.full(len(index), -1, np.int32)
@@ -146,17 +147,17 @@ class Slices(Lanes):
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
 """Properties by which slices can be coloured."""
-# Colour of groups above nodes if only nodes are coloured by the chosen property.
+# Colour of the groups above nodes if the chosen property gives colours only to nodes.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60
 
 
 @dataclass(frozen=True)
 class Colours:
-    """Colour of each slice as an index into *palette*; *legend* names the colours in use.
+    """Colour of each slice as an index into *palette*; *legend* names the colours that occur.
 
-    *more* is the number of names that reuse the colours of other names. *places* maps a name to a number,
-    which gives the name's colour modulo the size of the palette.
+    *more* is the number of names that share the colour of another name. *places* maps a name to a number;
+    this number modulo the size of the palette is the index of the name's colour.
     """
 
     code: Codes
@@ -175,10 +176,10 @@ def coloured(
     *,
     on_path: Collection[str] = (),
 ) -> Colours:
-    """Return the colours of the slices of *lanes* with *nodes*, by a property in :data:`COLOURED_BY`.
+    """Return the colours of the slices of *lanes*, by a property *by* in :data:`COLOURED_BY`.
 
-    Other values of *by* mean ``kind``; the legend of kinds also contains the kinds *on_path*. Names in
-    *places*, which come from another run, keep their colours.
+    An unknown value of *by* means ``kind``. The legend of kinds also contains the kinds *on_path*. Names in
+    *places*, which come from another run, keep the colours that they have in the other run.
     """
     if by in COLOURED_BY[1:]:
         return _named(lanes, *_names_of(nodes, lanes, by), places or {})
@@ -192,13 +193,13 @@ def coloured(
 
 
 def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the palette of *kinds* of work, and the legend of the kinds *shown*."""
+    """Return the palette for *kinds* of work, and the legend for the kinds *shown*."""
     legend = [(KIND_LABELS[kind], KIND_COLOURS[kind]) for kind in shown]
     return [*(KIND_COLOURS[kind] for kind in kinds), _ABOVE], legend
 
 
 def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
-    """Return the total node time of each name of the property *by*, which must not be ``kind``."""
+    """Return the total node time for each name of the property *by*, which must not be ``kind``."""
     code, names, levels = _names_of(nodes, lanes, by)
     code, names, _ = _with_labels(lanes, code, names, levels)
     return dict(zip(names, _totals(lanes, code, names).tolist(), strict=True))
@@ -207,7 +208,7 @@ def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
 def named_palette(
     names: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[str], list[tuple[str, str]], int]:
-    """Return the palette, the legend of the first *names*, and the number of names that reuse colours."""
+    """Return the palette, the legend of the first *names*, and the number of names that share colours."""
     first = names[: len(NAME_COLOURS)]
     legend = [(name, NAME_COLOURS[places[name] % len(NAME_COLOURS)]) for name in first]
     return [*NAME_COLOURS, _ABOVE], legend, max(0, len(names) - len(NAME_COLOURS))
@@ -216,7 +217,7 @@ def named_palette(
 def _names_of(
     nodes: pd.DataFrame, lanes: Lanes, by: str
 ) -> tuple[npt.NDArray[np.int64], list[str], set[str]]:
-    """Return the name code of each slice, the names, and the levels of groups that are also coloured."""
+    """Return each slice's name code, the names, and the levels of groups that are coloured, too."""
     if by == "operator":
         return *_operators(nodes, lanes), {"operator", CALLS}
     if by == "module":
@@ -226,9 +227,10 @@ def _names_of(
 
 
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the operator of each slice as a code, and the names of operators.
+    """Return a code for the operator of each slice, and the names of the operators.
 
-    A node without an operator, such as host time, is named by the start of its own name.
+    If a node (such as host time) has no operator, the start of the node's name is used in place of an
+    operator.
     """
     code, names = pd.factorize(nodes["operator"])
     other, others = pd.factorize(nodes["name"])
@@ -249,9 +251,9 @@ def _modules(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], 
 def _named(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str], known: Mapping[str, int]
 ) -> Colours:
-    """Return the colours of slices by name; names with more total time come first in the palette.
+    """Return the colours of slices by name, in a palette whose first names have the most total time.
 
-    Groups on levels other than *levels* are grey. Names in *known* keep their number.
+    Groups on levels that are not in *levels* are grey. Names in *known* keep their colour numbers.
     """
     code, names, own = _with_labels(lanes, code, names, levels)
     order = np.argsort(-_totals(lanes, code, names), kind="stable")
@@ -263,7 +265,7 @@ def _named(
 
 
 def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.NDArray[np.float64]:
-    """Return the total node time in ns of each of *names*."""
+    """Return for each of *names* the total time of its nodes in ns."""
     length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
     return np.bincount(code, weights=length, minlength=len(names)).astype(np.float64)
 
@@ -271,7 +273,7 @@ def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.
 def _with_labels(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]
 ) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.bool_]]:
-    """Return codes and names with the labels of groups added, and a mask of the coloured slices."""
+    """Return codes and names that include the labels of groups, and a mask of the coloured slices."""
     level = lanes.table["level"].to_numpy()[lanes.lane]
     own: npt.NDArray[np.bool_] = lanes.is_node | np.isin(level, [*levels])
     known = set(names)

@@ -53,13 +53,13 @@ _DAMAGES = (
 
 
 class _NotPlain(Exception):
-    """The pickle contains other objects than plain values, or is damaged."""
+    """The error for a pickle that is damaged, or contains objects other than plain values."""
 
 
 def _plain_values(data: bytes) -> Any:
     """Return the value of *data*, a pickle of containers, strings, numbers, None and booleans.
 
-    Raises `_NotPlain` for any other pickle before an object in it is called or imported.
+    Raises `_NotPlain` for any other pickle before any object in the pickle is called or imported.
     """
     try:
         return _Unpickler(io.BytesIO(data)).load()
@@ -74,8 +74,8 @@ def _refused(unpickler: Any) -> None:
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ignore]
     """Python's unpickler written in Python, restricted to plain opcodes.
 
-    The unpickler written in C allocates memory for the highest memo number, which a file of ten bytes may set
-    arbitrarily high. The memo of the unpickler written in Python is a dict.
+    The unpickler written in C allocates memory for the highest memo number, which even a file of ten bytes
+    can set arbitrarily high. The unpickler written in Python uses a dict instead.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {
@@ -96,7 +96,7 @@ _PICKLE = b"\x80"
 # PyTorch's pickler writes the keys of the record as readable text.
 _JSON_KEYS = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE_HEAD, _PICKLED_KEYS = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
-# Backends that record neither begin nor end. A retired operation of these backends has ended.
+# The backends that record neither begin nor end. An operation on such a backend has ended once it is retired.
 _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
@@ -207,7 +207,7 @@ def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
 def _comms(
     reader: Reader, config: dict[str, _Config], entries: Sequence[_Entry]
 ) -> tuple[dict[str, Comm], dict[tuple[str, str], str]]:
-    """Return the communicators, and the key of each process group in the entries.
+    """Return the communicators in a dump, and the key of each process group in the *entries*.
 
     Different groups may have the same name on different ranks, so the key includes the ranks if the dump
     lists the ranks.
@@ -319,7 +319,7 @@ def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
     begun, ended = timed.time_discovered_started_ns, timed.time_discovered_completed_ns
     duration = timed.duration_ms
     if duration is not None:
-        begun = None  # a thread polls the start every 100 ms, so only the duration is exact
+        begun = None  # the start is polled only every 100 ms, so only the duration is exact
     if duration is not None and not (math.isfinite(duration) and 0 <= duration < 1e12):
         reader.fail(f"duration_ms is {duration}")
     return {

@@ -27,13 +27,13 @@ _MOST_NS = 2**62
 class LoggedOp(msgspec.Struct, frozen=True, gc=False):
     """One collective, send or receive in the log of one rank.
 
-    *group* names the communicator, equally on all its ranks. *series* and *sequence* identify the collective
-    within the group. They are equal on all ranks, and *sequence* increases by one within a series. *peer* is
-    the index in the group of the other end of a send or receive. *size_bytes* is the size of this rank's data
-    by simulators' conventions. *agrees* is a description that must be equal on all ranks. Times are Unix
-    nanoseconds of the rank's clock: enqueued, begun, ended. The library measured *duration_ns*. Missing
-    values are `UNKNOWN` (-1); *completed* is None if unknown. Ranks of a *rooted* collective need not wait
-    for each other.
+    *group* is the name of the communicator, which is equal on all its ranks. *series* and *sequence* identify
+    the collective within the group. Both are equal on all ranks, and *sequence* increases by one within a
+    series. *peer* is the index in the group of the other end of a send or receive. *size_bytes* is the size
+    of this rank's data as simulators define it. *agrees* is a description that must be equal on all ranks.
+    Times are Unix nanoseconds of the rank's clock: enqueued, begun, ended. The library measured
+    *duration_ns*. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. Ranks of a *rooted*
+    collective need not wait for each other.
     """
 
     group: str
@@ -72,8 +72,8 @@ class Comm(msgspec.Struct, frozen=True):
 class RankLog(msgspec.Struct, frozen=True):
     """The operations of one rank in enqueue order; *rank* is `UNKNOWN` until determined.
 
-    *from_the_start* means that the log lost no operation before its first operation. *notes* are omissions
-    with reasons.
+    *from_the_start* means that the log lost no operation before its first operation. *notes* are sentences on
+    omitted records, with the reasons.
     """
 
     rank: int
@@ -89,8 +89,8 @@ class RankLog(msgspec.Struct, frozen=True):
 class LogReader:
     """A plug-in in `LOG_READERS` that recognises and reads the production logs of one tool.
 
-    *title* names the tool. *recognises* decides from the first decompressed megabyte of a file whether the
-    file is a log of the tool. *read* returns the logs of the ranks of one job, and assumptions. *read* raises
+    *title* names the tool. *recognises* returns whether the first decompressed megabyte of a file comes from
+    a log of the tool. *read* returns the logs of the ranks of one job, and assumptions. *read* raises
     `TraceFormatError` for a damaged log, and `TraceError` for logs of different jobs. *keeps_newest* means
     that the tool overwrites its oldest records. *sees_ends_late* means that the tool records the end of an
     operation when a thread notices the end.
@@ -198,7 +198,7 @@ def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
 
 
 def refuse_twice(rank: int, path: Path, other: Path) -> None:
-    """Raise `TraceError` if *path* and *other*, both logs of *rank*, are two files."""
+    """Raise `TraceError` if two different files, *path* and *other*, are logs of the same *rank*."""
     if path != other:
         raise TraceError(
             f"{path} belongs to rank {rank}, like {other}. Give each rank's log once; if they were taken at "
@@ -227,7 +227,7 @@ _TRACES = {"device", "host", "linked"}
 def which_logs(target: str | Path) -> str:
     """Return the name of the `LogReader` for *target*, a log or a folder of logs, or "" without a reader.
 
-    In a folder, the first trace or log decides. Archives are not opened.
+    In a folder, the first trace or log determines the reader. Archives are not opened.
     """
     path = Path(target)
     files = _files(path) if path.is_dir() else [path] if path.is_file() else []

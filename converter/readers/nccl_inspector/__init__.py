@@ -1,4 +1,4 @@
-"""A plug-in that reads the JSON lines of NCCL Inspector, the profiler that is part of NCCL.
+"""A plug-in that reads logs (JSON lines) of NCCL Inspector, the profiler that is part of NCCL.
 
 Up to format 4.0, every line names its communicator and process. Since format 4.3, a line with ``dump_stats``
 names the communicator and process for the following lines. A line has the duration of the operation. The
@@ -96,7 +96,7 @@ class _Line(msgspec.Struct):
 
 
 class _Process(msgspec.Struct):
-    """The log of one process: indices of the process by communicator, and operations with their index."""
+    """The log of one process: its index in each communicator, and operations with this index."""
 
     path: str
     host: str
@@ -239,7 +239,7 @@ def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, An
 
 
 def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[LoggedOp]]]:
-    """Return the log of each rank of *process*: one, or one per device of a communicator."""
+    """Return the log of each rank of *process*, which has one rank, or one rank per device."""
     places = {place for comm in process.comms.values() for place in comm}
     if all(len(comm) == 1 for comm in process.comms.values()):
         comms = {name: next(iter(comm.values())) for name, comm in process.comms.items()}
@@ -261,7 +261,7 @@ def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[L
 def _numbered(
     parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]],
 ) -> tuple[list[RankLog], list[str]]:
-    """Assign a rank to each part by its index in job-wide communicators, or else by host and process."""
+    """Assign a rank to each part by its index in job-wide communicators, or by host and process."""
     world = max((comm.size for _, comms, _ in parts for comm in comms.values()), default=0)
     stated = [{comm.place for comm in comms.values() if comm.size == world} for _, comms, _ in parts]
     notes = []
@@ -281,7 +281,7 @@ def _numbered(
 
 
 def _alone(parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]], world: int) -> bool:
-    """Return whether the largest communicators share no process, so that no communicator spans the job."""
+    """Return whether the largest communicators have no process in common, so none spans the job."""
     spanning = [{name for name, comm in comms.items() if comm.size == world} for _, comms, _ in parts]
     return len(parts) > 1 and not set.intersection(*spanning)
 

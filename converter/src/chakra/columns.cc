@@ -14,7 +14,7 @@ constexpr std::size_t kGroupDigits = 18;
 // Types of memory and communication nodes.
 constexpr std::int32_t kMemLoad = 2, kMemStore = 3, kFirstComm = 5;
 
-// Return the default kind of a node, by its type.
+// Return the kind of a node without the attribute "kind", which follows from its Chakra type.
 std::string_view kind_of_type(std::int32_t type) {
     if (type >= kFirstComm) return "communication";
     return type == kMemLoad || type == kMemStore ? "memory" : "compute";
@@ -115,7 +115,7 @@ void Intake::name(std::string_view text, const Reader& reader) {
 }
 
 void Intake::attribute(const Attribute& found, std::string_view whole, const Reader&) {
-    // The first of several attributes of the same name counts.
+    // If a node has several attributes with the same name, the first attribute counts.
     if (found.key == Key::Other || says(found.key) || !has_column(found)) {
         rest_.push_back(whole);
     } else {
@@ -157,7 +157,7 @@ std::int64_t Intake::bounded(const Attribute& found) const {
     return static_cast<std::int64_t>(found.value.bits);
 }
 
-// Return the number of the group *name*. "" and "0" are the group of all ranks.
+// Return the number of the group *name*. The names "" and "0" stand for the group of all ranks.
 std::int64_t Intake::group_named(std::string_view name) const {
     std::int64_t group = 0;
     for (const char letter : name) {
@@ -217,8 +217,9 @@ void Intake::commit_edges() {
     }
 }
 
-// Store the fields without a column. A type that does not fit into the column is stored as an extra
-// field, which is written last, because the last value of a field counts.
+// Store the fields of a node that have no column. A node type that does not fit into its column is
+// stored as an extra field. The extra field is written last, because readers use the last value of a
+// field.
 void Intake::commit_rest() {
     ExtraColumns& extra = columns_.extra;
     const std::size_t before = extra.bytes.size();
@@ -233,8 +234,8 @@ void Intake::commit_rest() {
     extra.ends.push_back(static_cast<std::int64_t>(extra.bytes.size()));
 }
 
-// Append encoded fields without a column. Memory is reserved for the worst case, because only filled
-// pages use memory, and growing in steps would copy the bytes.
+// Append encoded fields that have no column. The memory for the worst case is reserved at once, because
+// unfilled pages use no memory, and growing in steps would copy the bytes.
 void Intake::keep(std::string_view bytes) {
     if (columns_.extra.bytes.empty()) columns_.extra.bytes.reserve(bytes.size() + size_);
     columns_.extra.bytes.insert(columns_.extra.bytes.end(), bytes.begin(), bytes.end());

@@ -21,8 +21,8 @@ struct TextColumn {
     converter::Texts texts;
 };
 
-// Encoded fields without a column. The fields of node ids[i] end at ends[i]. The first entry, with id
-// -1, is the metadata of another writer.
+// The encoded fields of nodes that have no column. The fields of node ids[i] end at byte ends[i]. The
+// first entry has the id -1, and contains the metadata of a file from another writer.
 struct ExtraColumns {
     std::vector<std::int64_t> ids, ends;
     std::vector<std::uint8_t> bytes;

@@ -12,7 +12,8 @@
 
 namespace chakrascope::chakra {
 
-// A single value. A string is in *text*, any other value in *bits* (integers are extended to 64 bits).
+// A value of a field. A string is in *text*. Any other value is in *bits*, with integers extended to 64
+// bits.
 struct Value {
     ValueKind kind = ValueKind::Int64;
     std::uint64_t bits = 0;
@@ -30,7 +31,8 @@ struct Attribute {
     bool holds_string() const { return is_scalar() && value.kind == ValueKind::String; }
 };
 
-// The extent of checks. Readers for simulations do not check bytes that do not affect the simulation.
+// The extent to which a reader checks a Chakra file. The simulator's reader does not check bytes that do
+// not affect the simulation.
 enum class Care : std::uint8_t { WhatMatters, Everything };
 
 inline std::uint64_t sign_extended(std::uint64_t bits) {
@@ -39,7 +41,7 @@ inline std::uint64_t sign_extended(std::uint64_t bits) {
 
 inline std::uint64_t unzigzagged(std::uint64_t bits) { return bits >> 1 ^ (~(bits & 1) + 1); }
 
-// Read a value of the kind *kind* in its stored form.
+// Read an encoded value of the given kind.
 inline Value read_value(Reader& reader, ValueKind kind) {
     const auto number = [kind](std::uint64_t bits) { return Value{kind, bits, {}}; };
     switch (kind) {
@@ -75,7 +77,7 @@ inline void check_utf8(const Reader& reader, std::string_view text) {
     if (!is_utf8(text)) reader.fail("a text is not UTF-8");
 }
 
-// Call *each* with every value of a list, which may be packed or not.
+// Call *each* with every value of a list in packed or unpacked encoding.
 template <class Each>
 void read_list(Reader list, ValueKind kind, Each each) {
     while (!list.done()) {
@@ -181,13 +183,13 @@ std::string_view read_metadata(Reader reader);
 // Return the number of messages left in *reader*. Raises `Damaged` if a message is incomplete.
 std::size_t count_messages(Reader reader);
 
-// The limits of a valid graph, which the converter and the engine both enforce. The error for an
-// invalid file. The text of the error continues a sentence that starts with the name of the file.
+// The error for a Chakra file outside the limits of a valid graph, which the converter and the engine
+// both enforce. The text of the error continues a sentence that starts with the name of the file.
 struct Refusal : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The largest id or value, because both are stored as signed 64-bit integers.
+// The largest valid id or value: ids and values are stored as signed 64-bit integers.
 inline constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 inline constexpr std::string_view kIdBeyond = "its id is above 2^63. Write the workload again.";

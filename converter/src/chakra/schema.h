@@ -45,7 +45,7 @@ struct ListField {
 
 // The largest node type of this version, which is the type of collectives.
 inline constexpr std::int64_t kLastNodeType = 7;
-// The number of collective types.
+// The number of collective types in Chakra's schema.
 inline constexpr std::int64_t kCollectiveTypes = 10;
 
 // The kinds of values, in the order of their field numbers in an attribute. A scalar has an odd field

@@ -34,7 +34,7 @@ struct Damaged : std::runtime_error {
     std::size_t byte;
 };
 
-// A reader of a part of a file.
+// Reads the fields of a Protocol Buffers message, which is a part of a file.
 class Reader {
   public:
     explicit Reader(std::string_view file) : Reader(file, file.data()) {}

@@ -1,4 +1,4 @@
-"""Simulate a step again with a faster, smaller or removed part."""
+"""What-if analyses: simulate a step again with a faster, smaller or removed part."""
 
 from typing import TYPE_CHECKING
 

@@ -36,7 +36,7 @@ _LINK = re.compile(r"(\d{1,18})-(\d{1,18})")
 
 
 def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
-    """Return *network* with the target dimension or link *times* as fast, as *backend* reads networks.
+    """Return *network* for *backend* with the target dimension or link *times* as fast.
 
     Raises `UsageError` if the network lacks the dimension or link.
     """
@@ -129,7 +129,8 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in fabric.settings.items()
     }
-    # The explicit links are a packet part. A packet part without a TCP part would make the network RoCE.
+    # The explicit links are in the packet part of the network. A network with a packet part and without a TCP
+    # part would be RoCE.
     tcp = (network.tcp or TcpPart()) if network.is_tcp else None
     part = PacketPart.from_mapping(settings | topology)
     return dataclasses.replace(network, packet=part, tcp=tcp, failures=failures)
@@ -137,7 +138,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
 
 Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
-# Kinds of nodes of an operator that are not its work: the operator's dispatch and waits.
+# The kinds of an operator's nodes that are not its work: dispatch and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
 
 
@@ -146,10 +147,11 @@ def with_faster_nodes(
 ) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    Simulated communication gets less data instead. For communication with a *measured* time, this time
-    without the waits by *sync* is divided. A stall is shortened to the duration of the typical host node. A
-    fusible chain is shortened to the time of the fused kernel. Removed synchronisations do not wait. Raises
-    `UsageError` if the target has no nodes, or if only the network determines their duration.
+    Instead of its duration, the data of simulated communication is divided. For communication with a
+    *measured* time, the measured time without the waits in *sync* is divided. A stall is shortened to the
+    duration of the typical host node. A fusible chain is shortened to the time of the fused kernel. Removed
+    synchronisations take no waiting time. Raises `UsageError` if the target has no nodes, or if only the
+    network determines their duration.
     """
     communicates = target.what == "collective" or target.key == COMMUNICATION
     is_data = communicates and not measured
@@ -188,7 +190,7 @@ def with_faster_nodes(
 
 
 def _waits(workload: Workload, sync: SyncPoints | None) -> list[npt.NDArray[np.int64]]:
-    """Return the time (ns) that each node waited for another rank, an array per graph of *workload*."""
+    """Return the time (ns) that each node waited for another rank, as an array per graph of *workload*."""
     if sync is None:
         return [np.zeros(1, np.int64)] * len(workload.graphs)
     rank_of = {program: rank for rank, program in enumerate(workload.program_of_rank.tolist())}
@@ -240,8 +242,8 @@ def _with_less_data(graph: Graph, chosen: Flags, times: float) -> Graph:
 def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the largest power of two, at most 1024, that divides each size.
 
-    ASTRA-sim puts the remainder of a size that cannot be cut into equal chunks into an additional chunk. With
-    the additional chunk, a smaller size can take longer than a larger size.
+    If a size cannot be cut into equal chunks, ASTRA-sim puts the remainder into an additional chunk. Because
+    of the additional chunk, a smaller size can take longer than a larger size.
     """
     units: npt.NDArray[np.int64] = np.minimum(sizes & -sizes, 1024)
     return units
@@ -281,13 +283,13 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
-        # As on the critical path, a node that no operator issued counts under the node's name.
+        # As on the critical path, the name of a node that no operator issued takes the place of the operator.
         named &= texts_where(nodes, "operator", "".__eq__)
     if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)
     named |= texts_where(nodes, "operator", is_it)
     if target.what == "operator":
-        # A faster kernel does not shorten the dispatch.
+        # A faster kernel does not shorten the dispatch of its operator.
         work = named & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
         return work if work.any() else named
     if target.what == "sync":

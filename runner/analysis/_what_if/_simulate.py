@@ -1,4 +1,4 @@
-"""Simulate an experiment with given changes, or once per possible change."""
+"""Simulate an experiment with given what-if changes, or once for each possible change."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ._target import COLUMNS, COMMUNICATION, NETWORK, NODES, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_OFF = 0.1  # largest relative error of the replay without a change
-_REPEATS, _SETTLED = 4, 0.01  # most consecutive steps, and the relative difference of a steady step time
+_MOST_OFF = 0.1  # largest relative error that a replay without a change may have
+_REPEATS, _SETTLED = 4, 0.01  # limits on consecutive steps, and on relative changes of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
 
@@ -36,8 +36,8 @@ def what_if(
     """Simulate *experiment* with all *changes*, each a target and a speed-up factor.
 
     An infinitely fast target takes no time. The data of a collective is divided by the factor. For all
-    communication, data and latency are divided by the factor. An edge is dropped, and a skew is removed,
-    regardless of the factor. In a replay, ranks wait for each other at the same points as in the
+    communication, data and latency are divided by the factor. For an edge or a skew, the factor is ignored:
+    the edge or the skew is removed. In a replay, ranks wait for each other at the same points as in the
     measurement, if a replay without changes then takes about the measured time. Raises `UsageError` for a
     target that the experiment lacks, or that cannot change the result.
     """
@@ -48,7 +48,7 @@ def what_if(
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
     if sync is not None and unchanged_ns:
-        with suppress(SimulationStalled):  # a faster node may overtake the arrival that its peers wait for
+        with suppress(SimulationStalled):  # a faster node may overtake the arrival for which peers wait
             result, period_ns = _repeated(changed, sync, progress)
             gain_ns = unchanged_ns - period_ns
             return dataclasses.replace(result, makespan_ns=max(0, int(sync.finish_ns.max()) - gain_ns))
@@ -63,10 +63,10 @@ class _Unchanged:
 
 @functools.lru_cache(maxsize=2)
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
-    """Return the points at which ranks of a replay wait, and the step time (ns) with these waits.
+    """Return the sync points at which ranks of a replay wait, and the step time (ns) with these waits.
 
-    The points are None for one rank and for equal ranks. The step time is 0 if it is far from the measured
-    step time.
+    The sync points are None for a single rank and for equal ranks. The step time is 0 if it is far from the
+    measured step time.
     """
     experiment, progress = asked.experiment, asked.progress
     source = experiment.workload
@@ -89,7 +89,7 @@ def _repeated(
 ) -> tuple[Result, int]:
     """Simulate a step with the waits of *sync*, and return the result and the period (ns) of repeated steps.
 
-    A rank begins the next step as soon as the rank has ended the preceding step, even if its peers are late.
+    A rank begins the next step as soon as it has ended the preceding step, even if its peers are late.
     """
     backend, begin_ns = get_backend(experiment.backend), np.zeros_like(sync.begin_ns)
     first: Result | None = None
@@ -122,7 +122,7 @@ def sensitivity(
     times: float = 1.1,
     simulate: Callable[[Experiment, Target, float], int] = simulate_faster,
 ) -> pd.DataFrame:
-    """Return a row per target with the step time if only this target is *times* as fast, by gain."""
+    """Return a table of targets by gain, with the step time if only one target is *times* as fast."""
     import pandas as pd  # noqa: PLC0415
 
     rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]

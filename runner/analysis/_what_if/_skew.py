@@ -1,4 +1,4 @@
-"""Compare each rank's work with that of its peers, and remove a late rank's excess."""
+"""Compare each rank's work with that of its peers, and remove the excess work of a late rank."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _WAITING = ("communication_call",)  # causes of host time in which a rank may wa
 class Excess:
     """The excess *work* of *rank* over the median of its peers, in ns by (kind, cause, name).
 
-    *total_ns* is the excess minus the savings from work that takes less time than on the peers. The pieces of
-    *work* are scaled down to sum to *total_ns*. *place* is the source location of the longest node of the
-    work that differs most.
+    *total_ns* is the excess minus the savings by work that takes less time on the rank than on its peers. The
+    pieces of *work* are scaled down to sum to *total_ns*. *place* is the source location of the longest node
+    of the work that differs most.
     """
 
     rank: int
@@ -46,7 +46,8 @@ def late_ranks(workload: Workload) -> list[Excess]:
     """Return the ranks with more work than the median of their peers in most steps, largest excess first.
 
     Only the lowest rank of each program is listed. The list is empty if all ranks have the same program, or
-    if the workload is too large. Work that is shorter than on the peers offsets longer work.
+    if the workload is too large. Work that takes less time than on the peers offsets work that takes more
+    time.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
         return []
@@ -67,8 +68,8 @@ def late_ranks(workload: Workload) -> list[Excess]:
 def without_skew(workload: Workload, rank: int) -> Workload:
     """Return *workload* with the excess work of *rank* shortened to the median of the rank's peers.
 
-    Other ranks with the same program are shortened by the same amount. Raises `UsageError` for a rank that is
-    absent or has no peers.
+    The work of other ranks with the same program is shortened by the same amount. Raises `UsageError` for a
+    rank that is absent or has no peers.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
@@ -83,7 +84,7 @@ def without_skew(workload: Workload, rank: int) -> Workload:
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
-    """Return the work index of each working node, the distinct (kind, cause, name), and the nodes' rows."""
+    """Return the index of each working node's kind, cause and name, these triples, and the nodes' rows."""
     nodes = graph.node_columns
     rows = np.flatnonzero(
         (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
@@ -111,7 +112,7 @@ def _place(graph: Graph, work: Work) -> str:
 
 
 def _work_ns(graph: Graph) -> dict[Work, int]:
-    """Return the total ns of each (kind, cause, operator or else name) in *graph*."""
+    """Return the total ns of each kind, cause, and operator (or node name) in *graph*."""
     number, works, rows = _work_of(graph)
     durations = np.asarray(graph.node_columns["duration_ns"])[rows]
     totals = np.bincount(number, durations, minlength=len(works)) if len(works) else np.zeros(0)
@@ -124,8 +125,8 @@ def _work_ns(graph: Graph) -> dict[Work, int]:
 def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:
     """Return the excess time (ns) of each piece of work in *program* over the median of other ranks.
 
-    If other pieces take less time than the median, all excess times are scaled down in proportion, so that
-    their sum is the difference of the total times.
+    If some pieces of work take less time than the median, all excess times are scaled down in proportion. The
+    sum of excess times then equals the difference of the total times.
     """
     others = [sums[other] for other in programs.tolist() if other != program]
     works = {work for own in sums.values() for work in own}
@@ -139,7 +140,7 @@ def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> d
 
 
 def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Graph:
-    """Return *graph* without the *excess* of its work, cutting the longest nodes first."""
+    """Return *graph* without the *excess* of its work, which is removed from the longest nodes first."""
     number, works, rows = _work_of(graph)
     durations = np.array(graph.node_columns["duration_ns"])
     for place, work in enumerate(works):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMUNICATION = "kind:communication"
 """The `Target.key` of all communication."""
 NETWORK = ("bandwidth", "latency", "link")
-# Labels of the kinds of host time outside operators.
+# The labels of the kinds of host time outside operators.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated")
@@ -40,7 +40,8 @@ _LABELS = {
     "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, done once",
 }
-# Labels of the figures that can change in a machine of the GPU model. The last two need several nodes.
+# The labels of the figures of a GPU model's machine that can change. The last two figures apply only to
+# several nodes.
 _FIGURES = {
     "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",
     "scale_up.latency_ns": "links between GPUs: less latency",
@@ -60,14 +61,15 @@ class Target:
 
     Targets that select nodes:
 
-    * ``operator``, ``module``, ``phase``, ``kind``, ``cause`` and ``place`` select nodes with *name* in this
-      column. An operator with device work includes only the device work, without the dispatch. A module
-      includes its submodules.
+    * ``operator``, ``module``, ``phase``, ``kind``, ``cause`` and ``place`` select nodes with the value
+      *name* in the column of this kind. An operator with device work includes only the device work, without
+      the dispatch. A module includes its submodules.
     * ``kernel`` selects nodes by name, and ``copy`` by direction ("HtoD").
-    * ``sync`` selects synchronisations by operator or name. A removed synchronisation waits for nothing.
-    * ``stall`` selects host stalls by operator or name. A stall is cut to the median piece of host work.
+    * ``sync`` selects synchronisations by operator or name. A removed synchronisation does not wait.
+    * ``stall`` selects host stalls by operator or name. A stall is shortened to the duration of the median
+      piece of host work.
     * ``host`` "dispatch" is all host work without stalls and special causes. ``host`` with a place is the
-      host work at this place without its operators, which ``place`` includes.
+      host work at this place without the operators at this place, which ``place`` includes.
     * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
       results.
     * ``precision`` "double" is all operators in double precision.
@@ -77,7 +79,7 @@ class Target:
     Other targets:
 
     * ``collective`` is a type (``all_reduce`` includes the copies of gradients to and from buckets),
-      ``send_recv``, or a description as on the critical path.
+      ``send_recv``, or a description in the format of the critical path.
     * ``bandwidth`` and ``latency`` are a network dimension (from 0), and ``link`` is a link ("0-8").
     * ``machine`` is a figure of the machine of the GPU model ("scale_up.latency_ns").
     * ``edge`` is one dependency ("0/17-23": on rank 0, from node 17 to node 23).

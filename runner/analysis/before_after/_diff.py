@@ -1,4 +1,4 @@
-"""Compare the steps of two sides, and split the difference into parts that sum to it exactly."""
+"""Compare the steps of two sides, and split the difference exactly into a sum of parts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
-_MOST_LEGS = 800  # most legs of a path, because the time to align legs grows with their square
+_MOST_LEGS = 800  # largest number of legs in a path; the time to align legs is quadratic in this number
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
-    """Merge consecutive *segments* of the same part into legs, with the columns ``part, start_ns, ...``.
+    """Merge consecutive *segments* of the same part into legs, with ``part``, ``start_ns`` and more.
 
     On a path with more than 800 legs, consecutive short legs are also merged.
     """
@@ -56,10 +56,10 @@ def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
 
 
 def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per leg of either path, in order: ``part, base_ns, other_ns, delta_ns, change`` and more.
+    """Return a row per leg of either path, with ``part, base_ns, other_ns, delta_ns, change`` and more.
 
     ``change`` is ``new`` or ``gone`` for a leg of only one path. The leg has time 0 on the other path, so
-    that each column sums to its step.
+    each column of times sums to the time of the step.
     """
     matcher = SequenceMatcher(None, base["part"].tolist(), other["part"].tolist(), autojunk=False)
     pairs: list[tuple[int, int]] = []
@@ -90,14 +90,15 @@ VERDICTS = ("more", "less", "same", "within noise", "undecided")
 """The verdicts on a difference. A difference is ``undecided`` if the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
 """The colour of each verdict in figures. Grey marks differences that may be noise."""
-# One operator of these classes computes a whole layer, so a new operator of the class replaces a gone one.
+# One operator of these classes computes a whole layer, so a new operator of one class replaces the missing
+# operator of the same class.
 _LAYERS = (*MATRIX_CLASSES, "normalization", "softmax", "embedding")
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The steps of one side, called *name*; *notes* list the steps that were used and omitted."""
+    """The steps of one side of a comparison, called *name*; *notes* list used and omitted steps."""
 
     name: str
     steps: tuple[Step, ...]
@@ -105,7 +106,7 @@ class Side:
 
     @property
     def starts(self) -> tuple[tuple[int, ...], ...]:
-        """The indices of the steps of each start of the job."""
+        """The indices of the steps that belong to each start of the job."""
         medians: dict[str, list[int]] = {}
         for place, step in enumerate(self.steps):
             medians.setdefault(step.start, []).append(place)
@@ -113,7 +114,7 @@ class Side:
 
     @property
     def median(self) -> Step:
-        """The step with the (lower) median duration, which represents the side."""
+        """The step with the lower median duration, which represents the side of the comparison."""
         return sorted(self.steps, key=lambda step: step.makespan_ns)[(len(self.steps) - 1) // 2]
 
 
@@ -138,7 +139,7 @@ class StepDiff:
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """The figures of the step, such as ``compute``: ``quantity, unit, base, other, delta`` ..."""
+        """The figures of the step, such as ``compute``: ``quantity, unit, base, other, delta`` and more."""
         names = [name for name in self.base.steps[0].figures if name in self.other.steps[0].figures]
         sides = [
             np.array([[step.figures.get(name, 0) for step in side.steps] for name in names], dtype=np.int64)
@@ -159,12 +160,12 @@ class StepDiff:
 
     @cached_property
     def operators(self) -> pd.DataFrame:
-        """The device work of the median steps: a row per operator and a row for idle, means over ranks.
+        """The device work of the median steps as means over ranks, with rows for operators and for idle time.
 
-        Each moment counts once, so ``delta_ns`` sums to the difference of the steps exactly. ``total_*``
-        includes overlapping time. ``kernel_*`` is the longest work of the operator. An operator and its
-        replacement of the same class share a row with both names. The rows are sorted by absolute
-        difference.
+        Each moment counts once, so the sum of ``delta_ns`` is exactly the difference of the step times.
+        ``total_*`` includes overlapping time. ``kernel_*`` is the name of the operator's longest work. An
+        operator and its replacement of the same class share a row with both names. The rows are sorted by
+        absolute difference.
         """
         keys = ["key", "class"]
         rows = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
@@ -194,7 +195,7 @@ class StepDiff:
         return self._table("collectives", keys, "wait_ns", "transfer_ns")
 
     def waterfall(self, by: str = "part") -> pd.DataFrame:
-        """Split the difference of the median steps *by* one of :data:`PARTS`; ``delta_ns`` sums exactly.
+        """Split the difference of the median steps *by* one of :data:`PARTS`; the ``delta_ns`` sum exactly.
 
         A row is a piece of the critical path. ``from_ns`` to ``to_ns`` is the row's bar between the two
         steps. The confidence interval comes from all steps, not only from the two median steps.
@@ -215,7 +216,7 @@ class StepDiff:
 
     @cached_property
     def _replaced(self) -> dict[str, str]:
-        """Map the only gone and the only new operator of a class and direction to a joint name."""
+        """Map an operator that is gone, and the new operator that replaces it, to a common name."""
         names: dict[tuple[str, bool], list[set[str]]] = {}
         for place, side in enumerate((self.base, self.other)):
             for step in side.steps:
@@ -230,7 +231,7 @@ class StepDiff:
         return replacements
 
     def _summed(self, keys: Sequence[str], times: Callable[[Step], pd.Series]) -> pd.DataFrame:
-        """Compare the *times* of the steps by *keys*, with the exact times of the median steps."""
+        """Compare the *times* of all steps by *keys*, and add the exact times of the median steps."""
 
         def renamed(step: Step) -> pd.Series:
             table = times(step).rename_axis([*keys]).rename("ns").reset_index()
@@ -251,7 +252,7 @@ class StepDiff:
         return _largest_first(table)
 
     def _table(self, name: str, keys: list[str], *times: str) -> pd.DataFrame:
-        """Compare the table *name* of the steps by the sum of its columns *times*."""
+        """Compare the table *name* of all steps by the sums of its columns *times*."""
         sides = [
             [getattr(step, name).set_index(keys) for step in side.steps] for side in (self.base, self.other)
         ]
@@ -273,7 +274,7 @@ class StepDiff:
         return _largest_first(compared)
 
     def _compared(self, rows: pd.DataFrame, base: Ints, other: Ints, *, counts: Any = None) -> pd.DataFrame:
-        """Add the differences of samples (a column per step) and the verdicts to *rows*."""
+        """Add the differences between the samples of two sides, and the verdicts, to *rows*."""
         intervals = differences(base, other, self.layout)
         there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
         change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")
@@ -292,7 +293,7 @@ class StepDiff:
 
     @property
     def noise(self) -> str:
-        """A sentence on the estimation of the noise in the differences."""
+        """A sentence about the way in which the noise of the differences was estimated."""
         layout = self.layout
         if layout.exact:
             return "Both are simulated: the same input always gives the same times, so there is no noise."
@@ -403,7 +404,7 @@ class StepDiff:
 
 
 def _largest_row(rows: pd.DataFrame, delta_ns: int) -> pd.Series | None:
-    """Return the first row beyond the noise, else the first row with the sign of *delta_ns*, if any."""
+    """Return the first row beyond the noise, or the first row with the sign of *delta_ns*, if any."""
     sure = rows[rows["verdict"].isin(["more", "less"])]
     alike = rows[np.sign(rows["delta_ns"]) == np.sign(delta_ns)]
     chosen = alike if sure.empty else sure
@@ -416,9 +417,9 @@ _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": 
 def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:
     """Return the changes from *base* to *other*.
 
-    *between_starts* is the known relative variation between starts of the job, for sides with fewer than
-    four starts. Raises `ConfigError` for a side without steps, and for sides with different numbers of
-    training steps per step.
+    *between_starts* is the known relative variation between starts of the job, which is needed for sides with
+    fewer than four starts. Raises `ConfigError` for a side without steps, and for sides with different
+    numbers of training steps per step.
     """
     for side in (base, other):
         if not side.steps:

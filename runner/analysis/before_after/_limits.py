@@ -1,4 +1,4 @@
-"""Read limits on differences, such as ``step > +3%``, and judge differences by the limits."""
+"""Read limits on differences, such as ``step > +3%``, and compare differences with the limits."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _HELP = "write e.g. 'step > +3%', 'exposed > +2ms', 'module:layers.1 > +10%' or 
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition that must not hold: *quantity* *sign* *value*.
+    """A limit on a difference, which fails if the condition ``quantity sign value`` holds.
 
-    *change* is the meaning of *value*: the ``relative`` change, the ``difference``, or the ``value`` of
-    the other side. Times are in ns, and sizes are in bytes.
+    *change* is the meaning of *value*: a ``relative`` change, a ``difference``, or a ``value`` of the other
+    side. Times are in ns, and sizes are in bytes.
     """
 
     text: str
@@ -63,12 +63,12 @@ class Judgement:
 
 
 def parse_limit(text: str) -> Limit:
-    """Parse the limit in *text*; raises `UsageError` for an invalid limit.
+    """Parse the *text* of a limit on a difference; raises `UsageError` for an invalid limit.
 
     The syntax is ``QUANTITY SIGN VALUE``. QUANTITY is a figure of the step (``step``, ``compute``,
     ``exposed`` ...), or ``operator:NAME``, ``module:NAME``, ``collective:NAME``, ``kind:NAME`` or
-    ``phase:NAME``. SIGN is one of ``> >= < <=``. VALUE is a change in per cent (``+3%``), a change
-    (``+5ms``), or a value (``120ms``).
+    ``phase:NAME``. SIGN is one of the comparison operators ``> >= < <=``. VALUE is a change in per cent
+    (``+3%``), a change (``+5ms``), or a value (``120ms``).
     """
     match = _LIMIT.fullmatch(text)
     if match is None:
@@ -95,12 +95,12 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 
 
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
-    """Judge the difference *found* by each of *limits*.
+    """Compare the difference *found* with each of *limits*.
 
-    A limit fails if the medians exceed the limit and the difference is not within the noise. If a difference
-    of 0 exceeds the limit, the limit fails if the whole confidence interval exceeds the limit. With noise
-    that is wider than the limit, the outcome is undecided. Raises `UsageError` for a quantity that neither
-    side has.
+    A limit fails if the medians exceed the limit and the difference is not within the noise. If even a
+    difference of 0 exceeds the limit, the limit fails only if the whole confidence interval exceeds the
+    limit. With noise that is wider than the limit, the outcome is undecided. Raises `UsageError` for a
+    quantity that neither side has.
     """
     return [_judged(found, limit) for limit in limits]
 
@@ -132,7 +132,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
 
 
 def _wide_noise(limit: Limit, row: Mapping[str, Any], base: int) -> list[Fraction | float]:
-    """Return the ends of the interval of a change within noise, [] if it is not wider than *limit*."""
+    """Return the interval of a change within noise if the interval is wider than *limit*, otherwise []."""
     if limit.change == "value" or not limit.value or row["verdict"] not in _UNSURE:
         return []
     low, high = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
@@ -153,7 +153,7 @@ def _measure(limit: Limit, base: int, delta: int) -> Fraction | float:
 
 
 def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
-    """Judge a limit on the other side's value, which fails only if every step exceeds the limit."""
+    """Compare the other side's value with a limit, which fails only if every step exceeds the limit."""
     passes = _COMPARE[limit.sign]
     values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
     if all(passes(value, limit.value) for value in values):
@@ -181,7 +181,7 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
 
 
 def _summed(table: pd.DataFrame, name: str, absent: str) -> dict[str, Any]:
-    """Return the sums over the rows of *name*, with the verdict of the first (largest) row."""
+    """Return the sums over the rows with the key *name*, and the verdict of the first (largest) row."""
     rows = table[table["key"] == name]
     if rows.empty:
         raise UsageError(f"{absent}{did_you_mean(name, set(table['key']))}")

@@ -2,9 +2,9 @@
 
 The difference of a quantity is the difference of the medians. The confidence interval is the interval of
 Hodges and Lehmann: the sorted differences of all pairs, cut at both ends by the exact distribution of Mann
-and Whitney's statistic. The interval assumes no shape of the noise. If each side has four starts of the job,
-the samples are the starts, because steps of one start are more alike than steps of two starts. Otherwise the
-samples are the steps, and the variation between starts must be given.
+and Whitney's statistic. The interval assumes no particular distribution of the noise. If each side has at
+least four starts of the job, the samples are the starts, because steps of one start are more alike than steps
+of two starts. Otherwise the samples are the steps, and the variation between starts must be given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_PAIRS, _MOST_EXACT = 40_000, 900
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of each side's samples by start of the job, and the known noise.
+    """The layout of samples: the columns of each side by start of the job, and the known noise.
 
     *between_starts* is the relative variation between starts from the user, or None if unknown.
     """
@@ -103,7 +103,7 @@ def rank_cut(count: int, others: int) -> tuple[int, float]:
 def _orders(count: int, others: int) -> list[int]:
     """Return the number of orders of the samples for each value of Mann and Whitney's statistic."""
     ways = [1] + [0] * (count * others)
-    for item in range(1, count + 1):  # Gauss' binomial coefficient, factor by factor
+    for item in range(1, count + 1):  # Gauss' binomial coefficient, computed factor by factor
         for value in range(count * others, others + item - 1, -1):
             ways[value] -= ways[value - others - item]
         for value in range(item, count * others + 1):
@@ -112,7 +112,7 @@ def _orders(count: int, others: int) -> list[int]:
 
 
 def differences(base: Ints, other: Ints, layout: Layout) -> Differences:
-    """Return the difference of each row of *other* from the row of *base*, with a column per sample.
+    """Return the difference between each row of *other* and of *base*, which have a column per sample.
 
     The medians are lower medians, so each median is an observed value.
     """
@@ -140,7 +140,7 @@ def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:
 
 
 def _at_most(samples: Ints) -> Ints:
-    """Return evenly chosen columns of *samples* if the number of pairs would be too large."""
+    """Return *samples*, reduced to evenly chosen columns if there would be too many pairs."""
     most = int(_MOST_PAIRS**0.5)
     count = samples.shape[1]
     return samples if count <= most else samples[:, np.linspace(0, count - 1, most).astype(int)]

@@ -37,11 +37,11 @@ class Step:
 
     *figures* has totals by name. *modules* have ``key, kind, count, time_ns, on_path_ns``, with counts and
     times as means over the ranks. *operators* have ``key, class, count, time_ns, total_ns, on_path_ns,
-    kernel`` of the devices' work, and a row for ``idle``. Each moment counts once in ``time_ns``, which sums
-    to the makespan. ``total_ns`` includes overlapping time, and ``kernel`` is the longest work. *collectives*
-    have ``key, operation, size_bytes, group, count, wait_ns, transfer_ns, on_path_ns``. *segments* are the
-    critical path, with a column for each of :data:`PARTS`. *covers* is the number of training steps, more
-    than one if several training steps were converted together.
+    kernel`` of the devices' work, and a row for idle time. Each moment counts once in ``time_ns``, so these
+    times sum to the makespan. ``total_ns`` includes overlapping time, and ``kernel`` is the operator's
+    longest work. *collectives* have ``key, operation, size_bytes, group, count, wait_ns, transfer_ns,
+    on_path_ns``. *segments* are the critical path, with a column for each of :data:`PARTS`. *covers* is the
+    number of training steps, which is above 1 if several training steps were converted together.
     """
 
     name: str
@@ -89,9 +89,9 @@ def _facts(workload: Workload) -> pd.DataFrame:
 
 
 def _calls(result: Result) -> pd.DataFrame:
-    """Return every call of a collective with a ``key`` that is valid across captures.
+    """Return all calls of collectives, each with a ``key`` that is valid across captures.
 
-    A group's number is not valid across captures, so groups are named by their members.
+    The number of a communicator group is not valid across captures, so groups are named by their members.
     """
     calls = result.collectives
     recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
@@ -133,7 +133,7 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _classes(rows: pd.DataFrame) -> pd.Series:
-    """Return the operator class of each row that computes or copies, and the kind of each other row."""
+    """Return the operator class of rows that compute or copy, and the kind of work of all other rows."""
     names = pd.Series({name: class_of(plain_name(name)) for name in rows["operator"].unique()}, dtype=object)
     named, kinds = rows["operator"].map(names), rows["kind"]
     own = named.where(named != "", kinds.replace("compute", "other computation"))
@@ -146,7 +146,8 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
     busy = nodes.assign(kind=busy_kinds(nodes))
     busy = busy[busy["kind"] != ""]
     busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
-    # Each rank has a separate interval on one time axis, so that one pass counts all ranks.
+    # Each rank has a separate interval on one time axis, so that one pass over the intervals counts all
+    # ranks.
     lead = pd.factorize(busy["rank"])[0] * makespan_ns
     start, end = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
     own = exclusive_ns(start, end, busy["kind"])
@@ -163,7 +164,7 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
     idle_ns = makespan_ns * ranks - int(table["time_ns"].sum())
     idle = dict.fromkeys(table.columns, 0) | dict.fromkeys(_OPERATOR, "idle") | {"time_ns": idle_ns}
     table = pd.concat([table, pd.DataFrame([idle])], ignore_index=True)
-    # Rounded sums, so that the means add up to the makespan.
+    # The cumulative sums are rounded, so that the means add up to the makespan.
     table["time_ns"] = np.diff((table["time_ns"].cumsum() + ranks // 2) // ranks, prepend=0)
     table[["count", "total_ns"]] = (table[["count", "total_ns"]] / ranks).round()
     typed = table.astype(dict.fromkeys([*_TIMES, "total_ns"], np.int64))
@@ -186,7 +187,7 @@ def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
 
 
 def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Return a row per operation, size and group, with times as sums of means over the calls' ranks."""
+    """Return a row of collectives per operation, size and group; times are sums of means over ranks."""
     keys = ["key", "operation", "size_bytes", "group"]
     table = calls.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
     grouped = table.groupby(keys, as_index=False).agg(

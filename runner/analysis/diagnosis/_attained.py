@@ -1,8 +1,8 @@
 """Find groups of slow NICs by the highest throughput that each NIC attained.
 
 A slow NIC slows the messages of all its peers. If half of the NICs in a small network are slow, the rates of
-messages are similar on nearly all paths. The highest attained throughput still differs, because a slow NIC
-never exceeds its rate.
+messages are similar on nearly all paths. The highest attained throughput of NICs still differs, because a
+slow NIC never exceeds its rate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-_WINDOW = 0.25  # in median message durations, because a collective equalises throughputs over whole messages
+_WINDOW = 0.25  # in median message durations; a collective equalises throughputs over whole messages
 _BEST = 0.98  # quantile of the throughput over the windows of an interval
 _WINDOWS = 100  # number of windows in an interval
 _DRAWS = 400
@@ -22,9 +22,10 @@ _DRAWS = 400
 
 @dataclass(frozen=True)
 class SlowGroup:
-    """NICs that attain less than all other NICs, by *gap* (logarithm) in the share *confidence* of draws.
+    """NICs that attain less throughput than all others, by the logarithm *gap*, with *confidence*.
 
-    *chance* is the share of draws with permuted NICs in which the slowest NICs attain as little.
+    *confidence* is the share of draws in which these NICs are slowest. *chance* is the share of draws with
+    permuted NICs in which the slowest NICs attain as little throughput.
     """
 
     nics: tuple[int, ...]
@@ -34,7 +35,7 @@ class SlowGroup:
 
 
 def slow_group(messages: Messages, time: Ints) -> SlowGroup | None:
-    """Return the group of two to half of all NICs that attain less than the others, None for fewer NICs.
+    """Return the NICs (two to half of all) that attain less throughput than the others, or None.
 
     *time* is the interval of each message.
     """
@@ -63,7 +64,7 @@ def slow_group(messages: Messages, time: Ints) -> SlowGroup | None:
 
 
 def _contrast(attained: Floats, size: int) -> float:
-    """Return the mean gap (logarithm) between the *size* slowest NICs and the others over the intervals."""
+    """Return the mean logarithmic gap between the *size* slowest NICs and the others over intervals."""
     ordered = np.sort(attained.mean(axis=0))
     return float(ordered[size:].mean() - ordered[:size].mean())
 
@@ -89,7 +90,7 @@ def _attained(messages: Messages, time: Ints) -> Floats:
 
 
 def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """Return instants and the bytes sent until each instant, with a constant rate for every message."""
+    """Return instants and the bytes sent until each instant, if every message has a constant rate."""
     instants, at = np.unique(np.concatenate([begun, end]), return_inverse=True)
     rate = size_bytes / (end - begun)
     change = np.bincount(at.reshape(-1), weights=np.concatenate([rate, -rate]), minlength=len(instants))

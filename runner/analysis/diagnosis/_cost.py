@@ -1,7 +1,7 @@
 """Compute the cost of an anomaly by a replay of the run's records without the anomaly.
 
 The replay uses no network model. Each message and computation keeps its duration and its delay after its
-dependencies, except for the changes by the anomaly. Without changes, the replay equals the run.
+dependencies, except for changes that the anomaly causes. A replay without changes reproduces the run.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """The messages and computations of a run in order of their start, with their dependencies.
+    """A replay of a run: its messages and computations in order of start, with their dependencies.
 
     *began_ns* and *took_ns* cover messages first, then computations. *events* are the arrivals and ends on
-    each rank in time order. *cause* is the index among the rank's *events* of the last event before the
-    begin (-1: none). *before* is the previous message on the same path that a message queued behind (-1:
-    none).
+    each rank in time order. *cause* is the index among the rank's *events* of the last event before the begin
+    (-1: none). *before* is the previous message on the same path, behind which a message queued (-1: none).
     """
 
     makespan_ns: int
@@ -51,7 +50,7 @@ class Replay:
 
     @classmethod
     def of(cls, result: Result, nodes: pd.DataFrame) -> Replay:
-        """Return the replay of *result*; *nodes* are its nodes with their types."""
+        """Return the replay of *result*; *nodes* are the result's nodes with their types."""
         flows = result.flows
         compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
         began = np.concatenate([flows["start_ns"], compute["start_ns"]]).astype(np.int64)
@@ -75,7 +74,7 @@ class Replay:
         return cls(result.makespan_ns, len(flows), rank, began, took, cause, padded, order, tuple(events))
 
     def makespan(self, took_ns: Floats) -> float:
-        """Return the duration of the run if its messages and computations take *took_ns*.
+        """Return the duration of the run if messages and computations take the times *took_ns*.
 
         A computation waits for all earlier arrivals at its rank. A message waits only for the event that it
         followed in the run.
@@ -87,7 +86,7 @@ class Replay:
     def _ends(self, took_ns: Floats, original: Floats | None) -> Floats:
         """Return the end (ns) of each message and computation.
 
-        *original* has the recorded ends; None computes the recorded ends.
+        *original* contains the recorded ends, or is None to compute the recorded ends.
         """
         ended = np.zeros(len(took_ns))
         reached = [0] * len(self.events)
@@ -138,7 +137,7 @@ def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
 
 
 def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
-    """Return the cost of a slow host, from a replay with its computations at the expected speed."""
+    """Return the cost of a slow host, from a replay in which the host computes at the expected speed."""
     own = np.flatnonzero(np.isin(replay.rank, host.ranks))
     own = own[own >= replay.messages]
 
@@ -149,7 +148,7 @@ def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
 
 
 def cost_of_stall(stall: Stall, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a stalled link, from a replay without the lateness of its messages."""
+    """Return the cost of a stalled link, from a replay in which the link's messages are not late."""
     held = np.isin(rates.messages.row, stall.evidence)
     rows, lost = rates.messages.row[held], late_ns(rates)[held]
 

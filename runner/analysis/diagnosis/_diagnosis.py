@@ -28,17 +28,16 @@ ANOMALY_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Anomaly:
-    """An anomaly of kind *what* at the NIC, link or host *where*.
+    """An anomaly of a run: its kind *what*, and the NIC, link or host *where* it occurs.
 
-    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
-
-    *amount* and *detail* describe the size of the anomaly in words. *factor* is the remaining share of the
-    rate, or for a host the factor of its compute times, with the 90 % interval *factor_low* to
+    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.  *amount* and
+    *detail* describe the size of the anomaly in words. *factor* is the remaining share of the rate of a NIC
+    or link, or the factor of a host's compute times. The 90 % interval of *factor* is *factor_low* to
     *factor_high*. For a stall, *factor* is 0, and *begin_ns*, *end_ns* and *lasted_ns* give the time of the
     stall. *confidence* is the probability that the suspect, or a part of the suspect, is the cause. *chance*
     is the probability that a healthy run deviates as much. *cost* is the time that the anomaly adds to the
-    step. *or_else* lists suspects that this run cannot distinguish from the named suspect. *evidence* has
-    the rows of ``flows``, or the ``rank, node_id`` of ``nodes``, that show the anomaly.
+    step. *or_else* lists suspects that this run cannot distinguish from the named suspect. *evidence*
+    identifies the rows of ``flows``, or the ``rank, node_id`` of ``nodes``, that show the anomaly.
     """
 
     what: str
@@ -69,7 +68,7 @@ class Anomaly:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The *anomalies* of a run, the most costly first, and *remarks* on the limits of the diagnosis.
+    """The *anomalies* of a run, sorted by descending cost, and *remarks* on the limits of the diagnosis.
 
     *checked* lists the checked messages and computations as text.
     """
@@ -139,7 +138,7 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
 
 
 def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
-    """Return the rates of *messages*, or None and a new entry in *remarks* for too few messages."""
+    """Return the rates of *messages*, or None with a new entry in *remarks* if there are too few messages."""
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "
@@ -167,7 +166,7 @@ def _checked_messages(messages: Messages) -> str:
 def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[list[SlowPart], list[str]]:
     """Drop slow *parts* that a slow host explains, and return remarks on the dropped parts.
 
-    A host that computes late sends late and in bursts, so that its messages appear slow.
+    A host that computes slowly sends its messages late and in bursts, so its messages appear slow.
     """
     if not hosts:
         return parts, []
@@ -185,7 +184,7 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
 def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart], list[str]]:
     """Drop the opposite direction of NICs that are slow in one direction, and return remarks.
 
-    Acknowledgements of one direction queue behind the data of the other direction.
+    Acknowledgements of one direction queue behind the data of the other direction, and delay messages.
     """
     kept: list[SlowPart] = []
     remarks = []
@@ -202,7 +201,7 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
 
 
 def _other_direction(suspect: Suspect, rates: Rates) -> Flags:
-    """Return a mask of the paths through *suspect*'s NICs in the opposite direction, if slow in only one."""
+    """Return a mask of paths through *suspect*'s NICs in the opposite direction, if only one is slow."""
     ways = rates.sharing.ways
     if bool(suspect.sends) == bool(suspect.receives):
         return np.zeros(len(ways), bool)

@@ -1,4 +1,4 @@
-"""Find hosts that compute slower than requested, or slower than their peers."""
+"""Find hosts that compute more slowly than requested, or more slowly than their peers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ._messages import Floats
 
 LEAST_SLOWER = 0.15
 """The least relative excess of a host's compute times for the host to be reported."""
-_TIMES = 16  # time intervals; a constantly slow host is slow in most intervals
+_TIMES = 16  # number of time intervals; a constantly slow host is slow in most intervals
 _TIMES_OF_STOPS = 64  # shorter intervals, to separate intervals with a stop from intervals without a stop
-_FEW = 1  # least number of computations in an interval
+_FEW = 1  # smallest number of computations in an interval
 _DRAWS = 1000
-_MOST_PERMUTED = 1_000_000  # most (interval, host) entries in all draws together
+_MOST_PERMUTED = 1_000_000  # largest number of (interval, host) entries in all random draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
 _FEWEST, _LEAST_SHARE = 3, 0.1  # least number and share of slow and of normal intervals of a host with stops
 _MUCH_MORE = 2.0  # least ratio of the lost time to the lost time of any other host
-_SAME = 1e-3  # relative difference; a simulation reproduces requested durations except for rounding
+_SAME = 1e-3  # largest relative difference of durations that are equal except for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
 
@@ -32,7 +32,7 @@ class SlowHost:
 
     *against* names the reference of the comparison. *evidence* is ``rank, node_id, took_ns, should_ns`` of
     the computations that lost the most time. *share* is the fraction of time intervals in which the host was
-    slow, 1 for a constantly slow host.
+    slow (1 for a constantly slow host).
     """
 
     host: str
@@ -49,7 +49,7 @@ class SlowHost:
 
 
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
-    """Return the hosts that compute slower than others, the slowest first, and remarks on limits.
+    """Return the hosts that compute more slowly than others, slowest first, and remarks on limits.
 
     *nodes* are the nodes of a run with their properties from the workload. *host_of* is the host of each
     rank. Durations are compared with the requested durations if the two differ, as on real machines.
@@ -79,7 +79,7 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
 
 
 def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the computations with actual and expected durations, and the source of the expected ones."""
+    """Return computations with actual and expected durations, and the source of expected durations."""
     compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
     compute = compute.assign(took_ns=compute["end_ns"] - compute["start_ns"])
     asked = compute["duration_ns"]
@@ -148,7 +148,7 @@ def _intermittent(
     compared: tuple[pd.DataFrame, str],
     named: set[str],
 ) -> SlowHost | None:
-    """Return the host that loses far more time than any other host, possibly in few intervals; or None."""
+    """Return the host that loses far more time than any other host, even in only few intervals; or None."""
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
     excess = _excess(logs[:, sound])
@@ -199,7 +199,7 @@ def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
 
 
 def _excess(medians: Floats) -> Floats:
-    """Return the difference between each host (last axis) and the median of the other hosts."""
+    """Return the difference between the value of each host (last axis) and the median of the other hosts."""
     hosts = medians.shape[-1]
     others = [np.median(np.delete(medians, host, axis=-1), axis=-1) for host in range(hosts)]
     return medians - np.stack(others, axis=-1)

@@ -25,10 +25,10 @@ class Messages:
     """Messages that went through two NICs, in the order of sending.
 
     *row* is the row of each message in the table ``flows``. *src* and *dst* are indices of NICs with names
-    *nics*, which belong to the hosts *host_of* with names *hosts*. Times are in ns. *begun_ns* is the maximum
-    of *start_ns* and the arrival of the previous message on the same path, from which the message has the
-    path exclusively. *arriving_ns* is the arrival of the message's first byte on the receiver's clock, if
-    recorded and later than *begun_ns*.
+    *nics*, and *host_of* is the index of each NIC's host in the names *hosts*. Times are in ns. *begun_ns* is
+    the maximum of *start_ns* and the arrival of the previous message on the same path, and from this time on,
+    the message has the path exclusively. *arriving_ns* is the arrival of the message's first byte on the
+    receiver's clock, if recorded and later than *begun_ns*.
     """
 
     row: Ints
@@ -58,8 +58,8 @@ def messages_of(result: Result) -> Messages:
     """Return the messages in the table ``flows`` of *result*, without messages inside a host.
 
     An emulation lists NICs and hosts in its provenance (``interfaces``), and ``src_nic`` and ``dst_nic`` are
-    indices into this list. Without an emulation, each rank is a host with one NIC. If known, the departure of
-    a message's first byte (``begun_ns``) counts as the start of the message.
+    indices into this list. Without an emulation, each rank counts as a host with one NIC. If the departure of
+    a message's first byte (``begun_ns``) is known, this time counts as the start of the message.
     """
     flows = result.flows.reset_index(drop=True)
     ends = [_ends(flows, end, _interfaces(result)) for end in ("src", "dst")]
@@ -88,7 +88,7 @@ def messages_of(result: Result) -> Messages:
 
 
 def hosts_of_ranks(result: Result) -> dict[int, str]:
-    """Return the name of each rank's host, as in `Messages`; each rank is a host if hosts are unknown."""
+    """Return the name of each rank's host; if hosts are unknown, each rank counts as a host."""
     hosts = {int(rank): _host_name(_own(int(rank))) for rank in result.ranks["rank"]}
     return hosts | {int(one["rank"]): str(one["host"]) for one in _interfaces(result)}
 
@@ -104,7 +104,7 @@ def _own(rank: int) -> str:
 
 
 def _ends(flows: pd.DataFrame, end: str, interfaces: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the (host, NIC) at one *end* of each message, or the rank as host if none is recorded."""
+    """Return the (host, NIC) at one *end* of each message; if no host is recorded, the rank is the host."""
     if not interfaces or f"{end}_nic" not in flows:
         return [(_own(int(rank)), "") for rank in flows[end]]
     names = [(str(one["host"]), str(one["address"])) for one in interfaces]

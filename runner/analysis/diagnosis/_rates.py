@@ -2,7 +2,7 @@
 
 The logarithmic rate of each message is compared with the message's share of healthy NICs. The comparison uses
 medians by interval, path and size, so that single late messages do not matter. Each size has a separate
-baseline, so that latency and slow start do not matter.
+baseline, so that latency and TCP's slow start do not matter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAST_SLOWER = 0.12
 """The least relative slowdown of a reported part. The paths of a healthy network differ by less."""
 _MOST_SLOW = 3
 _MOST_TIMES = 16
-_FEW = 3  # least average number of messages per path and interval
+_FEW = 3  # smallest average number of messages per path and interval
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6
@@ -35,15 +35,15 @@ _SEVERAL = 3  # paths
 _FLOOR = 0.02
 _MODEL_ERROR = 0.03  # relative error of a rate by latency and unequal shares, even with many messages
 _LEAST_EXPLAINED = 0.3
-_INCAST = 0.25  # share of a healthy NIC's rate that TCP may lose while several senders send to the NIC
-_ALONE = 1.5  # most concurrent messages at a NIC that counts as used by a single message
+_INCAST = 0.25  # share of a healthy NIC's rate that TCP may lose to several concurrent senders
+_ALONE = 1.5  # largest mean number of concurrent messages at a NIC that counts as used by one message
 _SEVERAL_ALONE = 8
-_SMALL = 0.1  # share of the byte-weighted median size; latency dominates the rates of smaller messages
+_SMALL = 0.1  # least share of the byte-weighted median size, as latency dominates smaller messages
 
 
 @dataclass(frozen=True, eq=False)
 class SlowPart:
-    """A slow suspect, with its *factor* (0.5: at half the rate) and the 90 % interval *low* to *high*."""
+    """A slow NIC or link, with its *factor* (0.5: half the rate) and the 90 % interval *low* to *high*."""
 
     suspect: Suspect
     factor: float
@@ -56,11 +56,11 @@ class SlowPart:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """The logarithmic rates of *messages* relative to their shares of healthy NICs, and their groups.
+    """The logarithmic rates of *messages* relative to fair shares of healthy NICs, and their groups.
 
-    *large* marks messages that are large enough to show rates. *time* is the interval of each message, and
-    *size* is its size class. *applied* are the slow parts found so far, and *log_rate* is the rate relative
-    to the shares with these slow parts.
+    *large* marks messages that are large enough to show rates. *time* is the index of each message's time
+    interval, and *size* is its size class. *applied* are the slow parts found so far, and *log_rate* is each
+    rate relative to the fair share in a network with these slow parts.
     """
 
     messages: Messages
@@ -73,7 +73,7 @@ class Rates:
     offsets: Floats = field(default_factory=lambda: np.zeros(0))
 
     def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
-        """Return the rates relative to the shares with the *applied* suspects slowed by their factors."""
+        """Return the rates relative to fair shares in a network in which the *applied* suspects are slow."""
         nics = len(self.messages.nics)
         sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
         for suspect, factor in applied:
@@ -85,7 +85,7 @@ class Rates:
         return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
 
     def medians(self) -> Floats:
-        """Return the median logarithmic rate by interval, path and size class, NaN without messages."""
+        """Return the median logarithmic rate by interval, path and size class, or NaN without messages."""
         times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
         cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
         chosen = np.flatnonzero(self.large)
@@ -109,10 +109,10 @@ class Rates:
 
 
 def measure_rates(messages: Messages) -> Rates:
-    """Return the rates of *messages*, sent in sequence or concurrently on each path.
+    """Return the rates of *messages*, which are sent in sequence or concurrently on each path.
 
-    The model of connections with the least variation of rates is used. If the arrivals of first bytes are
-    known, a third model counts the time before these arrivals as latency.
+    Of these two models of connections, the model with the smaller variation of rates is used. If the arrivals
+    of first bytes are known, a third model is tried, which counts the time before these arrivals as latency.
     """
     candidates = []
     for begun in (messages.start_ns, messages.begun_ns, messages.arriving_ns):
@@ -141,13 +141,13 @@ def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
 
 
 def _times(messages: Messages, ways: int) -> Ints:
-    """Return the index of the time interval of each message, with several messages per path and interval."""
+    """Return the index of each message's time interval; intervals have several messages per path."""
     number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
     return np.arange(len(messages)) * number // max(1, len(messages))
 
 
 def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
-    """Return the parts that are always slow, the worst first, and the remaining *rates*.
+    """Return the NICs and links that are always slow, the slowest first, and the remaining *rates*.
 
     A suspect is reported if it explains the rates better than any other suspect in nearly all draws of
     intervals, and if its slowdown exceeds the differences between paths of a healthy network. The effect of
@@ -199,9 +199,9 @@ def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
 def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float], Floats]:
     """Return the factors of *slow* NICs, and the logarithms of their errors in draws of intervals.
 
-    Relative to the shares with these factors, messages through one slow NIC are as fast as messages through
-    healthy NICs. Messages through healthy NICs gain the bandwidth that slow NICs leave unused, so the first
-    factors are too low.
+    With these factors in the fair shares, messages through a slow NIC have the same relative rate as messages
+    through healthy NICs. Messages through healthy NICs gain the bandwidth that slow NICs leave unused, so the
+    first factors are too low.
     """
     ons = np.array([one.on for one in slow])
     crossed = ons.sum(axis=0)
@@ -214,7 +214,7 @@ def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float
     for _ in range(2 * _ROUNDS):
         tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
         factors = [
-            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # half steps, because full steps overshoot
+            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # half a step; full steps overshoot
             for factor, step in zip(factors, steps(_nanmedian(tables, 0)), strict=True)
         ]
     tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
@@ -238,7 +238,7 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     best = int(np.argmin([_fit(_nanmedian(table, 0), on)[0] for table, on in zip(tables, ons, strict=True)]))
     suspect, (factor, changed) = suspects[likely[best]], refined[best]
     draws = _draws(rng, tables, ons)
-    # A draw that selects one direction or one path of a NIC also supports the NIC.
+    # A draw of intervals that selects one direction or one path of a NIC also supports the NIC.
     parts = np.array([not (on & ~suspect.on).any() for on in ons])
     winners = np.argmin(draws[:, :, 0], axis=1)
     won = parts[winners]
@@ -262,7 +262,7 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
 
 
 def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
-    """Return whether several concurrent senders (incast) explain that a NIC received slowly.
+    """Return whether several concurrent senders (incast) explain the low receive rate of a NIC.
 
     With several senders, even a healthy NIC receives below its rate. A slow NIC is also slow with a single
     sender.
@@ -301,18 +301,18 @@ def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rate
 
 
 def _step(rates: Rates, on: Flags) -> float:
-    """Return the logarithmic rate of paths *on* relative to the others; three or more paths are pooled."""
+    """Return the logarithmic rate of the paths *on* relative to all others; three or more are pooled."""
     if on.sum() >= _SEVERAL:
         return _pooled(rates, on)
     return _fit(_nanmedian(rates.medians(), 0), on)[1]
 
 
 def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
-    """Return the random slowdown of suspects similar to *suspect*, with the effect of *suspect* removed.
+    """Return the random slowdown of suspects that are similar to *suspect*, without its effect.
 
-    Paths that share a NIC alternate, so that each path may deviate although their sum does not. Suspects with
-    several paths are compared with their peers as a whole. Suspects with one or two paths are compared with
-    the other paths.
+    Paths that share a NIC take turns, so each path may deviate even if the total rate of the NIC does not.
+    Suspects with several paths are compared with their peers as a whole. Suspects with one or two paths are
+    compared with the other paths.
     """
     peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
     if suspect.on.sum() >= _SEVERAL and peers:
@@ -352,7 +352,7 @@ def _ways_rates(table: Floats, on: Flags) -> Floats:
 
 
 def _fit(table: Floats, on: Flags) -> tuple[float, float]:
-    """Fit a common factor to the paths *on*, and return the residual and the logarithm of the factor."""
+    """Return the residual and the logarithm of a common factor that is fitted to the paths *on*."""
     ways = _ways_rates(table, on)
     log_factor = _median(ways[on])
     return float(np.nansum(np.abs(ways - np.where(on, log_factor, 0.0)))), log_factor
@@ -370,7 +370,7 @@ def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Fla
 
 
 def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspect], named: Suspect) -> float:
-    """Return the share of draws with permuted paths in which any suspect explains as much as *named*."""
+    """Return the share of draws with permuted paths in which a suspect explains as much as *named*."""
 
     def explained(table: Floats, suspect: Suspect) -> float:
         return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)

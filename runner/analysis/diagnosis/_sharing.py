@@ -1,7 +1,7 @@
 """Compute the expected rate of each message from the concurrent messages on its NICs.
 
-NICs send and receive at separate rates. Messages share NICs like TCP connections or credits on average: each
-message gets an equal share of the NIC that limits the message (max-min fairness).
+NICs send and receive at separate rates. Messages share NICs like TCP connections or credits do on average.
+Each message gets an equal share of the NIC that limits the message (max-min fairness).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-_CELLS = 4_000_000  # most entries of an array of situations by paths that is computed at a time
+_CELLS = 4_000_000  # largest number of entries in an array of situations by paths
 
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
     """The numbers of messages in flight on each path over time.
 
-    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). Each message was in flight from
-    instant *first* to instant *last*. *situation* is the row of *counts* (n, ways) with the numbers of
-    messages in flight after each instant, for *lasted_ns*.
+    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). Each message was in flight from the
+    instant with index *first* to the instant with index *last*. *situation* is, for each instant, the row of
+    *counts* (n, ways) with the numbers of messages in flight during the following *lasted_ns*.
     """
 
     way_of: Ints
@@ -36,7 +36,7 @@ class Sharing:
 
     @classmethod
     def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
-        """Return the sharing of NICs if each of *messages* is in flight from *begun_ns* to its arrival."""
+        """Return the sharing of NICs by *messages* that are in flight from *begun_ns* to their arrivals."""
         nics = len(messages.nics)
         key, way_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
         ways = np.stack([key // nics, key % nics], axis=1)
@@ -54,7 +54,7 @@ class Sharing:
         """Return the bytes that the NICs could carry for each message while the message was in flight.
 
         *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate. *ways*
-        has the rates of paths that are slower than their two NICs.
+        contains the rates of paths that are slower than their two NICs.
         """
         rates = self._rates(sends, receives, ways or {})
         carried = np.empty(len(self.way_of))
@@ -65,7 +65,7 @@ class Sharing:
         return carried
 
     def senders(self) -> Floats:
-        """Return the mean number of concurrent messages, including the message, at its receiving NIC."""
+        """Return the mean number of messages (including itself) at each message's receiving NIC."""
         into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
         result = np.ones(len(self.way_of))
         passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
@@ -77,7 +77,7 @@ class Sharing:
         return result
 
     def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
-        """Return the rate of one message of each path in each situation (situations, paths)."""
+        """Return the rate of a message on each path in each situation, as an array (situations, paths)."""
         limits = np.concatenate([sends, receives, list(slow.values())])
         through = np.zeros((len(self.ways), len(limits)))
         rows = np.arange(len(self.ways))
@@ -93,7 +93,7 @@ class Sharing:
 
 
 def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
-    """Return max-min fair rates, dividing the most loaded NIC first, then the most loaded of the rest."""
+    """Return max-min fair rates, dividing the most loaded NIC first, then the most loaded remaining NIC."""
     rates = np.zeros_like(counts)
     rows = np.arange(len(counts))
     open_ = counts > 0

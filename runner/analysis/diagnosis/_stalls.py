@@ -15,18 +15,18 @@ from ._suspects import Flags, Suspect, suspects_of
 
 _MOST_STALLS = 5
 _CHANCE = 1e-3
-_SUPPORT = 0.4  # share of the latest message's loss from which other late messages have the same cause
-_LEAST_SHARE = 0.02  # share of the whole time; shorter stalls are not reported
+_SUPPORT = 0.4  # late messages with at least this share of the largest loss have the same cause
+_LEAST_SHARE = 0.02  # share of the run's time; shorter stalls are not reported
 _EXPLAINED = 0.8
 _LESS = 0.5  # weight of messages that began during a stall or directly after
 
 
 @dataclass(frozen=True, eq=False)
 class Stall:
-    """A *suspect* that carried no data for about *lasted_ns*, between *begin_ns* and *end_ns*.
+    """A stall: *suspect* carried no data for about *lasted_ns*, between *begin_ns* and *end_ns*.
 
-    *shortest_ns* and *longest_ns* are the smallest and largest loss of the suspect's messages. *chance* is
-    the probability that the latest of equally many messages is as late without a cause.
+    *shortest_ns* and *longest_ns* are the smallest and the largest lost time of the suspect's messages.
+    *chance* is the probability that the latest of equally many messages is as late without a cause.
     """
 
     suspect: Suspect
@@ -41,11 +41,11 @@ class Stall:
 
 
 def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
-    """Return the stalls of links, the longest first, and sentences on pauses of the whole machine.
+    """Return the stalls of links, longest first, and sentences on pauses of the whole machine.
 
     A message counts as late if its lateness exceeds the maximum of the exponential tail of all messages'
-    lateness. The suspect that explains most of the simultaneously late messages, and no punctual message, is
-    reported. If all messages in flight were late, the machine paused instead of a link.
+    lateness. The reported suspect explains most of the messages that are late at the same time, and no
+    punctual message. If all messages in flight were late, the machine paused instead of a link.
     """
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)
@@ -70,7 +70,7 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
 
 
 def late_ns(rates: Rates) -> Floats:
-    """Return the excess (ns) of each message's duration over the expected duration by size and share."""
+    """Return each message's lateness (ns): its duration minus the duration expected from size and share."""
     begun, end = _in_flight(rates)
     rest = np.minimum(0.0, rates.log_rate - rates.baselines[rates.size])
     late: Floats = (end - begun) * (1 - np.exp(rest))
@@ -108,7 +108,7 @@ def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, t
 
 
 def _after(group: Ints, window: tuple[int, int], late: Floats, begun: Ints, limit: float) -> Ints:
-    """Return the late messages that began directly after *group*, which indicate the same link."""
+    """Return the late messages that began directly after the messages in *group*, due to the same link."""
     soon = (late > limit) & (begun >= window[0]) & (begun < window[1] + np.median(late[group]))
     soon[group] = False
     return np.flatnonzero(soon)
@@ -131,7 +131,7 @@ def _named(
     held = np.bincount(way_of[group], minlength=ways) + _LESS * np.bincount(way_of[after], minlength=ways)
     moved = np.bincount(way_of[punctual], minlength=ways).astype(np.float64)
     scores = np.array([_explained(held, moved, suspect.on) for suspect in suspects])
-    # Among suspects that explain equally much, the suspect with the fewest paths is chosen.
+    # Among suspects that explain equally many late messages, the suspect with the fewest paths is chosen.
     best = min(
         range(len(suspects)),
         key=lambda place: (-round(float(scores[place]), 2), suspects[place].on.sum()),

@@ -15,7 +15,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A suspect of a *kind*: NICs that may send (*sends*) or receive (*receives*) slowly, or a path (*way*).
+    """A suspect of some *kind*: NICs that may be slow to send (*sends*) or receive, or a path (*way*).
 
     *on* marks the paths through the suspect. *others* are the names of indistinguishable suspects, which have
     the same messages.
@@ -39,7 +39,7 @@ class Suspect:
 
 
 def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
-    """Return all suspects of the paths *ways* (n, 2) of *messages*.
+    """Return all suspects for slow *messages* on the paths *ways* (n, 2).
 
     A suspect on the path of all messages is excluded, because no other messages exist for a comparison. Among
     suspects with the same messages, the first suspect is kept and lists the names of the others.
@@ -70,7 +70,8 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
 def _distinguishable(suspects: Sequence[Suspect]) -> list[Suspect]:
     """Drop suspects with no paths, with all paths, or with the same paths as another suspect.
 
-    If a NIC's direction has a single path, the path is kept, because only the path was observed.
+    If a direction of a NIC has a single path, the suspect that remains is the path, because only the path was
+    observed.
     """
     groups: dict[bytes, list[Suspect]] = {}
     for suspect in suspects:

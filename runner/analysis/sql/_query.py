@@ -64,7 +64,7 @@ def query_run(
         head | {"columns": {name: COLUMN_TABLES[name].names for name in chosen if name in COLUMN_TABLES}},
         partial(_tables, run, chosen),
     )
-    if answer.get("error") and answer["partial"]:  # DuckDB's suggestion may lack columns that were not sent
+    if answer.get("error") and answer["partial"]:  # DuckDB cannot suggest columns that were not sent
         answer = ask(head | {"columns": {}}, partial(_tables, run, chosen))
     if "refused" in answer:
         raise UsageError(
@@ -103,7 +103,7 @@ def _asked(
     watch: Watch | None,
     memory_bytes: int,
 ) -> dict[str, Any]:
-    """Send the query to the worker, then the columns that the worker requests, and return its answer."""
+    """Send the query and the columns that the worker requests, and return the answer of the worker."""
     command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
@@ -135,7 +135,7 @@ def _asked(
 
 
 def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """Return the columns that the worker needs from the tables in *head*, None if the worker has ended."""
+    """Return the columns that the worker needs from the tables in *head*, or None if the worker has ended."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     with suppress(BrokenPipeError):

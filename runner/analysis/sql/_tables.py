@@ -56,7 +56,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
 
 
 def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
-    """Return the columns *names* of `slack_table` for every node; no rows if the slack is unknown."""
+    """Return the columns *names* of `slack_table` for every node; without rows if the slack is unknown."""
     try:
         columns = slack_columns(run.result, run.workload)
     except ChakrascopeError:
@@ -173,7 +173,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
 
 
 def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
-    """Return a table of a large run, with only the nodes or edges of one rank, for its column types."""
+    """Return a table of a large run with the nodes or edges of one rank, to show its column types."""
     if name == "layers":
         layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
         return layers

@@ -27,7 +27,7 @@ _SETTINGS = (
 
 
 def main() -> None:
-    """Read the query, run it, and write the answer."""
+    """Read the query, run the query, and write the answer."""
     parent, lifeline = sys.argv[1:]
     runpy.run_path(lifeline)["end_with_parent"](int(parent))  # this script belongs to no package
     stream = sys.stdin.buffer
@@ -60,8 +60,8 @@ def _needed(
 ) -> dict[str, list[str]]:
     """Return the *columns* of tables that *sql* may read, or an empty dict if *sql* may read all columns.
 
-    A column counts as read if its name occurs anywhere in the query. All columns are read if the query may
-    use columns without their names: by ``*``, by position, as whole rows, or by an unknown construct.
+    A column counts as read if its name occurs anywhere in the query. All columns count as read if the query
+    may use columns without naming them: by ``*``, by position, as whole rows, or by an unknown construct.
     """
     try:
         ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()

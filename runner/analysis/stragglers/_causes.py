@@ -1,10 +1,10 @@
-"""Find the causes of slow steps by two what-if replays: the ideal job with one cause, and the job without it.
+"""Find the causes of slow steps by what-if replays: the ideal job with a cause, and the job without it.
 
 A cause is reported if the ideal step with only this cause is 3 % longer on average (the threshold of
 "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some
 steps. The cause must also explain a tenth of the slowdown of these steps, and its delay must exceed delays by
-an operating system's scheduler. If the slow steps have no pattern (every n-th, since a step), the average
-without its longest tenth must also be 3 % longer.
+an operating system's scheduler. If the slow steps have no pattern (every n-th step, or all steps since some
+step), the average without the longest tenth of steps must also be 3 % longer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LEAST_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1
 _FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
 _LEAST_PART = 0.1
-_LEAST_DELAY_NS = 5_000_000  # a few time slices, as steps vary by up to this time on any machine
-_LEAST_CORRELATION = 0.9  # published threshold from which sequence lengths differ
+_LEAST_DELAY_NS = 5_000_000  # a few time slices; steps vary by up to this time on any machine
+_LEAST_CORRELATION = 0.9  # published threshold: above this correlation, sequence lengths differ
 _LEAST_FACTOR = 1.03
 _LEAST_EXPLAINED = 0.5  # share of the unexplained time that the delays of one rank must explain
 _DEVIATIONS = 3  # standard deviations of the mean of random sequence lengths; closer workers count as equal
@@ -43,11 +43,11 @@ class StragglerCause:
     """A cause of slow steps, with its place, its cost and the evidence.
 
     *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
-    ``host``. *steps* are the steps that the cause makes slow. *slowdown* is the mean slowdown of the ideal
-    step with only this cause over *steps*. *without_ns* is the mean time of all steps of the job without the
-    cause. *when* describes the steps, and *evidence* describes the evidence for the cause. *replica*,
-    *stage* and *rank* are -1 if the cause has no single replica, stage or rank. *is_regular* is true if
-    *steps* are all steps, or have a pattern.
+    ``host``. *steps* are the steps that are slow because of the cause. *slowdown* is the mean slowdown of the
+    ideal step with only this cause over *steps*. *without_ns* is the mean time of all steps of the job
+    without the cause. *when* describes the slow steps, and *evidence* describes the evidence for the cause.
+    *replica*, *stage* and *rank* are -1 if the cause has no single replica, stage or rank. *is_regular* is
+    true if *steps* contains all steps, or has a pattern.
     """
 
     kind: str
@@ -71,7 +71,7 @@ def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
         *finder.host(),
     ]  # fmt: skip
     if any(cause.kind == "descheduled" for cause in every):
-        # If processors are scarce, any operation of a rank is occasionally late.
+        # If processors are scarce, any operation of a rank may occasionally be late.
         every = [cause for cause in every if cause.is_regular or cause.kind == "descheduled"]
     return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
 
@@ -85,7 +85,7 @@ class _Effect:
 
 
 class _Finder:
-    """A search for each kind of cause in turn, with the effect of sequence lengths removed first."""
+    """A search for each kind of cause in turn, after the effect of sequence lengths has been removed."""
 
     def __init__(self, replay: Replay, slowdowns: Slowdowns) -> None:
         self.replay = replay
@@ -95,7 +95,7 @@ class _Finder:
         self.least_factor = _LEAST_FACTOR
 
     def sequence(self) -> Iterator[StragglerCause]:
-        """Yield different sequence lengths as a cause if micro-batches vary equally on all stages."""
+        """Yield unequal sequence lengths as a cause if micro-batches vary in time equally on all stages."""
         factors, correlation = micro_batch_factors(self.layout, self.replay.work_ns)
         effect = self._effect(self._alone(factors))
         if effect is not None and correlation >= _LEAST_CORRELATION:
@@ -109,7 +109,7 @@ class _Finder:
             self.least_factor += _DEVIATIONS * float(computed.std() / np.sqrt(computed[:, :, 0].size / 2))
 
     def stages(self) -> Iterator[StragglerCause]:
-        """Yield stages that compute longer than the others on most replicas."""
+        """Yield pipeline stages that compute longer than other stages on most replicas."""
         every = stage_factors(self.layout, self.work)
         for stage in range(self.layout.stages):
             factors = np.broadcast_to(every[:, stage, None, None], self.work.shape)
@@ -219,7 +219,7 @@ class _Finder:
         return f"rank {self.layout.ranks[replica, stage]} (dp_rank {replica}, stage {stage})"
 
     def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
-        """Return the effect of a cause with the slow steps, None if the cause is too small to report."""
+        """Return the effect of a cause and its slow steps, or None if the effect is too small to report."""
         least = _LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS
         slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
         if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
@@ -248,7 +248,7 @@ class _Finder:
         return self._mean(self.replay.step_ns_with(durations))
 
     def _mean(self, replayed_ns: npt.NDArray[np.int64]) -> int:
-        """Return the mean step time (ns) for the replay *replayed_ns* plus the recorded host delays."""
+        """Return the mean step time (ns) of the replay *replayed_ns* plus the recorded host delays."""
         slowdowns = self.slowdowns
         return round(float((replayed_ns + slowdowns.recorded_ns - slowdowns.replayed_ns).mean()))
 
@@ -271,7 +271,7 @@ class HostDelay:
 
 
 def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
-    """Return the host delay at the most frequent place of the longest delay in *steps*."""
+    """Return the host delay at the operation that most often has the longest delay of a step in *steps*."""
     layout = replay.layout
     delays = replay.delays_ns()[:, steps]
     count = delays.shape[1]
@@ -296,7 +296,7 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
 
 
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
-_LEAST_EXCESS = 0.03  # least excess in any step, as a share of the ideal step
+_LEAST_EXCESS = 0.03  # smallest excess time in any step, as a share of the ideal step
 _MOST_PLACES = 16
 
 
@@ -305,8 +305,8 @@ class Transfers:
     """The communication between the same workers, selected by *measured* (operations, replicas).
 
     *name* describes the place of the transfers. *replica* is -1 if the transfers span all replicas, and
-    *stage* is -1 if the transfers span all stages. A link leads from *stage* to the next stage. *ratio* is
-    the mean transfer time divided by the median of the same type.
+    *stage* is -1 if the transfers span all stages. A link between stages leads from *stage* to the next
+    stage. *ratio* is the mean transfer time divided by the median time of transfers of the same type.
     """
 
     name: str
@@ -331,7 +331,7 @@ def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
 
 
 def joined(places: Sequence[Transfers]) -> list[Transfers]:
-    """Merge the transfers in *places* by type; the merged *ratio* is the ratio of the slowest transfer."""
+    """Merge the transfers in *places* by type; the *ratio* of merged transfers is the largest ratio."""
     by_type: dict[str, list[Transfers]] = {}
     for transfers in places:
         by_type.setdefault(transfers.type, []).append(transfers)

@@ -18,7 +18,7 @@ from ....errors import TraceError
 from ._layout import Layout, places_by_type
 
 COMPUTE_TYPES = ("forward-compute", "backward-compute")
-_CLOCK_NS = 50_000  # clocks of ranks differ by up to this much
+_CLOCK_NS = 50_000  # the clocks of ranks differ by up to this time
 _NEIGHBOUR = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
 _COUNTERPART = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
 _DATA_PARALLEL = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
@@ -33,11 +33,11 @@ _REDUCE, _SEPARATE, _LAYER_NORM = (
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The dependencies in a step of one replica: *before* lists the predecessors of each operation.
+    """The dependencies in a step of one replica; *before* lists the predecessors of each operation.
 
-    The operations of a group wait for each other and end after the last operation has started. Operations in
-    *across_replicas* also wait for the same operation of all other replicas. *order* lists the groups in
-    topological order, with a group of one for an independent operation.
+    The operations of a group wait for each other, and end after the last of these operations has started.
+    Operations in *across_replicas* also wait for the same operation of all other replicas. *order* lists the
+    groups in topological order, with a group of one for an independent operation.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -90,7 +90,7 @@ class _Rules:
         self.chain([*self.of(stage, "input"), *self.of(stage, *COMPUTE_TYPES)])
 
     def add_messages(self, stage: int) -> None:
-        """Make sends wait for computations, computations for receives, and receives for computations."""
+        """Make sends and receives wait for computations, and computations wait for the receives they need."""
         for kind in _NEIGHBOUR:
             places = self._of.get((stage, kind), [])
             self.chain(places)
@@ -131,7 +131,7 @@ class _Rules:
                 f"Stage {stage} has {len(ran)} {kind} for {len(computations)} computations. Next: export the "
                 "messages of whole steps."
             )
-        skipped = missing if kind.endswith("recv") else 0  # only the first receive may be missing
+        skipped = missing if kind.endswith("recv") else 0  # only the first receive of a chunk may be missing
         return [(place, number + skipped) for number, place in enumerate(ran)]
 
     def _has_neighbour(self, kind: str, computation: int) -> bool:
@@ -154,7 +154,7 @@ class _Rules:
                     self.before[place].append(computations[first - 2])
 
     def add_data_parallel(self, stage: int) -> None:
-        """Make a chunk's first forward wait for its parameters, and its gradients for its last backward.
+        """Make a chunk's first forward wait for its parameters, and its gradients wait for its last backward.
 
         A collective without a chunk (-1) belongs to the whole stage.
         """
@@ -196,7 +196,7 @@ class _Rules:
             self.before[after[0]].append(reduces[-1])
 
     def add_groups(self) -> None:
-        """Pair the messages of each two stages in order of exchange, and group the collectives."""
+        """Pair the messages between each two stages in order of exchange, and group the collectives."""
         stages = self.layout.stages
         for send, receive in _COUNTERPART.items():
             for stage in range(stages):

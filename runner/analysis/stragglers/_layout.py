@@ -28,11 +28,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class Layout:
-    """The steps that have the same operations on all replicas.
+    """The steps of a job that have the same operations on all replicas.
 
     The arrays of times have the shape (operations, steps, replicas) and are in integer nanoseconds.
-    ``chunks``, ``model_chunks`` and ``micro_batches`` have one number per operation.
-    ``ranks[replica, stage]`` is the rank. *remarks* list the omitted steps with the reasons.
+    ``chunks``, ``model_chunks`` and ``micro_batches`` have one number per operation. ``ranks[replica,
+    stage]`` is the rank that runs *stage* of *replica*. *remarks* list the omitted steps with the reasons.
     """
 
     operations: tuple[Operation, ...]
@@ -67,7 +67,7 @@ class Layout:
 
 
 def lay_out(table: OperationTable) -> Layout:
-    """Arrange the steps of *table* with the most common operations; raises `TraceError` without any."""
+    """Arrange the steps with the most common operations of *table*; without any, raise `TraceError`."""
     columns = table.columns
     steps, step_of = np.unique(columns["step"], return_inverse=True)
     kinds, width = len(OPERATION_TYPES), int(columns["number"].max()) + 1
@@ -112,7 +112,7 @@ def _common_steps(
     steps: npt.NDArray[np.int64],
     present: npt.NDArray[np.bool_],
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Return the indices of the steps with the most common operations, equal on all replicas."""
+    """Return the indices of the steps with the most common operations, which all replicas must have."""
     whole = (present == present[:, :, :1]).all(axis=(0, 2))
     patterns = [present[:, step, 0].tobytes() for step in range(len(steps))]
     counts = Counter(pattern for pattern, good in zip(patterns, whole, strict=True) if good)
@@ -143,7 +143,7 @@ def _difference(
     step: int,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> str:
-    """Describe the first difference of *step* from the operations *wanted*, or among its replicas."""
+    """Describe the first difference between *step* and the operations *wanted*, or between its replicas."""
     of_step = present[:, step, :]
     usual = of_step.max(axis=1, keepdims=True) if wanted is None else wanted
     place, replica = (int(index[0]) for index in np.nonzero(of_step != usual))

@@ -13,14 +13,14 @@ _Floats = npt.NDArray[np.float64]
 
 
 def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple[_Floats, float]:
-    """Return the time of each micro-batch relative to the same micro-batch in other steps, and a correlation.
+    """Return the time of each micro-batch relative to other steps, and the correlation of directions.
 
     The factors (operations, steps, replicas) are the medians over all stages and both directions, and 1 for
     operations that are not computation. The correlation is the median over workers of the correlation between
     forward and backward times within steps. A correlation of 0.9 or more means that sequence lengths differ
-    (OSDI 2025, as above), and 0 is noise. The mean level of a worker affects neither result. The level of a
-    step affects the correlation only if the step has one micro-batch. In this case, forward and backward
-    times come from different stages.
+    (OSDI 2025). A correlation of 0 means that times vary only by noise. The mean compute time of a worker
+    affects neither result. The mean compute time of a step affects the correlation only if the step has one
+    micro-batch. In this case, forward and backward times come from different stages.
     """
     factors = np.ones(work_ns.shape)
     places = layout.select(*COMPUTE_TYPES)
@@ -34,7 +34,7 @@ def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple
 
 
 def _batches(layout: Layout, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the micro-batch of each computation as logged, or its order among computations of its chunk."""
+    """Return the micro-batch of each computation as logged, or its index among computations of its chunk."""
     if (layout.micro_batches[places] >= 0).all():
         return layout.micro_batches[places]
     seen: dict[tuple[int, str, int], int] = {}
@@ -53,7 +53,7 @@ def _correlation(
     forward = np.array([layout.operations[place].type == COMPUTE_TYPES[0] for place in places])
     several = len(np.unique(batches)) > 1
     if not several and layout.stages == 1:
-        return 0.0  # an intermittently slow worker has the same correlation
+        return 0.0  # an intermittently slow worker causes the same correlation
     found = []
     for stage in range(layout.stages):
         pair = []
@@ -72,10 +72,10 @@ def _correlation(
 def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
     """Return the compute time of each stage relative to the median of the other stages.
 
-    The shape is (operations, stages). Entries of other stages, and of operations that are not computation,
-    are 1. The level of a stage and type is the lower median over replicas, so that one slow worker does not
-    count as a long stage. Over the steps, the level is the 10 % quantile, because a long stage is long in all
-    steps.
+    The result has the shape (operations, stages). Entries of other stages, and of operations that are not
+    computation, are 1. The compute time of a stage and type is the lower median over replicas, so that one
+    slow worker does not count as a long stage. Over the steps, the 10 % quantile of compute times is used,
+    because a long stage is long in all steps.
     """
     factors = np.ones((len(layout.operations), layout.stages))
     for kind in COMPUTE_TYPES:
@@ -104,7 +104,7 @@ def worker_factors(layout: Layout, work_ns: _Floats) -> _Floats:
     if layout.replicas == 1:
         return np.asarray(loads / np.quantile(loads, _USUAL, axis=2, keepdims=True))
     ordered = np.sort(loads, axis=0)
-    # Without the worker, the larger loads move up one place in the sorted order.
+    # If a worker is left out, the larger loads move up one place in the sorted order.
     count = layout.replicas - 1
     ranks = np.argsort(np.argsort(loads, axis=0), axis=0)
     low, high = (

@@ -11,18 +11,18 @@ from ._dependencies import COMPUTE_TYPES, Dependencies
 from ._layout import Layout
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
-_LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before its begin has a clock error and counts 0
+_LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it begins has a clock error; it counts 0
 _MOST_NS = 2**62
-_MOST_NUMBERS = 2**24  # most array entries in memory at a time
+_MOST_NUMBERS = 2**24  # largest number of array entries in memory at once
 
 
 class Replay:
-    """A replay of a *layout* with other durations, under its dependency *rules*.
+    """A replay of the steps of *layout* with other durations, under the dependency *rules*.
 
-    *work_ns* (operations, steps, replicas) is the duration of each operation without waiting. A computation
-    counts as measured, and communication counts from the latest start among its members. *ideal_ns*
-    (operations) is the mean of *work_ns* over all ranks and steps for computation, and the median for
-    communication. For input, *ideal_ns* is the median over steps of the lower median over replicas.
+    *work_ns* (operations, steps, replicas) is the duration of each operation without waiting. For a
+    computation, this is the measured duration. Communication counts from the latest start among its members.
+    *ideal_ns* (operations) is the mean of *work_ns* over all ranks and steps for computation, and the median
+    for communication. For input, *ideal_ns* is the median over steps of the lower median over replicas.
     """
 
     def __init__(self, layout: Layout, rules: Dependencies) -> None:
@@ -45,7 +45,7 @@ class Replay:
     def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
         """Return the step times (replicas, steps) if only operations of one replica have measured times.
 
-        All other replicas are equal, so one replica represents all other replicas.
+        All other replicas have the same times, so one replica represents them.
         """
 
         def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -81,7 +81,7 @@ class Replay:
         return results
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """Return the duration (ns) of each step; *durations* returns (what-ifs, steps, replicas) in ns."""
+        """Return the duration (ns) of each step; *durations* returns ns by (what-ifs, steps, replicas)."""
         ends: dict[int, npt.NDArray[np.int64]] = {}
         finish: npt.NDArray[np.int64] | None = None
         for unit in self.rules.order:
@@ -102,9 +102,9 @@ class Replay:
     def delays_ns(self) -> npt.NDArray[np.int64]:
         """Return the delay of each operation after its predecessors (operations, steps, replicas) in ns.
 
-        No operation explains a delay: the host was late, or work ran that is not in the table. For
-        communication, only the delay of the last member counts, because the other members wait for the last
-        member. The delay of a receive counts only from the end of the previous computation.
+        A delay is time that no operation explains: the host was late, or work ran that is not in the table.
+        For communication, only the delay of the last member counts, because the other members wait for the
+        last member. The delay of a receive counts only from the end of the previous computation.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -132,7 +132,7 @@ class Replay:
 
 
 class _Mixed:
-    """The durations in what-ifs: measured if in *masks* (what-ifs, operations, replicas), else ideal."""
+    """The durations in what-ifs: measured in *masks* (what-ifs, operations, replicas), otherwise ideal."""
 
     def __init__(self, replay: Replay, masks: npt.NDArray[np.bool_], window: slice) -> None:
         self._work = replay.work_ns[:, window]
@@ -145,7 +145,7 @@ class _Mixed:
 
 
 def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the ns of operations after all members had begun, and the number of earlier ends."""
+    """Return the ns of operations after all their members had begun, and the number of earlier ends."""
     work, end, backward = layout.duration_ns.copy(), layout.end_ns, 0
     for unit in rules.order:
         if not rules.communication[unit[0]]:
@@ -172,7 +172,7 @@ def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     for kind in {op.type for op in layout.operations}:
         places = layout.select(kind)
         values = work[places]
-        if kind == "input":  # with two ranks, one late rank must not raise the ideal
+        if kind == "input":  # one late rank of two must not raise the ideal duration
             values = np.sort(values, axis=2)[:, :, (layout.replicas - 1) // 2]
         ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
     return ideal

@@ -12,14 +12,14 @@ from ....support import ordinal_text
 
 _CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
-_MOST_STEPS = 8  # most steps listed in a sentence
+_MOST_STEPS = 8  # largest number of steps that a sentence lists
 _LEAST_REPEATS = 3
 _LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # least steps before and after an onset, and the share of exceptions
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a series at *step*, from the median *before* to the median *after*."""
+    """A change of a series of step times at *step*, from the median *before* to the median *after*."""
 
     step: int
     before: float
@@ -56,7 +56,7 @@ def _changes(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _best_split(values: npt.NDArray[np.float64]) -> int:
-    """Return the number of *values* before the change that minimises the variance of the two sides."""
+    """Return the number of *values* before the split that minimises the variance of the two sides."""
     before = np.arange(1, len(values))
     sums = np.cumsum(values)
     between = sums[:-1] ** 2 / before + (sums[-1] - sums[:-1]) ** 2 / (len(values) - before)
@@ -76,9 +76,9 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
 
 
 def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
-    """Describe the pattern of the *slow* steps: since a step, until a step, or a period; "" without any.
+    """Describe the pattern of the *slow* steps: since a step, until a step, or a period; "" if none.
 
-    At most 20 % of the steps on each side of the change may be exceptions. If the total number of exceptions
+    On each side of a change, at most 20 % of the steps may be exceptions. If the total number of exceptions
     exceeds 20 % of the shorter side, Pettitt's test must confirm the change.
     """
     for word, other in (("since", slow), ("until", ~slow)):
@@ -95,7 +95,7 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
 
 
 def _period(slow: npt.NDArray[np.bool_]) -> int:
-    """Return the period of the *slow* steps with few exceptions, 0 without a period."""
+    """Return the period with which steps are *slow*, with few exceptions; 0 without a period."""
     gaps = set(np.diff(np.flatnonzero(slow)).tolist())
     if slow.sum() >= _LEAST_REPEATS and len(gaps) == 1:
         return int(gaps.pop()) if gaps != {1} else 0

@@ -30,12 +30,12 @@ class Slowdowns:
     """The times (integer ns) and slowdowns of each step.
 
     *recorded_ns* is the time from the first start to the last end of a step. *replayed_ns* is the step time
-    without the delays that no operation explains. *ideal_ns* is the step time, equal for all steps, with
-    every operation at the mean (computation) or median (communication) of its type. *by_type*, *by_replica*
-    and *by_stage* are step times divided by the ideal time if only operations of this type, replica or stage
-    have measured times. *worker_share* (M_W) is the share of the slowdown that disappears if the slowest 3 %
-    of workers become ideal. *last_stage_share* (M_S) is the share of the slowdown that disappears if the last
-    of several stages becomes ideal. The shares are None without a slowdown.
+    without the delays that no operation explains. *ideal_ns* is the step time if every operation takes the
+    mean (computation) or median (communication) time of its type. It is equal for all steps. *by_type*,
+    *by_replica* and *by_stage* are step times divided by the ideal time if only operations of this type,
+    replica or stage have measured times. *worker_share* (M_W) is the share of the slowdown that disappears if
+    the slowest 3 % of workers become ideal. *last_stage_share* (M_S) is the share of the slowdown that
+    disappears if the last of several stages becomes ideal. Both shares are None without a slowdown.
     """
 
     recorded_ns: npt.NDArray[np.int64]
@@ -64,12 +64,12 @@ class Slowdowns:
 
     @property
     def by_worker(self) -> npt.NDArray[np.float64]:
-        """The slowdown S_w of each worker (replicas, stages, steps): the minimum by its replica and stage."""
+        """The slowdown S_w of each worker (replicas, stages, steps): the minimum of its replica and stage."""
         return np.minimum(self.by_replica[:, None], self.by_stage[None])
 
 
 def slowdowns(replay: Replay) -> Slowdowns:
-    """Replay all steps with measured times, ideal times, and one type, replica or stage as measured."""
+    """Replay all steps as measured, with ideal times, and with one measured type, replica or stage."""
     layout = replay.layout
     kinds = [_NAMES.get(op.type, op.type) for op in layout.operations]
     types = dict.fromkeys(kinds)
@@ -102,7 +102,7 @@ def slowdowns(replay: Replay) -> Slowdowns:
 
 
 def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1) -> npt.NDArray[np.bool_]:
-    """Return a mask (operations, replicas) of all or *wanted* operations, on all replicas or on one."""
+    """Return a mask (operations, replicas) of all or *wanted* operations, on all replicas or a *replica*."""
     chosen = np.zeros((len(layout.operations), layout.replicas), bool)
     chosen[:, slice(None) if replica < 0 else replica] = True
     if wanted is not None:
@@ -113,7 +113,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return the share of the slowdown that is absent in *without_ns*, None without a slowdown."""
+    """Return the share of the slowdown that disappears in *without_ns*, or None without a slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 

@@ -50,12 +50,12 @@ _ACTIONS = {
 }
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
-_MOST_ERROR = 0.05  # relative error of a replay without changes, above which the figures are uncertain
+_MOST_ERROR = 0.05  # figures are uncertain above this relative error of a replay without changes
 
 
 @dataclass(frozen=True)
 class Stragglers:
-    """The slowdown of the steps in *layout*, with its size (*slowdowns*) and its *causes*."""
+    """The stragglers of a job: the *slowdowns* of the steps in *layout*, and their *causes*."""
 
     layout: Layout
     slowdowns: Slowdowns
@@ -71,7 +71,7 @@ class Stragglers:
 
     @property
     def change(self) -> Change | None:
-        """The step at which the level of the recorded step times changes, None for a constant level."""
+        """The step at which the level of the recorded step times changes, or None for a constant level."""
         times = self.slowdowns.recorded_ns.astype(np.float64)
         return level_change(self.layout.steps, times, _LEAST_CHANGE)
 
@@ -136,9 +136,9 @@ class Stragglers:
 def operations_of(target: Path) -> OperationTable | None:
     """Return the operations of many steps at *target*, or None if *target* has no timed operations.
 
-    *target* is a table, a trace set of `trace --steps 0`, or a study with one of these. If *target* is a
-    study, its newest trace set is read. Raises `TraceError` for an unfinished recording, and the errors of
-    `read_operation_table`, `recorded_operations` and `check_operations`.
+    *target* is an operation table, a trace set of `trace --steps 0`, or a study that contains a table or such
+    a trace set. If *target* is a study, its newest trace set is read. Raises `TraceError` for an unfinished
+    recording, and the errors of `read_operation_table`, `recorded_operations` and `check_operations`.
     """
     if is_operation_table(target):
         return _table(target)
@@ -204,7 +204,7 @@ def cause_table(found: Stragglers) -> pd.DataFrame:
 
 
 def type_table(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown by each type of operation (S_t), on average and in the worst step."""
+    """Return the slowdown S_t that each type of operation causes, on average and in the worst step."""
     steps = found.layout.steps
     rows = [
         (name, float(by_step.mean()), float(by_step.max()), int(steps[by_step.argmax()]))
@@ -216,7 +216,7 @@ def type_table(found: Stragglers) -> pd.DataFrame:
 
 
 def worker_table(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown by each worker (S_w), by its replica and by its stage, slowest worker first."""
+    """Return the slowdowns by each worker (S_w), by its replica and by its stage, slowest worker first."""
     found_by, layout = found.slowdowns, found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
     by_replica, by_stage = found_by.by_replica.mean(axis=1), found_by.by_stage.mean(axis=1)
@@ -238,10 +238,10 @@ def worker_table(found: Stragglers) -> pd.DataFrame:
 
 
 def step_table(found: Stragglers) -> pd.DataFrame:
-    """Return the times of each step, its slowdown, its slowest rank, and the slowdown of this rank.
+    """Return the times and the slowdown of each step, with the slowest rank and this rank's slowdown.
 
-    A column ``replica N``, ``stage N`` or the name of a type has the slowdown of the step if only the
-    operations of this replica, stage or type have measured times.
+    The columns ``replica N``, ``stage N`` and those named after a type contain the slowdown of the step if
+    only the operations of this replica, stage or type have measured times.
     """
     by, layout = found.slowdowns, found.layout
     by_worker = by.by_worker
@@ -261,7 +261,7 @@ def step_table(found: Stragglers) -> pd.DataFrame:
 
 
 def heat_map(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown by each worker in each step, with a row per rank and a column per step."""
+    """Return the slowdown that each rank causes in each step, with a row per rank and a column per step."""
     layout = found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
     rows = pd.DataFrame(

@@ -26,8 +26,8 @@ def astra_sim_backend(name: str) -> AstraSimBackend:
 class AstraSimBackend:
     """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware``, ns3).
 
-    *program* is by default located at run time by `locate`. The program is stopped after *timeout_s* seconds.
-    The default limit is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour.
+    By default, *program* is located by `locate` when a simulation starts. The program is stopped after
+    *timeout_s* seconds. The default limit is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class AstraSimBackend:
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Run ASTRA-sim on *experiment* in a scratch folder and return its results.
 
-        Raises `BackendUnavailable` without the program, `BackendError` with the end of its log if it fails,
-        `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
+        Raises `BackendUnavailable` if the program is missing, `BackendError` with the end of the log if the
+        program fails, `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
         """
         fabric = lasting_fabric(experiment.network) if self.kind == "ns3" else None
         if fabric is not None:

@@ -16,7 +16,7 @@ from .._process import ASTRA_SIM, read_user_file
 _NAMES = {
     "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
     "analytical-unaware": ("AstraSim_Analytical_Congestion_Unaware",),
-    # The fastest build profile first: ns-3's "default" and "debug" builds are about ten times slower.
+    # The fastest build profile is first: ns-3's "default" and "debug" builds are about ten times slower.
     "ns3": (
         "AstraSimNetwork-optimized",
         "AstraSimNetwork",
@@ -33,7 +33,7 @@ KINDS = tuple(sorted(_NAMES))
 _NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
 _DEBUG_INFORMATION = b".debug_info\0"
 _SANITIZER = b"__asan_init"
-# GCC's note in debug information: its version, and the compiler options of a source.
+# GCC's note in debug information, which contains GCC's version and the options for a source file.
 _COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
 _LEVEL = re.compile(rb" -O(\S*)")
 
@@ -48,8 +48,8 @@ class AstraSimProgram:
     """An ASTRA-sim program that exists on this machine.
 
     *kind* is one of `KINDS`. *source* names the setting or folder that led to the program. *version* is the
-    commit of the program's checkout if known. *debug* is whether the program is a debug build, which is about
-    ten times slower.
+    commit of the program's checkout, if it is known. *debug* is true for a debug build, which is about ten
+    times slower.
     """
 
     kind: str
@@ -79,7 +79,7 @@ def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, As
 
 
 def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
-    """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` with the searched places."""
+    """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` that lists the searched places."""
     if kind not in KINDS:
         raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
     programs = find_astra_sim(environment)
@@ -93,7 +93,7 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
 
 
 def _why_not(kind: str, variables: Mapping[str, str]) -> str:
-    """Return the reason for the missing ASTRA-sim program of *kind*, and the remedy."""
+    """Return the reason why ASTRA-sim's program of *kind* is missing, and the remedy."""
     settings = _settings(variables)
     for path, source in _candidates(kind, settings, variables):
         if path.is_file():

@@ -46,11 +46,11 @@ NETWORK_FORMATS = ("ns3", "yaml")
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files and sentences on omissions.
+    """Write *network* into *folder* in the format *kind*; return the files, and sentences on omissions.
 
-    ``ns3`` stands for config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim requires.
-    ``yaml`` stands for Chakrascope's network YAML. Raises `ConfigError` for a network that the format cannot
-    hold, and `OSError` if *folder* cannot be written.
+    *kind* is one of `NETWORK_FORMATS`. ``ns3`` stands for config.txt, topology.txt and logical.json, and the
+    empty files that ASTRA-sim requires. ``yaml`` stands for Chakrascope's network YAML. Raises `ConfigError`
+    for a network that the format cannot hold, and `OSError` if *folder* cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "ns3":
@@ -72,7 +72,7 @@ def lasting_fabric(network: NetworkConfig) -> Fabric:
 def write_fabric(fabric: Fabric, network: NetworkConfig, folder: Path) -> list[Path]:
     """Write ASTRA-sim's files for the *fabric* of *network*, and the empty files that ASTRA-sim requires.
 
-    The files are not synced to disk, because they serve a single simulation.
+    The files are not synced to disk, because only one simulation uses them.
     """
     switches = " ".join(map(str, fabric.switches))
     head = f"{fabric.nodes} {len(fabric.switches)} {len(fabric.links)}"
@@ -95,9 +95,10 @@ def link_texts(fabric: Fabric) -> list[tuple[int, int, str, str, str]]:
 
 
 def setting_texts(fabric: Fabric) -> dict[str, str]:
-    """Return the packet settings of *fabric* as the words of config.txt.
+    """Return the packet settings of *fabric* as the lines of config.txt.
 
-    Thresholds are given for every link rate, because ASTRA-sim marks each packet of a rate without threshold.
+    Thresholds are given for every link rate, because ASTRA-sim marks every packet on links without a
+    threshold for their rate.
     """
     keys = sorted(set(SETTINGS) - set(OWN_SETTINGS))
     marks = {key: _thresholds(fabric, fabric.settings[key]) for key in THRESHOLDS}
@@ -107,7 +108,7 @@ def setting_texts(fabric: Fabric) -> dict[str, str]:
 
 
 def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
-    """Return *given* with a threshold for every link rate, copied from the next faster rate if missing."""
+    """Return *given* thresholds with missing link rates added, copied from the next faster rate."""
     rates = {link.rate_bps for link in fabric.links} if given else set()
     return dict(given) | {
         rate: given[min((each for each in given if each >= rate), default=max(given))] for rate in rates
@@ -154,7 +155,7 @@ def parallel_warning(fabric: Fabric) -> list[str]:
     ]
 
 
-# ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
+# ASTRA-sim keeps the last 100 MiB of its log. A node takes two lines of about 120 bytes each.
 TRACE_LIMIT_NODES = 400_000
 # ASTRA-sim's ns-3 samples every queue each 100 ns into a file that Chakrascope does not read.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}
@@ -196,7 +197,7 @@ def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool
 
 
 def _write_workload(experiment: Experiment, folder: Path) -> None:
-    """Write each distinct program once, with one link per rank, because ASTRA-sim requires writable files."""
+    """Write each distinct program once, with one symbolic link per rank; ASTRA-sim needs writable files."""
     folder.mkdir()
     source = experiment.workload
     for index, program in enumerate(source.programs):
@@ -210,7 +211,7 @@ def _write_workload(experiment: Experiment, folder: Path) -> None:
 
 
 def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> SystemConfig:
-    """Return the system with every value that ASTRA-sim would otherwise read from uninitialised memory."""
+    """Return the system with all values set that ASTRA-sim would otherwise read from uninitialised memory."""
     system = experiment.system
     refuse_programs(system, experiment.backend)
     changes: dict[str, object] = {
@@ -219,7 +220,7 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
         "preferred_dataset_splits": system.preferred_dataset_splits or 1,
         "trace_enabled": True if trace else None,
     }
-    # In ASTRA-sim, every flag that is present and not the number 0 is on; the models write flags as 0 and 1.
+    # In ASTRA-sim, a flag is on unless it is absent or the number 0, so flags are written as 0 and 1.
     for key in _CUSTOM_KEYS:
         names = getattr(system, key)
         if names:
@@ -275,7 +276,7 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
 
 
 def refuse_single(network: NetworkConfig) -> None:
-    """Raise `ConfigError` for a single rank: ASTRA-sim requires at least two."""
+    """Raise `ConfigError` for a single rank: ASTRA-sim requires at least two ranks."""
     if network.num_ranks < 2:
         raise ConfigError(
             f"The network '{network.name}' has one rank, and ASTRA-sim simulates two or more; use one of "

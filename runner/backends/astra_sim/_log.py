@@ -69,7 +69,8 @@ class AstraSimLog:
         if finished:
             rank = self._rank(finished[1])
             time = _time(finished[2], text)
-            # ASTRA-sim stores the exposed time, a difference, in an unsigned 64-bit integer.
+            # ASTRA-sim stores the exposed time, which is a difference and may be negative, in an unsigned
+            # 64-bit integer.
             self.ranks[rank] = RankReport(time, _signed(finished[3]))
             self.now_ns = max(self.now_ns, time)
             return
@@ -98,8 +99,8 @@ class AstraSimLog:
 class Trace:
     """The log's records of single nodes, keyed by rank and node id.
 
-    *intervals* are the start and end in ns of each finished node. *stuck* are the nodes that were issued but
-    never finished.
+    *intervals* contains the start and the end (ns) of each finished node. *stuck* lists the nodes that were
+    issued but never finished.
     """
 
     intervals: dict[tuple[int, int], tuple[int, int]]
@@ -133,7 +134,7 @@ def _take(
     if match[1] == "issue":
         open_nodes[node] = tick
         return
-    # A node is omitted if log rotation removed the line with its start.
+    # A node is omitted if log rotation removed the line with the node's start.
     start = open_nodes.pop(node, None)
     if start is not None:
         if tick < start:
@@ -142,7 +143,7 @@ def _take(
 
 
 def log_lines(folder: Path) -> Iterator[str]:
-    """Yield the lines of ``log.log`` in *folder*, after those of ``log.N.log``, the highest number first."""
+    """Yield the lines of ASTRA-sim's log files in *folder*, from the oldest file to ``log.log``."""
     older = sorted(folder.glob("log.*.log"), key=_rotation, reverse=True)
     for path in (*older, folder / "log.log"):
         if path.is_file():

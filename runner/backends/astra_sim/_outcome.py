@@ -33,7 +33,7 @@ _KEYS = {
 def build_result(
     experiment: Experiment, log: AstraSimLog, intervals: Intervals | None, provenance: dict[str, Any]
 ) -> Result:
-    """Return the result of a run in which every rank finished; *intervals* None means unknown node times."""
+    """Return the result of a run in which every rank finished; *intervals* is None for unknown node times."""
     workload = experiment.workload.model
     nodes = empty_table("nodes")
     if intervals is not None:
@@ -75,9 +75,8 @@ def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return *nodes* (rank, node_id, start_ns, end_ns) with the cause and origin columns of a result.
 
     The log does not contain causes, so causes are inferred. The cause is a dependency that ended at the
-    node's start, or else another node of the rank that freed the resource at the node's start. The origin of
-    a collective is its last member to arrive. The origin of a receive is the matching send, if the send
-    started later.
+    node's start, or another node of the rank that freed the resource at this time. The origin of a collective
+    is its last member to arrive. The origin of a receive is the matching send, if the send started later.
     """
     facts = _facts(nodes, workload)
     causes = _causes(facts, workload)
@@ -97,7 +96,7 @@ _FACTS = ("node_id", "type", "comm_type", "group", "comm_size_bytes", "comm_src"
 
 
 def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
-    """Return *nodes* with their properties from the workload."""
+    """Return the table *nodes* with the nodes' properties from the workload."""
     programs = [
         graph.nodes[list(_FACTS)].assign(program=index) for index, graph in enumerate(workload.graphs)
     ]
@@ -130,7 +129,7 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     named = late.rename(columns={"start_ns": "time"})
     parents = named.merge(edges, left_on=["program", "node_id"], right_on=["program", "dst"])
     parents = parents.rename(columns={"src": "cause_node"}).merge(ended, on=["rank", "cause_node", "time"])
-    # A node without duration frees no resource, and could close a cycle of causes within one instant.
+    # A node without duration frees no resource, and could create a cycle of causes within one instant.
     freeing = ended[ended["cause_start_ns"] < ended["time"]]
     slots = named.merge(freeing, on=["rank", "time"])
     candidates = pd.concat(
@@ -174,7 +173,7 @@ def _origins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _adopt(table: pd.DataFrame, pairs: pd.DataFrame) -> None:
-    """Make a node's peer the origin if the peer started after the node, and before the node ended."""
+    """Set a node's peer as the node's origin if the peer started between the node's start and end."""
     later = pairs[(pairs["start_ns_peer"] > pairs["start_ns"]) & (pairs["start_ns_peer"] <= pairs["end_ns"])]
     table.loc[later["row"], "origin_rank"] = later["rank_peer"].to_numpy()
     table.loc[later["row"], "origin_node"] = later["node_id_peer"].to_numpy()
@@ -200,10 +199,11 @@ def conclude(
     versions: Mapping[str, str],
     warnings: list[str],
 ) -> Result:
-    """Return the result of a successful run from its *log*; *trace* None means no node times.
+    """Return the result of a successful run from its *log*; *trace* is None without node times.
 
-    *tail* is the end of the run's output, and *who* the program or service in error messages. Raises
-    `SimulationStalled` if ranks never finished, and `BackendError` if the output is not ASTRA-sim's.
+    *tail* is the end of the run's output, and *who* is the program or service in error messages. Raises
+    `SimulationStalled` if ranks never finished, and `BackendError` if the output does not come from
+    ASTRA-sim.
     """
     if len(log.ranks) < log.num_ranks:
         raise _stalled(experiment, log, trace.stuck if trace else [], tail, who)
@@ -228,7 +228,7 @@ def conclude(
 def _stalled(
     experiment: Experiment, log: AstraSimLog, stuck: list[tuple[int, int]], tail: list[str], who: str
 ) -> BackendError:
-    """Return the error for a run that ended without all ranks finishing."""
+    """Return the error for a run that ended before all ranks had finished."""
     missing = [rank for rank in range(log.num_ranks) if rank not in log.ranks]
     if not log.ranks and not stuck and not log.failures:
         shown = f" Its last output: {' | '.join(tail[-SHOWN_LINES:])}." if tail else " It printed nothing."
@@ -327,8 +327,9 @@ def with_packets(result: Result, fabric: Fabric, log: AstraSimLog, folder: Path)
 def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
     """Return the table ``flows`` of the messages between *hosts* that ``fct.txt`` lists.
 
-    A line is: source and destination address (hexadecimal), their ports, bytes, start and duration in ns,
-    and the duration without other traffic. Raises `BackendError` for an invalid line.
+    A line of ``fct.txt`` contains the source and destination address (hexadecimal), their ports, the bytes,
+    the start and duration in ns, and the duration without other traffic. Raises `BackendError` for an invalid
+    line.
     """
     rows = []
     for place, words in _lines(folder / OUTPUTS["FCT_OUTPUT_FILE"]):
@@ -349,7 +350,8 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
 def read_pauses(folder: Path) -> tuple[int, int]:
     """Return the number of pause frames in ``pfc.txt``, and the total pause time of ports in ns.
 
-    A line is: time in ns, node, kind of node, port, and 1 for a pause or 0 for its end.
+    A line of ``pfc.txt`` contains the time in ns, the node, the kind of node, the port, and 1 for a pause or
+    0 for the end of a pause.
     """
     frames = paused_ns = 0
     since: dict[tuple[str, str], int] = {}
@@ -367,7 +369,7 @@ def read_pauses(folder: Path) -> tuple[int, int]:
 
 
 def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the provenance figures that only a packet-level simulation has."""
+    """Return the figures of a packet-level simulation for the provenance."""
     frames, paused_ns = read_pauses(folder)
     facts: dict[str, Any] = {"pause_frames": frames, "paused_ns": paused_ns}
     times = completion_times(flows)

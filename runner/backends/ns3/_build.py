@@ -32,7 +32,7 @@ _REMEDY = "`pip install --no-deps ns3==3.44.post0` and `apt-get install g++`"
 
 @dataclass(frozen=True)
 class Ns3Install:
-    """The headers and core library of an installed ns-3; *source* names the setting that located ns-3."""
+    """The headers and core library of an installed ns-3; *source* names the setting that located it."""
 
     include: Path
     library: Path
@@ -40,7 +40,7 @@ class Ns3Install:
     source: str
 
     def library_of(self, module: str) -> Path:
-        """Return the library of the ns-3 *module*, which lies next to the core library.
+        """Return the library of the ns-3 *module*, which is in the folder of the core library.
 
         Raises `BackendUnavailable` if ns-3 was built without the module.
         """
@@ -97,8 +97,8 @@ def find_compiler(
 ) -> Compiler:
     """Return the C++ compiler: ``CXX``, or otherwise g++, clang++ or c++ on ``PATH``.
 
-    Raises `BackendUnavailable` if no compiler supports C++20, and `Cancelled` if *keep_going* returns False
-    before the compiler has answered.
+    Raises `BackendUnavailable` if no compiler supports C++20. Raises `Cancelled` if *keep_going* returns
+    False before the compiler has answered.
     """
     variables = os.environ if environment is None else environment
     names = [variables["CXX"]] if variables.get("CXX") else ["g++", "clang++", "c++"]
@@ -196,7 +196,8 @@ def _includes(prefix: Path) -> Iterator[Path]:
 SOURCES = Path(__file__).resolve().parent / "tcp"
 _PROGRAM = "tcpnet"
 _MODULES = ("flow-monitor", "point-to-point", "internet", "traffic-control", "network", "core")
-# ns-3's libraries do the work: more optimisation takes twice as long to compile and is no faster.
+# Most of the time is spent in ns-3's libraries, so more optimisation makes the program no faster and
+# compilation twice as long.
 _FLAGS = ("-std=c++20", "-O1")
 _TIMEOUT_S = 600.0
 _POLL_S = 0.1
@@ -211,8 +212,8 @@ def build_driver(
     """Return the driver program and its ns-3; the first call compiles the driver, which takes seconds.
 
     Progress is printed on standard error. The build is cancelled if *keep_going* returns False. Raises
-    `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with the compiler's message if the
-    compiler fails.
+    `BackendUnavailable` without ns-3 or a compiler. If the compiler fails, raises `BackendError` with the
+    compiler's message.
     """
     ns3 = find_ns3(environment)
     compiler = find_compiler(environment, keep_going)
@@ -224,7 +225,7 @@ def build_driver(
 
 
 def start_build(environment: Mapping[str, str] | None = None) -> threading.Thread:
-    """Compile the driver in the background if necessary, silently, and return the thread.
+    """Start to compile the driver in the background if necessary, without output, and return the thread.
 
     A concurrent `build_driver` waits for the background build, and raises the errors of that build.
     """
@@ -243,7 +244,7 @@ def start_build(environment: Mapping[str, str] | None = None) -> threading.Threa
 
 @contextlib.contextmanager
 def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """Print that the TCP model is being compiled, at doubling intervals during the block."""
+    """During the block, print at doubling intervals that the TCP model is being compiled."""
     began, next_s = time.monotonic(), 2.0
     print(f"{_COMPILING} ...", file=sys.stderr)
 
@@ -336,5 +337,5 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
                 f"{compiler.version}: {describe_exit(status)}. {' | '.join(tail[-4:])}. Install the ns-3 it "
                 "was made for with `pip install --no-deps ns3==3.44.post0`."
             )
-        sync_files([folder / _PROGRAM])  # a truncated program would stay in the cache
+        sync_files([folder / _PROGRAM])  # otherwise a truncated program could stay in the cache
         (folder / _PROGRAM).replace(target)

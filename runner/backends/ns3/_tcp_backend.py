@@ -55,7 +55,7 @@ class Watch:
 class Flows:
     """Connects the engine with ns-3's driver, and records the send time and duration of each message.
 
-    *never* is the reason given in the error if messages never arrive.
+    *never* is the reason that the error gives if messages never arrive.
     """
 
     def __init__(self, driver: TcpDriver, watch: Watch, never: str) -> None:
@@ -102,14 +102,14 @@ def ns3_backend(_name: str) -> Ns3Backend:
 
 
 class Ns3Backend:
-    """Simulates TCP; networks with RoCE settings (``packet``) run on the engine's packet model."""
+    """Simulates TCP, or networks with RoCE settings (``packet``) on the engine's packet model."""
 
     def __init__(self) -> None:
         self.tcp = TcpBackend()
         self.roce = packet_backend(notes=(_ALIAS,))
 
     def warm_up(self, network: NetworkConfig) -> None:
-        """Start to compile the TCP model in the background if *network* needs a missing TCP model."""
+        """Start to compile the TCP model in the background if *network* needs it and it is missing."""
         if network.is_tcp:
             start_build()
 
@@ -186,7 +186,7 @@ def _link_table(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the provenance figures that only a packet simulation has."""
+    """Return the figures of a packet-level TCP simulation for the provenance."""
     links = totals.links
     facts: dict[str, Any] = {
         "data_packets": totals.segments,

@@ -38,9 +38,9 @@ _CHUNK = 1 << 16
 class TcpDriver:
     """A context manager for the program that simulates *fabric* with the TCP settings of *part*.
 
-    Nodes are numbered ranks first. *keep_going* is called ten times a second while the program works. If
-    *keep_going* returns False, `Cancelled` is raised. An answer that takes longer than *timeout_s* seconds
-    raises `BackendTimeout`.
+    Ranks have the first node numbers, and switches have the next numbers. *keep_going* is called ten times a
+    second while the program works. If *keep_going* returns False, `Cancelled` is raised. An answer that takes
+    longer than *timeout_s* seconds raises `BackendTimeout`.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class TcpDriver:
     def advance(self, messages: Sequence[Message], limit_ns: int) -> list[Arrival]:
         """Send *messages* and simulate until a message arrives, but not past *limit_ns* (-1: no limit).
 
-        Returns all arrivals at the time of the first arrival, rounded up to whole ns. The list is empty if
-        the limit was reached or if no message is in flight.
+        Returns all messages that arrive at the time of the first arrival (rounded up to whole ns). The list
+        is empty if the limit was reached or if no message is in flight.
         """
         hosts = self._hosts
         lines = [f"send {m} {hosts[a]} {hosts[b]} {size} {at * 1000}\n" for m, a, b, size, at in messages]
@@ -135,7 +135,7 @@ class TcpDriver:
     def _link_tables(
         self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the tables of link traffic with *fields* and of traffic intervals, ranks numbered first."""
+        """Return the table of link traffic with *fields*, and the table of traffic intervals."""
         links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
@@ -169,13 +169,13 @@ class TcpDriver:
                 try:
                     rest = rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
                 except OSError:
-                    # The program's last output explains more than the broken pipe.
+                    # The last output of the program explains the failure better than the broken pipe does.
                     return
 
     def _read_lines(self) -> Iterator[str]:
         """Yield the output lines of the ns-3 program until the program closes its output."""
         while True:
-            # The last line of an answer is the last output, so the caller reads all lines.
+            # The program writes nothing after the last line of an answer, so the caller reads all lines.
             *lines, self._rest = self._rest.split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
             chunk = self._read()
@@ -231,7 +231,7 @@ def _arrival(line: str) -> Arrival:
 
 
 def _history(rows: list[list[int]]) -> pd.DataFrame:
-    """Return ``src, dst, start_ns, end_ns, bytes`` of the intervals with traffic, all equally long."""
+    """Return ``src, dst, start_ns, end_ns, bytes`` of intervals of equal length, if they have traffic."""
     widest = max((row[2] for row in rows), default=1)
     parts = []
     for src, dst, width, *counts in rows:
@@ -253,18 +253,19 @@ _CONTROLS = {
     "newreno": "ns3::TcpNewReno",
     "reno": "ns3::TcpLinuxReno",
 }
-# Linux's default capacities of a host's queue in packets.
+# The default capacities of a host's queue in Linux, in packets.
 _HOST_PACKETS = {"fifo": 1000, "fq-codel": 10_240}
 _TIMESTAMP_BYTES = 12  # TCP option that Linux sends with every segment
-# Packets are marked from the queue length in the DCTCP paper: 65 packets at 10 Gbit/s, at least 20 packets.
+# Packets are marked above the queue length from the DCTCP paper: 65 packets at 10 Gbit/s, and at least 20
+# packets.
 _MARK_PACKETS = 65
 _MARK_RATE_BPS = 10e9
 _FEWEST_MARK_PACKETS = 20
-_MOST_OPEN_BEFORE = 20_000  # connections, a number that ns-3 opens in a few seconds
+_MOST_OPEN_BEFORE = 20_000  # number of connections that ns-3 opens in a few seconds
 
 
 def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
-    """Return the commands that build *fabric* with the TCP of *part*.
+    """Return the driver commands that build *fabric* with the TCP settings of *part*.
 
     Raises `ConfigError` if the folder for packet captures cannot be created.
     """
@@ -370,7 +371,7 @@ _FLOW_FIELDS = (
 
 @dataclass(frozen=True)
 class TcpTotals:
-    """Statistics of links, retransmissions by message, and flows from the flow monitor."""
+    """ns-3's statistics of links, of retransmissions by message, and of flows from the flow monitor."""
 
     links: pd.DataFrame
     history: pd.DataFrame

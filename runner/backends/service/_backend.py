@@ -28,14 +28,14 @@ from ..astra_sim import (
 from ._client import LOG_FILE, ServiceAddress, ServiceClient, configured_services, parse_address, plain, turn
 from ._request import configuration, write_archive
 
-# The service hangs permanently if a simulation writes more lines than this limit.
+# ASTRA-sim Service hangs permanently if a simulation writes more lines than this limit.
 _MOST_LINES = 65_536
 _LINES_A_RANK = 8
 _LINES_OF_ROOFLINE = 4
 _POLL_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 _LOOK_S = 2.0
-# The fraction of time that may be spent on polling.
+# The largest fraction of time that is spent on polling the service.
 _SHARE = 0.05
 _STOP_S = 0.7
 _TICK = re.compile(rb"tick=(\d{1,18}),")
@@ -54,7 +54,8 @@ class ServiceBackend:
     """Simulates at the ASTRA-sim Service at *address*, one simulation at a time.
 
     A run ends after *timeout_s* seconds; the default is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an
-    hour. Waiting for other clients on this machine does not count. A single call may take *call_s* seconds.
+    hour. The time limit excludes the wait for other clients on this machine. A single call may take *call_s*
+    seconds.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ServiceBackend:
     ) -> tuple[str, AstraSimLog, list[str]]:
         """Run the simulation at the service and return the service's version and log.
 
-        All other files of the service are stored in *scratch*.
+        The other result files of the service are stored in *scratch*.
         """
         options = {} if self.call_s is None else {"call_s": self.call_s}
         with ServiceClient(self.address, watch.keep_on, **options) as client:
@@ -147,7 +148,8 @@ class ServiceBackend:
         if status == "failed" and len(log.ranks) == num_ranks:
             # The service counts any line on ASTRA-sim's standard error as a failure.
             return log, lines
-        # The service does not distinguish a crash from a normal end; ASTRA-sim's last line does.
+        # The service does not distinguish a crash from a normal end; the last line of ASTRA-sim's output
+        # does.
         if status == "completed" and len(log.ranks) < num_ranks and not any(map(_EXITING.search, lines)):
             status = "crashed"
         if status != "completed":
@@ -177,7 +179,7 @@ def _complaints(lines: list[str]) -> list[str]:
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
-    """Wait until the service is idle, after stopping a simulation that an earlier process *left behind*."""
+    """Wait until the service is idle, after stopping a simulation that an earlier process left running."""
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
     # An upload would delete the files that another client's simulation needs.
@@ -230,7 +232,7 @@ class _Watch:
                 asked = time.monotonic()
                 self._take(client.file(LOG_FILE))
                 answered = time.monotonic()
-                # The service reads and sends the whole log each time.
+                # The service reads and sends the whole log at each request.
                 look = answered + max(_LOOK_S, (answered - asked) / _SHARE)
             self.pause(began)
         return status
@@ -270,7 +272,7 @@ def _names() -> list[str]:
 
 
 def _report() -> list[dict[str, str]]:
-    """Check for each service in the user's list whether it answers."""
+    """Report for each service in the user's list whether the service answers."""
     addresses = configured_services()
     answers = {place: _ask(address) for place, address in {one.place: one for one in addresses}.items()}
     return [{"backend": address.name, "what": _WHAT} | answers[address.place] for address in addresses]

@@ -1,4 +1,4 @@
-"""Client of an ASTRA-sim Service, which holds one simulation, so that clients take turns."""
+"""Client of an ASTRA-sim Service; a service holds only one simulation, so clients take turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse_address(name: str) -> ServiceAddress:
     """Return the address in the backend name ``service://HOST:PORT[/KIND]``; raises `ConfigError`."""
     rest = name.removeprefix(SCHEME)
     if "@" in rest:
-        # The text before the @ may contain a password, so the error does not show the text.
+        # The text before the @ may contain a password, so the error message does not show this text.
         raise ConfigError(
             "The address of an ASTRA-sim Service holds '@', but the service has no users; write "
             "service://HOST:PORT."
@@ -95,10 +95,10 @@ _POLL_S = 0.1
 
 
 class Turn:
-    """A lock on a service, so that a second client of this user does not overwrite its files.
+    """A lock on a service, which prevents a second client of this user from overwriting files.
 
-    The lock file names the simulation at the service. The next client thus notices the simulation of a killed
-    process.
+    The lock file names the simulation at the service. From this name, the next client detects the simulation
+    of a killed process.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -122,9 +122,9 @@ class Turn:
 
 @contextmanager
 def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
-    """Wait until no other process of this user uses the service at *place*, and lock it.
+    """Wait until no other process of this user uses the service at *place*, and lock the service.
 
-    *keep_on* is called ten times a second during the wait. The lock of a process that dies is released.
+    *keep_on* is called ten times a second during the wait. If a process dies, its lock is released.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
     folder = Path(base).expanduser() / "chakrascope" / "service"
@@ -153,7 +153,7 @@ def _try_lock(descriptor: int) -> bool:
 
 LOG_FILE = "simulation.log"
 _CALL_S = 30.0
-# A limit well above the 65,536 lines of a simulation that a service keeps.
+# The size limit of an answer, well above the 65,536 lines of output that a service keeps.
 _LARGEST_ANSWER_BYTES = 64 << 20
 # A service accepts messages of up to 4 MiB.
 _CHUNK_BYTES = 1 << 20
@@ -176,7 +176,7 @@ class ServiceClient:
     """A connection to the service at *address*, as a context manager that closes the connection.
 
     *keep_on* is called ten times a second during a call, and raises an exception to cancel the call. A method
-    fails after *call_s* seconds without an answer, except `upload`, which only *keep_on* limits. Raises
+    fails after *call_s* seconds without an answer, except for `upload`, which only *keep_on* can end. Raises
     `BackendUnavailable` if gRPC is not installed.
     """
 
@@ -187,7 +187,7 @@ class ServiceClient:
         self._place = address.place
         self._keep_on = keep_on
         self._call_s = call_s
-        # No proxy and no settings from DNS: connect to the named host only.
+        # The channel uses no proxy and no settings from DNS, so that it connects only to the named host.
         self._channel = self._grpc.insecure_channel(
             f"dns:///{address.place}",
             options=[
@@ -207,7 +207,7 @@ class ServiceClient:
         self._channel.close()
 
     def version(self) -> str:
-        """Return the version of the service's interface; raises `BackendError` unless it is 1.x."""
+        """Return the version of the service's interface; raises `BackendError` unless the version is 1.x."""
         number = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
         if not number.startswith("1."):
             raise BackendError(
@@ -250,7 +250,7 @@ class ServiceClient:
         return folder.encode() in answer.response_bytes
 
     def stop(self, within_s: float) -> bool:
-        """Stop the simulation, ignoring `keep_on`; return whether it has ended within *within_s* seconds."""
+        """Stop the simulation without calling `keep_on`; return whether it ended in *within_s* seconds."""
         request = message("SetControlActionRequest", {"control": {"choice": _STOP}}).SerializeToString()
         stopped = message("GetStatusResponse")
         deadline = time.monotonic() + within_s
@@ -351,7 +351,7 @@ def _chunks(archive: Path) -> Iterator[bytes]:
 
 
 def _reason(details: str) -> str:
-    """Return the reason for a failure in *details*, which should be a JSON object with ``errors``."""
+    """Return the reason for a failure from *details*, which should be a JSON object with ``errors``."""
     if "Invalid StatusCode." in details:
         return "its reason was lost on the way, as services of version 1.2 to 1.4 do"
     try:

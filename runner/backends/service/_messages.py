@@ -2,8 +2,8 @@
 
 The messages are built from a table in a separate descriptor pool. Any protobuf runtime from version 4 works,
 even together with the service's SDK, which requires an exact version. Scalars are declared as in proto2,
-which uses the same bytes but distinguishes 0 from absent values. The service has separate defaults for absent
-values.
+which uses the same bytes but distinguishes 0 from absent values. This distinction matters, because the
+service replaces absent values by defaults.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from google.protobuf import descriptor_pb2
 
 PACKAGE = "astra"
-# One "name: type" per field, in the order of field numbers from 1; "*" marks a list. Enumerations are
-# declared as numbers.
+# The table has one "name: type" per field, in the order of field numbers from 1. "*" marks a list.
+# Enumerations are declared as numbers.
 _TABLE = """
 Data: chunk_size:uint64 datum:bytes
 UploadConfigResponse: server_response:ServerResponse
@@ -141,7 +141,7 @@ def decode_error() -> type[Exception]:
 
 
 def message(name: str, content: Mapping[str, Any] | None = None) -> Any:
-    """Return a message of the type *name*; mappings in *content* become messages, ``None`` absent fields.
+    """Return a message of the type *name*; mappings become messages, and None values become absent fields.
 
     Raises `BackendUnavailable` without protobuf.
     """

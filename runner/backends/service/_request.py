@@ -35,15 +35,15 @@ _UNSCALED_ENDPOINT_DELAY_NS = 10
 _CHUNK_BYTES = 1 << 20
 _HPCC = 3
 _HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 2400))
-# Fixed time stamp of every archive entry, so that equal experiments give equal archives.
+# The fixed time stamp of every archive entry, so that equal experiments give equal archives.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
     """Write one program per rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
 
-    The service unpacks the archive into plain files, so ranks cannot share a file. *keep_on* is called after
-    every MiB.
+    The service unpacks the archive into plain files, so ranks cannot share a file. The callback *keep_on* is
+    called after every MiB that is written.
     """
     source = experiment.workload
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -61,8 +61,9 @@ def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Call
 def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool) -> tuple[Any, list[str]]:
     """Return the request that configures *experiment*, and sentences on values that the service changes.
 
-    *trace* requests the interval of every node. Raises `ConfigError` for settings that the service's
-    interface lacks: halving-doubling and custom algorithms, networks of links, numbers beyond 32 bits.
+    With *trace*, the log will contain the start and end of every node. Raises `ConfigError` for settings that
+    the service's interface lacks: halving-doubling and custom algorithms, networks of links, numbers beyond
+    32 bits.
     """
     warnings: list[str] = []
     number, name = BACKENDS[kind]
@@ -89,7 +90,7 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
 
 
 def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict[str, Any]:
-    """Return the system with ASTRA-sim's defaults for absent keys, because the service's defaults differ."""
+    """Return the system with ASTRA-sim's defaults for absent keys; the service has other defaults."""
     system = experiment.system
     _refuse_custom(system)
     endpoint_delay = system.endpoint_delay
@@ -153,7 +154,8 @@ def _logging() -> dict[str, Any]:
 
 
 def _arguments(experiment: Experiment) -> dict[str, Any]:
-    # An absent endpoint delay means ASTRA-sim's default, to which no scale applies.
+    # If the endpoint delay is absent, ASTRA-sim uses its default delay, to which the injection scale does not
+    # apply.
     scaled = experiment.system.endpoint_delay is not None
     return {
         "num_queues_per_dim": experiment.num_queues_per_dim,
@@ -190,7 +192,7 @@ def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
 
 
 def _single(value: float, what: str, warnings: list[str]) -> float:
-    """Return *value*, with a warning if the service will store another number."""
+    """Return *value*; add a warning to *warnings* if the service will store another number."""
     stored = float(str(np.float32(value)))
     if stored != value:
         warnings.append(f"The service stores 32 bits of {what}: {stored!r} for {value!r}.")

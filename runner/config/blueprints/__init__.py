@@ -15,7 +15,7 @@ from ....errors import ConfigError, did_you_mean
 from .._values import shown
 
 _HOME = "infragraph.blueprints"
-_SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # component names in edges and the correct names of the device
+_SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # misspelt component names in edges, and the correct names
 # Module, class and arguments of each device blueprint, by Chakrascope's name of the device.
 _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "dgx1": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx1",)),
@@ -64,10 +64,11 @@ BLUEPRINTS = tuple(sorted([*_DEVICES, *_FABRICS]))
 
 
 def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the content of the blueprint that *settings* name, and the corrections to the blueprint.
+    """Return the content of the blueprint that *settings* name, and notes on corrected mistakes.
 
-    ``blueprint`` is one of `BLUEPRINTS`; the other keys are its parameters: ``host`` a device's name, the
-    ``ports`` of a switch, bandwidths in Gb/s. Raises `ConfigError`, even if the package is not installed.
+    The key ``blueprint`` is one of `BLUEPRINTS`. All other keys are parameters of the blueprint, such as
+    ``host`` (the name of a device), ``ports`` (of a switch), and bandwidths in Gb/s. Raises `ConfigError`,
+    even if the package is not installed.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
     if name not in BLUEPRINTS:
@@ -140,7 +141,7 @@ def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
 
 
 def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return *data* with known mistakes of the blueprints corrected, and a sentence on each."""
+    """Return *data* with known mistakes of blueprints corrected, and a sentence on each correction."""
     remarks = []
     spine = [edge for edge in data.get("edges", ()) if edge["ep1"].get("instance", "").startswith("tier_2[")]
     if any(edge["link"] != "tier_2_link" for edge in spine):

@@ -1,4 +1,4 @@
-"""Expand an infrastructure: every component of every instance becomes a node, every edge becomes lines."""
+"""Expand an infrastructure: components of instances become nodes, and edges become lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Line:
-    """A link between the nodes *a* and *b*; *device* is the device that contains it, if any."""
+    """A link between the nodes *a* and *b*; *device* is the device that contains the link, if any."""
 
     a: int
     b: int
@@ -54,7 +54,8 @@ class Graph:
 class _Layout:
     """The node numbering of a device: the number of nodes, and the node range of each component.
 
-    A component's range is the first node, the number of nodes per copy, and the number of copies.
+    The node range of a component consists of the first node, the number of nodes per copy, and the number of
+    copies.
     """
 
     size: int
@@ -64,7 +65,7 @@ class _Layout:
 def expand(infrastructure: Infrastructure, where: str) -> Graph:
     """Return the graph of *infrastructure*.
 
-    Raises `ConfigError` for unknown names and for excessive sizes.
+    Raises `ConfigError` for unknown names, and for an infrastructure that is too large.
     """
     return _Expansion(infrastructure, where).graph()
 
@@ -146,7 +147,7 @@ class _Expansion:
         return devices[name]
 
     def _layout(self, device: Device, outside: tuple[str, ...]) -> _Layout:
-        """Return the node ranges of the components of *device*, which the devices *outside* contain."""
+        """Return the node ranges of the components of *device*, which is nested in the devices *outside*."""
         if device.name in outside or len(outside) > _DEEPEST:
             chain = " in ".join(f"'{name}'" for name in (device.name, *reversed(outside[-3:])))
             raise ConfigError(
@@ -182,7 +183,7 @@ class _Expansion:
                     yield Node(name, part.name, part.choice, part.type, device.name)
 
     def _inside(self, device: Device) -> list[Line]:
-        """Return the lines inside *device* and its composed devices, relative to its first node."""
+        """Return the lines inside *device* and its nested devices, with nodes counted from its first node."""
         if device.name in self._lines:
             return self._lines[device.name]
         lines: list[Line] = []

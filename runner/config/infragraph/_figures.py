@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import ConfigError, did_you_mean
 from ....support import count_text, parse_bandwidth, parse_duration
-from .._values import shown
+from .._values import reported_at, shown
 from ._expand import Line, Node
 from ._schema import CHOICES
 
@@ -18,7 +18,7 @@ _FIGURES = ("bandwidth", "latency", "width")
 
 @dataclass(frozen=True)
 class Default:
-    """Default figures of a link: bit/s, ps and bits per transfer; *texts* holds the given texts."""
+    """Default figures of a link in bit/s, ps and bits per transfer; *texts* are the texts in the file."""
 
     rate_bps: Fraction | None = None
     delay_ps: Fraction | None = None
@@ -28,10 +28,11 @@ class Default:
 
 @dataclass(frozen=True)
 class Options:
-    """The user's options: *defaults* by link name, ``device.link`` or ``*``, and excluded names (*without*).
+    """The user's options: *defaults* by link name, ``device.link`` or ``*``, and names to exclude.
 
-    *ranks* is the choice or type of the components that are ranks. *forwarding* is whether ranks forward
-    messages of other ranks; None means that the network determines it.
+    *without* are the names of excluded links and components. *ranks* is the choice or type of the components
+    that are ranks. *forwarding* states whether ranks forward messages of other ranks; with None, the network
+    determines this property.
     """
 
     defaults: Mapping[str, Default] = field(default_factory=dict)
@@ -73,13 +74,11 @@ def _default(data: Any, where: str) -> Default:
         if key not in _FIGURES:
             raise ConfigError(f"{where}: there is no figure {shown(key)}{did_you_mean(str(key), _FIGURES)}")
     rate = delay = None
-    try:
+    with reported_at(where):
         if "bandwidth" in data:
             rate = parse_bandwidth(_with_unit(data["bandwidth"], "100Gb/s or 32GB/s")) * 8 * 10**9
         if "latency" in data:
             delay = parse_duration(_with_unit(data["latency"], "500ns or 5us")) * 1000
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if rate is not None and rate <= 0:
         raise ConfigError(f"{where}: the bandwidth must be more than 0.")
     width = data.get("width")
@@ -103,12 +102,12 @@ _SHOWN = 6
 
 
 def full_name(line: Line) -> str:
-    """Return the name of the link of *line*, as ``device.link`` for a link inside a device."""
+    """Return the name of the link of *line*, which is ``device.link`` for a link inside a device."""
     return f"{line.device}.{line.kind.name}" if line.device else line.kind.name
 
 
 def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[str, Default]]:
-    """Return the defaults that name the link of *line*, with their keys, the most specific key first."""
+    """Return the defaults that name the link of *line* with their keys, starting with the most specific."""
     return [
         (key, defaults[key]) for key in dict.fromkeys((full_name(line), line.kind.name)) if key in defaults
     ]
@@ -145,7 +144,7 @@ def figures(
 def _of_kind(
     line: Line, defaults: Mapping[str, Default]
 ) -> tuple[Fraction | None, Fraction | None, list[str], list[str]]:
-    """Return rate and delay for the link kind of *line*, assumptions, and missing figures."""
+    """Return the rate and the delay for the link kind of *line*, with assumptions and missing figures."""
     kind = line.kind
     named = named_defaults(line, defaults)
     every = [*named, *(("*", defaults[key]) for key in ("*",) if key in defaults)]
@@ -161,7 +160,8 @@ def _of_kind(
             f"coding (link-defaults, '{key}')."
         )
     assumed = []
-    # A rate in transfers per second in the file has precedence over the defaults for all links.
+    # If the file gives a rate in transfers per second, this rate has precedence over the defaults for all
+    # links.
     allowed = every if kind.transfers is None else named
     if rate is None:
         rate, text = _first(allowed, "bandwidth")
@@ -177,7 +177,7 @@ def _of_kind(
 
 
 def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fraction | None, str]:
-    """Return the value of *figure* in the first default that has the figure, with its text."""
+    """Return the value of *figure* in the first default that has this figure, and the value's text."""
     for key, default in allowed:
         value = default.rate_bps if figure == "bandwidth" else default.delay_ps
         if value is not None:

@@ -20,7 +20,7 @@ def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of the network configuration in *path*, converted if it is an InfraGraph.
 
     The key ``infragraph`` of a network YAML may name an InfraGraph: a file next to the YAML, or a blueprint.
-    *options* are further keys of `OPTION_KEYS`. Raises `ConfigError`.
+    *options* are additional keys from `OPTION_KEYS`. Raises `ConfigError`.
     """
     data = _content(path)
     if looks_like_infragraph(data):
@@ -46,7 +46,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the network of a YAML file that names an InfraGraph and has further keys."""
+    """Return the network of a YAML file that names an InfraGraph and may have additional keys."""
     from ._network import network_mapping  # noqa: PLC0415 - most networks are none
 
     source = data["infragraph"]
@@ -85,7 +85,7 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
 
 
 def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the content of the blueprint that *settings* name, and the corrections to the blueprint.
+    """Return the content of the blueprint that *settings* name, and notes on corrected mistakes.
 
     Plug-ins of ``chakrascope.blueprints`` create blueprints. A plug-in is a module with ``BLUEPRINTS``
     (names) and ``make_blueprint``.

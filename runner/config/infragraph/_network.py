@@ -8,6 +8,7 @@ from typing import Any
 
 from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
+from ..._traits import AWARE
 from .._fabric import ROUTER_SPEEDUP, FabricLink
 from .._symmetry import find_dimensions, uneven_ways
 from ._expand import Graph, Line, Node, expand
@@ -82,7 +83,7 @@ class _Network:
         check_names(self._options.without, links | parts, "without", self._where)
 
     def _without(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines except those of links and components that the user excludes."""
+        """Return the lines, without links and components that the user excludes."""
         gone = set(self._options.without)
         if not gone:
             return list(lines)
@@ -102,7 +103,7 @@ class _Network:
         """Return *lines* with ports merged into their components if the links between them have no figures.
 
         A port is the end of a link. A port is a separate node only if its link inside the device has figures,
-        from the file or from defaults for that link.
+        which come from the file or from the defaults for this link.
         """
         behind: dict[int, set[int]] = {}
         kept_apart: set[int] = set()
@@ -185,7 +186,7 @@ class _Network:
     def _connected(
         self, wires: list[FabricLink], names: list[str]
     ) -> tuple[list[FabricLink], list[str], bool]:
-        """Return links, names and whether ranks forward; forwarding ranks get one router per rank.
+        """Return the links, device names, and whether ranks forward; each forwarding rank gets a router.
 
         Raises `ConfigError` for two ranks without a path.
         """
@@ -214,7 +215,7 @@ class _Network:
         )
 
         def moved(node: int) -> int:
-            return node + ranks  # a rank's number becomes its router's, and all other nodes follow
+            return node + ranks  # a rank's number becomes the number of its router; all other nodes follow
 
         own = [FabricLink(rank, moved(rank), fastest, 0) for rank in range(ranks)]
         outer = [FabricLink(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
@@ -228,7 +229,7 @@ class _Network:
             a, b = (names[node] for node in parallel[0])
             self._remarks.append(
                 f"{count_text(len(parallel), 'pair')} of devices have parallel links ({a} and {b}): flows of "
-                "a packet network spread over them, analytical-aware uses the first."
+                f"a packet network spread over them, {AWARE} uses the first."
             )
         uneven = uneven_ways(len(self._ranks), wires)
         if uneven:

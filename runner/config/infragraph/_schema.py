@@ -1,7 +1,7 @@
 """InfraGraph's infrastructure as typed values, which are checked during parsing.
 
-The format is public (infragraph.dev): devices made of components, instances of devices, and edges that join
-components by a scheme and a kind of link.
+The format is public (infragraph.dev). It describes devices made of components, instances of devices, and
+edges that join components by a scheme and a kind of link.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from ....errors import ConfigError, did_you_mean
-from .._typed import mapping_of
-from .._values import shown
+from .._values import mapping_of, shown
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")
@@ -25,7 +24,7 @@ _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
 
 @dataclass(frozen=True)
 class Component:
-    """A component: *count* equal parts of a device; *type* is the choice, or a custom component's type."""
+    """A component: *count* equal parts of a device; *type* is its choice, or a custom component's type."""
 
     name: str
     count: int
@@ -45,7 +44,7 @@ class LinkKind:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge: two endpoint texts from the file, joined by *scheme*; a composed device comes first."""
+    """An edge: two endpoint texts from the file, joined by *scheme*; a nested device is the first end."""
 
     place: str
     ep1: str
@@ -75,7 +74,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Infrastructure:
-    """The content of an InfraGraph file; *ranks* holds the rank annotations of single nodes, by name."""
+    """The content of an InfraGraph file; *ranks* contains the rank annotations of single nodes, by name."""
 
     name: str
     devices: Mapping[str, Device]
@@ -87,9 +86,9 @@ class Infrastructure:
 
 
 def read(data: Mapping[str, Any], where: str) -> Infrastructure:
-    """Return the infrastructure in *data*: an infrastructure or a device, with or without annotations.
+    """Return the infrastructure in *data*, which describes an infrastructure or a single device.
 
-    Raises `ConfigError` with *where* and the key for missing values and wrong types.
+    For missing values and wrong types, raises `ConfigError` with *where* and the key.
     """
     annotations = mapping_of(data.get("annotations") or {}, f"{where}: 'annotations'")
     inner = mapping_of(data.get("infrastructure", data), f"{where}: 'infrastructure'")
@@ -254,5 +253,5 @@ def _count(data: Mapping[str, Any], where: str, name: str) -> int:
 
 
 def _hint(value: Any, names: Sequence[str]) -> str:
-    """Return the end of an error message on a name that is not in *names*."""
+    """Return the end of an error message for a name that is not in *names*."""
     return did_you_mean(str(value)[:60], names)

@@ -1,4 +1,4 @@
-"""A plug-in for messages over libfabric, with its providers verbs, EFA, Slingshot, TCP and shared memory."""
+"""A plug-in that carries messages over libfabric (verbs, EFA, Slingshot, TCP and shared memory)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._wire import JOIN_S, Rank
 class LibfabricEntrance:
     """Connects a rank with all other ranks by a libfabric endpoint for each network interface.
 
-    Providers with IP addresses bind their endpoints to the addresses of the interfaces.
+    If a provider uses IP addresses, its endpoints are bound to the addresses of the interfaces.
     """
 
     argument = "PROVIDER"
@@ -42,11 +42,11 @@ class LibfabricEntrance:
 def fabric_transport(
     provider: str, addresses: Iterable[str], rank: int, key: bytes
 ) -> engine.FabricTransport:
-    """Return a *rank*'s transport over libfabric's *provider*: an endpoint for each address, with its name.
+    """Return the transport of *rank* over libfabric's *provider*, and the names of its endpoints.
 
-    The transport is not usable until `join_fabric` is called. All ranks of a job share *key*, and other
-    processes are ignored. Raises `ConfigError` for an unknown provider, and `BackendUnavailable` if the
-    engine was built without libfabric.
+    The transport is not usable until `join_fabric` is called. The transport has an endpoint for each address.
+    All ranks of a job share *key*, and messages of other processes are ignored. Raises `ConfigError` for an
+    unknown provider, and `BackendUnavailable` if the engine was built without libfabric.
     """
     if not engine.FabricTransport.is_built():
         raise errors.BackendUnavailable(
@@ -67,7 +67,7 @@ def fabric_transport(
 def join_fabric(
     transport: engine.FabricTransport, peers: Mapping[int, Sequence[bytes]], deadline_ns: int
 ) -> engine.FabricTransport:
-    """Return *transport* after connecting to its *peers*, by rank and endpoint names.
+    """Return *transport* after connecting to its *peers*, which map ranks to endpoint names.
 
     Raises `BackendError` for a peer that has not answered by *deadline_ns* of the monotonic clock.
     """

@@ -95,7 +95,7 @@ class Agenda {
         word = used ? word | bit : word & ~bit;
     }
 
-    // Every event of a higher level is later than all events of lower levels.
+    // Every event of a higher level of the radix queue is later than all events of lower levels.
     Time find_next() const {
         for (int level = 0; level < kLevels; ++level) {
             for (std::size_t word = digit(present_, level) >> 6; word < 4; ++word) {

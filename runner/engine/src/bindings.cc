@@ -46,7 +46,7 @@ const char* name_of(FieldOrigin origin) {
     return names.at(static_cast<std::size_t>(origin));
 }
 
-// Return the word of an enum value, and any other value unchanged.
+// Return the word for an enum value; return any other value unchanged.
 template <class T>
 auto to_python(const T& value, const Values& valid) {
     if constexpr (std::is_enum_v<T>) {

@@ -44,7 +44,8 @@ T setting_of(nb::handle value, Unit unit) {
     }
 }
 
-// Return packet settings with the values of `given`, by the keys of config.txt. Other keys are ignored.
+// Return packet settings with the values of `given`, which has the keys of config.txt. Other keys are
+// ignored.
 Settings settings_of(const nb::dict& given) {
     Settings settings;
 #define PACKET_SETTING(key, type, member, value, unit, smallest, largest) \

@@ -65,7 +65,7 @@ struct GpuConfig {
     std::vector<GpuCollective> collectives;
 };
 
-// A node at which a rank waited for other ranks in the measured run (see SyncPoints).
+// A node at which a rank waited for other ranks in the measured run (see `SyncPoints`).
 struct SyncMember {
     std::int32_t rank;
     std::uint64_t node_id;
@@ -73,8 +73,8 @@ struct SyncMember {
     std::int64_t wait_ns;  // measured wait for the last rank to arrive; -1 if the rank did not wait
 };
 
-// The network model: without queues, with queues at links, a fluid model with shared links, or packet
-// level.
+// The network models: a model without queues, a model with queues at links, a fluid model with shared
+// links, and a packet-level model.
 enum class NetworkModel { Unaware, Aware, Flow, Packet };
 
 // Enums of configuration fields. config.def lists the configuration values in the same order.
@@ -102,12 +102,12 @@ struct Config {
 #undef ENGINE_FIELD
     std::vector<CollectiveProgram> collective_programs;
     std::vector<SyncMember> sync_members;  // members of sync points, for a replay
-    std::vector<std::int64_t> begin_ns;    // start time of each rank; all start at 0 if empty
+    std::vector<std::int64_t> begin_ns;    // start time of each rank; if empty, all ranks start at 0
     NetworkModel network_model = NetworkModel::Unaware;
     ExternalAdvance external_network;      // replaces the network models if set
     NetworkBetween network_between;        // replaces the network models if set; one rank per process
     Fabric fabric;                         // replaces the network dimensions if it has nodes
-    packet::Settings packet;               // settings of a fabric
+    packet::Settings packet;               // packet-level settings of the fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks; computations and collectives run on it
 
     // Whether the network has a separate clock and runs in lockstep with the ranks, like ASTRA-sim's

@@ -40,7 +40,7 @@ Callback bind(T* object, std::uint64_t argument = 0) {
             argument};
 }
 
-// Convert a double to an unsigned integer as x86-64 does, without undefined behaviour.
+// Convert a double to an unsigned integer as x86-64 does, but without undefined behaviour.
 inline std::uint64_t truncate(double value) {
     if (value != value) return std::uint64_t{1} << 63;
     if (value >= 18446744073709551616.0) return 0;
@@ -91,9 +91,9 @@ class EventQueue {
     static constexpr Time kUnregistered = ~Time{0};
     Time registered() const { return registered_; }
 
-    // Before every tick, call `source` to add external events up to that tick (-1: without a limit).
-    // The source returns true if it added events, and is then called again. A source may install
-    // another source that replaces it.
+    // Before every tick, call `source` to add external events up to that tick (-1: without a limit). The
+    // source is called again if it returns true, which means that it has added events. A source may
+    // install another source that replaces it.
     template <auto Method, class T>
     void set_source(T* source) {
         source_ = {[](void* target, std::int64_t limit) { return (static_cast<T*>(target)->*Method)(limit); },
@@ -118,8 +118,8 @@ class EventQueue {
     // Return the time that the simulation has reached, in this queue or in its source of events.
     Time reached() const { return std::max(now_, reached_); }
 
-    // Run until no events are left. `poll` is called every few thousand events, and stops the loop if
-    // it returns false.
+    // Run the simulation until no events are left. `poll` is called every few thousand events. The loop
+    // also stops if `poll` returns false.
     bool run(const std::function<bool()>& poll) {
         poll_ = &poll;
         while (!exhausted()) {
@@ -150,7 +150,7 @@ class EventQueue {
         Event event;
         Time when;
     };
-    // The callbacks of a rank in one tick. Usually there is only one callback.
+    // The callbacks of a rank in one tick. Usually, a rank has only one callback in a tick.
     struct Own {
         Time time;
         Registered first;

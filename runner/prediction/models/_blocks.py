@@ -14,7 +14,7 @@ from ._plan import Plan
 GroupKey = tuple[tuple[str, ...], str]
 """The axes of a group, and its level: ``within`` a node, ``across`` nodes, or ``all`` ranks of the group."""
 
-# Streams of the device. Nodes on one stream run one after another.
+# The streams of the device. Nodes on the same stream run one after another.
 LANES = {"compute": 0, "host": 1, "store": 24, "load": 26, "send": 30, "receive": 31}
 AXIS_LANES = {
     "tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "experts": 22, "gather": 40, "scatter": 42,
@@ -25,7 +25,7 @@ _KINDS = {"overhead": "host", "launches": "host", "host": "host", "copy": "copy"
 
 
 class Prices(Protocol):
-    """The times of operators and collectives on a chip and its links, in ns."""
+    """The interface of prices: times of operators and collectives on a chip and its links, in ns."""
 
     @property
     def host_ns(self) -> float:
@@ -39,24 +39,24 @@ class Prices(Protocol):
         """Return the time of *operator* in ns."""
 
     def start_ns(self, where: Spread) -> float:
-        """Return the start-up time in ns that a collective with this placement adds to its transfer."""
+        """Return the start-up time (ns) of a collective with the placement *where*, before its transfer."""
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return the time in ns that a concurrent collective adds to computation."""
+        """Return the time (ns) by which a concurrent collective prolongs computation."""
 
 
 @dataclass
 class Block:
-    """Nodes of a part of a program, numbered from 0, and the edges between the nodes.
+    """The nodes of a part of a program, numbered from 0, and the edges between these nodes.
 
-    * *first* and *last* are the first and last nodes of its computation.
+    * *first* and *last* are the first and the last node of the block's computation.
     * *receive* is the node that waits for a message from another stage.
-    * *late* is the node at which its last layer begins.
-    * *early* has the nodes that wait for the node *late* of the previous block.
-    * *open* has the nodes that the end of the step waits for.
-    * *exchanged* is the last exchange of experts during computation. The end of the next block, of another
-      micro-batch, waits for the exchange.
-    * *stored* has the layers' copies to the host.
+    * *late* is the node at which the block's last layer begins.
+    * *early* lists the nodes that wait for the node *late* of the previous block.
+    * *open* lists the nodes for which the end of the step waits.
+    * *exchanged* is the last exchange of experts during computation. The end of the next block, which belongs
+      to another micro-batch, waits for the exchange.
+    * *stored* lists the copies of the layers' activations to the host.
     """
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -109,11 +109,11 @@ class Stage:
 
     @property
     def rank(self) -> int:
-        """The rank that represents the stage: the first rank along every axis but ``pp``."""
+        """The rank that represents the stage: the first rank along every axis except ``pp``."""
         return self.stage * self.plan.strides["pp"]
 
     def where(self, axes: tuple[str, ...]) -> Spread:
-        """Return the placement in nodes of a group along *axes*."""
+        """Return the placement (in nodes) of the group of ranks along *axes*."""
         return _where(self.plan.layout, self.rank, axes, self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
@@ -174,7 +174,7 @@ class Stage:
         )
 
     def exchange(self, block: Block, exchange: Exchange, waits: Sequence[int], lane: int) -> int:
-        """Append a collective after *waits*, phase by phase, and return its last node."""
+        """Append the phases of a collective that begins after *waits*, and return its last node."""
         where = self.where(exchange.axes)
         last = list(waits)
         start = self.prices.start_ns(where)

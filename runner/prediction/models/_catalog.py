@@ -1,4 +1,4 @@
-"""Models by name, from a small YAML or a Hugging Face config.json, with the layers of VGG16 and ResNet-50."""
+"""Find models by name, or read a model from a small YAML or a Hugging Face config.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._hugging_face import of_hugging_face
 from ._transformer import Convolution, Transformer
 
 _GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
-# llm-foundry's loss overwrites the logits in place.
+# The loss of llm-foundry overwrites the logits in place.
 _MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True, "loss_bytes": 4}
 
 
@@ -83,8 +83,9 @@ def _resnet50() -> Iterator[Convolution]:
             inputs, before = outputs, side
 
 
-# Published sizes. Sources are Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et al. 2022
-# (the sizes up to 1T), MosaicML's llm-foundry (MPT), and the model cards and config.json of other models.
+# Published sizes of models. Sources are Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et
+# al. 2022 (the sizes up to 1T), MosaicML's llm-foundry (MPT), and the model cards and config.json of other
+# models.
 _MODELS: dict[str, dict[str, Any]] = {
     "gpt3-125m": _gpt(12, 768, 12),
     "gpt3-350m": _gpt(24, 1024, 16),
@@ -118,8 +119,8 @@ _MODELS: dict[str, dict[str, Any]] = {
     "llama3-8b": _llama(32, 4096, 32, 8, 14336, 128256, sequence=8192),
     "llama3-70b": _llama(80, 8192, 64, 8, 28672, 128256, sequence=8192),
     "llama3-405b": _llama(126, 16384, 128, 8, 53248, 128256, sequence=8192),
-    # Every layer of Scout has experts, and every second layer of Maverick. Both models have one shared
-    # expert. Three of four layers attend within chunks.
+    # Every layer of Llama 4 Scout has experts, and every second layer of Llama 4 Maverick has experts. Both
+    # models have one shared expert. Three of four layers attend only within chunks of tokens.
     "llama4-scout": _llama(
         48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
         experts=16, top_k=1, expert_ffn=8192, shared_experts=1, chunk=8192, full_every=4,
@@ -156,7 +157,7 @@ _OTHER_NAMES = {
     "llama3.1-8b": "llama3-8b",
     "llama3.1-70b": "llama3-70b",
 }
-_NO_SIZES = ("convolutions", "remarks")  # fields that a model file cannot contain
+_NO_SIZES = ("convolutions", "remarks")  # fields of a model that a model file cannot contain
 
 
 def list_models() -> list[str]:
@@ -165,7 +166,7 @@ def list_models() -> list[str]:
 
 
 def find_model(name: str | Path) -> Transformer:
-    """Return the model called *name* or stored in that file, or raise `UsageError` with the closest name."""
+    """Return the model called *name*, or the model in the file *name*; otherwise, raise `UsageError`."""
     text = str(name)
     key = _OTHER_NAMES.get(text.lower(), text.lower())
     if key in _MODELS:

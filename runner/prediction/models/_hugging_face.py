@@ -17,7 +17,8 @@ _SHARED_KEYS = "keys and values that layers share"
 _RESIDUAL = "a feed-forward part next to the experts"
 _STATE_KEYS = ("mamba_d_state", "mamba_d_ssm", "mamba_d_conv", "mamba_expand", "ssm_state_size", "state_size",
                "ssm_cfg", "attn_layer_period", "hybrid_override_pattern", "hybrid_layer_ids")  # fmt: skip
-# Any value except null, zero, false or an empty value means that some layers are of the given kind.
+# Any value of these keys except null, zero, false or an empty value means that some layers are of the given
+# kind.
 _REFUSED_KEYS = {
     "full_attention_interval": _LINEAR,
     "linear_attn_config": _LINEAR,
@@ -54,8 +55,8 @@ _NEXT = "Next: predict its script with `chakrascope predict --script`."
 def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, str], file: Path) -> None:
     """Raise `UsageError` for a model with layers other than attention and a feed-forward part.
 
-    The message names the key that shows the unsupported layer. *misread* has the model types with sizes that
-    would be read wrongly, and the reason for each type.
+    The message names the key that shows the unsupported layer. *misread* maps model types with sizes that
+    would be misread to the reasons.
     """
     reason = _reason(data)
     if not reason and kind in misread and not (kind == _HYBRID and _has_attention_only(data)):
@@ -68,7 +69,7 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
 
 
 def _reason(data: Mapping[str, Any]) -> str:
-    """Return the key and the value that show unsupported layers, or ``""`` if there are none."""
+    """Return the key and the value that show unsupported layers, or ``""`` without unsupported layers."""
     if data.get("is_encoder_decoder"):
         return "'is_encoder_decoder: true' means an encoder and a decoder"
     for key in ("layer_types", "layers_block_type", "block_types"):
@@ -152,7 +153,7 @@ _OF_EXPERTS = (
     "top_groups",
 )  # fmt: skip
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
-# Model types with three matrices per feed-forward part, for any activation.
+# Model types with three matrices per feed-forward part, regardless of the activation function.
 _GATED = (
     "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
     "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid",
@@ -173,8 +174,8 @@ _ENCODERS = (
     "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert",
 )  # fmt: skip
 _IMAGES = ("vit", "deit", "dinov2")
-# Model types without defaults in the table. Published parameter counts confirm the sizes read for these
-# types.
+# Model types without defaults in the table. The sizes that are read for these types agree with published
+# parameter counts.
 _UNTIED = (
     "chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan", "hunyuan_v1_moe",
     "dbrx", "nemotron", "kimi_k2", "bailing_moe", "dots1",
@@ -193,8 +194,8 @@ _PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_la
 def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the model sizes in a config.json, and remarks on unsupported parts.
 
-    For a model of several parts, the sizes are those of its text part. Unsupported layers and missing sizes
-    raise `UsageError`.
+    For a model with several parts, the sizes of its text part are returned. Unsupported layers and missing
+    sizes raise `UsageError`.
     """
     remarks: list[str] = []
     given = _text_part(data, remarks)
@@ -206,7 +207,7 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
     refuse_unmodelled(data, kind, usual["misread"], file)
     found: dict[str, Any] = {}
     for ours, theirs in _KEYS.items():
-        # Keys in the file precede the defaults, which may have another name for the same size.
+        # Keys in the file have precedence over defaults, which may have another name for the same size.
         values = [(key, part[key]) for part in (given, data) for key in theirs if part.get(key) is not None]
         if values:
             found[ours] = _one_value(*values[0], file)
@@ -230,8 +231,8 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
 def _defaults() -> dict[str, Any]:
     """Return the output of `scripts/config_defaults.py`: default values by type of configuration.
 
-    ``types`` lists the model types whose sizes are read correctly. ``misread`` maps each model type whose
-    sizes would be read wrongly to the reason. ``text_parts`` maps other types to the type of their text part.
+    ``types`` lists the model types with sizes that are read correctly. ``misread`` maps each model type with
+    sizes that would be misread to the reason. ``text_parts`` maps other types to the type of their text part.
     """
     file = Path(__file__).with_name("config_defaults.json")
     loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -240,7 +241,7 @@ def _defaults() -> dict[str, Any]:
 
 def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
     """Return the configuration of the text part of a model with several parts."""
-    thinker = data.get("thinker_config")  # in models that also generate speech
+    thinker = data.get("thinker_config")  # key in models that also generate speech
     data = thinker if isinstance(thinker, Mapping) else data
     kind = str(data.get("model_type", "")).lower()
     key = next((key for key in _TEXT_PARTS if isinstance(data.get(key), Mapping)), "text_config")
@@ -267,7 +268,7 @@ def _one_value(key: str, value: Any, file: Path) -> Any:
 
 
 def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
-    """Complete *found* with the defaults of configurations of a *kind*."""
+    """Add the default values for the model type *kind* to the sizes *found*."""
     found["gated"] = kind.startswith(_GATED) or "gemma" in kind or data.get("hidden_act") in _GATES
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
     if kind == "mpt":
@@ -286,7 +287,7 @@ def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks:
 
 
 def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
-    """Return the keys that are not read, but may hold sizes."""
+    """Return the keys of a config.json that are not read, but may contain sizes."""
     read = {key for keys in _KEYS.values() for key in keys} | {
         *_SHARED_WIDTHS,
         *_PATTERNS,
@@ -304,7 +305,7 @@ def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
 
 
 def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
-    """Complete *found* with shared heads, latent attention and attention windows."""
+    """Add shared heads, latent attention and attention windows to the sizes *found*."""
     if kind.startswith("falcon"):
         groups = data.get("num_kv_heads") if data.get("new_decoder_architecture") else None
         found["kv_heads"] = groups or (1 if data.get("multi_query", True) else found.get("heads", 0))
@@ -345,7 +346,7 @@ def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
 
 
 def _full_every(data: Mapping[str, Any], kind: str) -> int:
-    """Return the interval of layers with attention to the whole sequence, or 0 if there are none."""
+    """Return n if every n-th layer attends to the whole sequence, or 0 if no layer does."""
     types = data.get("layer_types")
     if isinstance(types, Sequence) and types:
         full = Counter(types)["full_attention"]
@@ -359,7 +360,7 @@ def _full_every(data: Mapping[str, Any], kind: str) -> int:
 
 
 def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -> None:
-    """Complete *found* with the tokens of an image and the classes of a vision transformer."""
+    """Add the tokens of an image and the classes of a vision transformer to the sizes *found*."""
     size, patch = data.get("image_size", 224), data.get("patch_size", 16)
     if isinstance(size, int) and isinstance(patch, int) and patch > 0:
         found["sequence"] = (size // patch) ** 2 + 1
@@ -373,7 +374,7 @@ def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -
 def _feed_forward(
     found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str], file: Path
 ) -> None:
-    """Complete *found* with the width of feed-forward parts and of experts."""
+    """Add the widths of feed-forward parts and of experts to the sizes *found*."""
     ratio = data.get("expansion_ratio")
     if "ffn" not in found and isinstance(ratio, int) and isinstance(found.get("hidden"), int):
         found["ffn"] = ratio * found["hidden"]
@@ -382,12 +383,12 @@ def _feed_forward(
             "No intermediate_size is given; feed-forward parts are four times the hidden size wide"
         )
     if kind == "qwen" and isinstance(found.get("ffn"), int):
-        found["ffn"] //= 2  # Qwen's size counts both halves of the gate
-    if found.get("experts", 0) in (0, 1):  # a list if sizes differ between layers
+        found["ffn"] //= 2  # Qwen's size includes both halves of the gate
+    if found.get("experts", 0) in (0, 1):  # the number of experts is a list if layers differ
         for key in _OF_EXPERTS:
             found.pop(key, None)
         return
-    if "intermediate_size_mlp" in data:  # in Llama 4, the plain name is the size of the experts
+    if "intermediate_size_mlp" in data:  # in Llama 4, "intermediate_size" is the size of experts
         found |= {"expert_ffn": found.get("ffn"), "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
     if "expert_ffn" not in found and "ffn" in found:
         found["expert_ffn"] = found["ffn"]
@@ -410,7 +411,7 @@ def _feed_forward(
 
 
 def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) -> None:
-    """Complete *found* from a list of layers with experts, in which layers without experts come first."""
+    """Add the positions of expert layers to the sizes *found*; layers without experts must come first."""
     key = "mlp_layer_types" if data.get("mlp_layer_types") else "moe_layer_freq"
     listed = data.get(key)
     if not isinstance(listed, list):
@@ -426,7 +427,7 @@ def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) ->
 
 
 def _left_out(data: Mapping[str, Any]) -> list[str]:
-    """Return remarks on parts of the model that take time but are not predicted."""
+    """Return remarks on parts of the model that take time but are not part of the prediction."""
     remarks = []
     more = next((data[key] for key in _FURTHER_TOKENS if data.get(key)), 0)
     if more:

@@ -18,9 +18,9 @@ _SINGLE = 4
 
 @dataclass(frozen=True)
 class Memory:
-    """The peak memory of a rank of *stage*, in bytes by category.
+    """The peak memory of a rank of pipeline stage *stage*, in bytes by category.
 
-    *buffers* are reserved by PyTorch for collectives and messages during the whole step.
+    *buffers* are the bytes that PyTorch reserves for collectives and messages during the whole step.
     """
 
     stage: int
@@ -34,7 +34,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """The total in bytes, where *output* is released before the first layer's backward pass."""
+        """The peak of all memory in bytes; *output* is released before the first layer's backward pass."""
         held = self.weights + self.gradients + self.optimizer + self.buffers + self.activations
         return held + max(self.output, self.working)
 
@@ -42,8 +42,9 @@ class Memory:
 def rank_memory(
     model: Transformer, plan: Plan, stage: int, recomputation: Recomputation | None = None
 ) -> Memory:
-    """Return the peak memory of a rank of *stage*, with another *recomputation* if given."""
-    # Memory grows linearly with sequences, so the cache holds one sequence for all sizes of micro-batches.
+    """Return the peak memory of a rank of *stage*; *recomputation* may replace the plan's recomputation."""
+    # Memory grows linearly with the number of sequences, so the cache stores one sequence for all sizes of
+    # micro-batches.
     recomputation, single = recomputation or plan.recomputation, plan.of_one_sequence
     kinds = _kinds(model, plan.pp, plan.chunks, recomputation.layers, stage)
     fixed = _fixed(model, single, stage)
@@ -61,11 +62,11 @@ def rank_memory(
 
 
 class _Fixed(NamedTuple):
-    """Bytes that do not depend on the micro-batch, and the *output* bytes of one sequence.
+    """Memory in bytes that does not depend on the micro-batch, and the *output* bytes of one sequence.
 
-    *ends* are the weights that PyTorch leaves whole at the loss. *gathered* are the weights of the layers
-    that a backward pass needs, with their gradients. *buffers* belong to streams other than the compute
-    stream.
+    *ends* are the weights that PyTorch does not shard again before the loss. *gathered* are the weights of
+    the layers that a backward pass needs at a time, with their gradients. *buffers* are buffers of streams
+    other than the compute stream.
     """
 
     weights: float
@@ -102,15 +103,15 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
 
 
 def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[float, float, float]:
-    """Return the `_Fixed.ends`, `gathered` and `buffers` of sharded weights, in bytes.
+    """Return the *ends*, *gathered* and *buffers* of `_Fixed` for sharded weights, in bytes.
 
     *ends* are the parameters of the embedding and the output, and *layer* is the number of parameters of the
     largest layer. *sharded* is the size of a rank's gradients in bytes.
 
     The model follows `torch.distributed.fsdp.fully_shard`. An all-gather has a buffer on a separate stream,
-    which is released when the next buffer is read. The ends and the last layer are whole at the loss. A
-    reduce-scatter copies the gradients of a layer in single precision, while the gradients of the previous
-    layer are in flight. The caching allocator never reuses the memory of one stream for another.
+    which is released when the next buffer is read. The embedding, the output and the last layer are unsharded
+    at the loss. A reduce-scatter copies the gradients of a layer in single precision, while the gradients of
+    the previous layer are in flight. The caching allocator never reuses the memory of one stream for another.
     """
     size = plan.element_bytes
     if not plan.eager:
@@ -123,12 +124,12 @@ def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[fl
 
 
 def _sharding_of_convolutions(plan: Plan, units: Sequence[float]) -> tuple[float, float, float]:
-    """Return the result of `_sharding` for layers of different sizes, with *units* as parameters in order.
+    """Return the result of `_sharding` for layers of different sizes; *units* are their parameter counts.
 
     The model follows `torch.distributed.fsdp.fully_shard`. The weights of a unit are released before its
     gradients are copied in single precision. The copy of the previous unit is released before the copy of the
-    next unit begins. The weights of the next unit are gathered meanwhile. The last unit stays whole after the
-    forward pass.
+    next unit begins. The weights of the next unit are gathered at the same time. The last unit stays
+    unsharded after the forward pass.
     """
     size = plan.element_bytes
     needed = [0.0]
@@ -143,7 +144,7 @@ def _sharding_of_convolutions(plan: Plan, units: Sequence[float]) -> tuple[float
 
 
 def _gathered_bytes(model: Transformer, plan: Plan) -> float:
-    """Return the bytes of a sequence-parallel layer's whole input and its gradient, for one sequence."""
+    """Return the bytes of a sequence-parallel layer's gathered input and its gradient, for one sequence."""
     if not plan.sequence_parallel or plan.tp == 1:
         return 0.0
     return 2 * (plan.sequence or model.sequence) / plan.cp * model.hidden * plan.element_bytes
@@ -153,8 +154,8 @@ def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
     """Return the bytes that `torch.distributed.pipelining` holds for messages and outputs of *stage*.
 
     Each micro-batch has separate buffers for the input and the gradient that a chunk receives. The logits of
-    all micro-batches are held until the step ends. As many outputs are in flight as inputs that are also
-    activations of a layer.
+    all micro-batches are held until the step ends. The outputs that are in flight are as many as the inputs,
+    which are also activations of a layer.
     """
     if plan.pp == 1 or not plan.eager:
         return 0.0
@@ -169,8 +170,8 @@ def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
 def _state(
     model: Transformer, plan: Plan, params: float, experts: float, layers: int
 ) -> tuple[float, float, float]:
-    """Return the bytes of weights, gradients and optimizer for *params* parameters, including *experts*."""
-    # Fewer ranks share the same experts than the same other weights.
+    """Return the bytes of weights, gradients and optimizer state of *params* parameters."""
+    # Fewer ranks have copies of the same experts than of the same other weights.
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
     each = plan.shards_each_pass
@@ -183,7 +184,7 @@ def _state(
     if plan.zero == 1:
         optimizer = owned * (master + moments)
     if plan.zero >= 2:
-        # Sharded weights are stored in single precision only.
+        # Sharded weights are stored only in single precision.
         gradients, optimizer = (owned if each else params) * 4, owned * (masters + moments)
     if plan.zero == 3 and each:
         weights = 0.0 if masters else owned * size
@@ -200,7 +201,7 @@ def _state(
 
 
 class _Layers(NamedTuple):
-    """The *kinds* of layers of a stage, with the activations kept per sequence by *recomputation*."""
+    """The *kinds* of layers of a stage, and the activations that they store under *recomputation*."""
 
     model: Transformer
     plan: Plan
@@ -220,8 +221,8 @@ class _Layers(NamedTuple):
     def recomputed(self) -> float:
         """The bytes that a unit of layers needs during its recomputation, in addition to the stored bytes.
 
-        Activations from the host arrive one layer ahead. Layers that keep all activations come later in the
-        forward pass, and have released their activations by the time of the recomputation.
+        Activations that return from the host arrive one layer ahead. Layers that keep all activations come
+        later in the forward pass, so they have released their activations when the recomputation begins.
         """
         if self.recomputation.mode == "none":
             return 0.0
@@ -238,9 +239,9 @@ class _Layers(NamedTuple):
 
 
 def least_recomputation(model: Transformer, plan: Plan, most_bytes: int) -> Plan | None:
-    """Return *plan* with the fewest recomputed layers that need at most *most_bytes*.
+    """Return *plan* with the smallest number of recomputed layers that needs at most *most_bytes*.
 
-    The result is None if recomputing all layers but one does not suffice.
+    The result is None if the recomputation of all layers except one does not suffice.
     """
     counts = range(1, plan.longest_part(model.layers))
 
@@ -253,7 +254,7 @@ def least_recomputation(model: Transformer, plan: Plan, most_bytes: int) -> Plan
 
 
 def fullest_memory(model: Transformer, plan: Plan, recomputation: Recomputation | None = None) -> Memory:
-    """Return the largest peak memory of all stages, with another *recomputation* if given."""
+    """Return the largest peak memory of all stages; *recomputation* may replace the plan's."""
     layers = (recomputation or plan.recomputation).layers
     stages = _different_stages(model, plan.pp, plan.chunks, layers)
     return max(
@@ -263,7 +264,7 @@ def fullest_memory(model: Transformer, plan: Plan, recomputation: Recomputation 
 
 @lru_cache(1 << 10)
 def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int) -> tuple[int, ...]:
-    """Return the first of each set of stages with equal layers, with the most micro-batches in flight."""
+    """Return the first stage of each set of equal stages, which has the most micro-batches in flight."""
     first: dict[tuple[object, ...], int] = {}
     for stage in range(pp):
         kinds = [
@@ -275,9 +276,9 @@ def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int)
 
 
 def in_flight(plan: Plan, stage: int) -> int:
-    """Return the maximum number of forward passes of a chunk whose backward passes have not run.
+    """Return the maximum number of forward passes of a chunk that still await their backward passes.
 
-    The number equals the maximum over the turns of `schedule`, without listing the turns.
+    The number equals the maximum over the passes in `schedule`, but is computed without listing the passes.
     """
     behind = plan.pp - stage - 1
     if plan.pp > 1 and plan.schedule == "zero-bubble":
@@ -288,7 +289,7 @@ def in_flight(plan: Plan, stage: int) -> int:
 
 
 class _Kind(NamedTuple):
-    """An example *layer* of a kind, its recomputation, and the number of its *layers* in a stage."""
+    """A kind of layers in a stage: an example *layer*, its recomputation, and the number of *layers*."""
 
     layer: int
     is_recomputed: bool
@@ -297,7 +298,7 @@ class _Kind(NamedTuple):
 
 @lru_cache(1 << 14)
 def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> tuple[_Kind, ...]:
-    """Return the kinds of layers of *stage*, recomputing the first *recomputed* of each chunk (0: all)."""
+    """Return the kinds of layers of *stage*; the first *recomputed* of each chunk (0: all) are recomputed."""
     plan = Plan(pp=pp, chunks=chunks)
     kinds: dict[tuple[int, bool], _Kind] = {}
     for chunk in range(chunks):
@@ -311,24 +312,24 @@ def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int
 
 @lru_cache(1 << 12)
 def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str) -> float:
-    """Return the bytes of *layer* that a chip stores per micro-batch for the backward pass, by *recompute*.
+    """Return the bytes of activations of *layer* that a chip stores per micro-batch, by *recompute*.
 
     The count follows Korthikanti et al., who count 34 + 5 a s / h bytes per token and hidden unit of a GPT in
-    half precision, 10 of them whole on every tensor-parallel rank. The count is extended to other
-    feed-forward parts and heads.
+    half precision. 10 of these bytes are not divided among tensor-parallel ranks. The count is extended to
+    other feed-forward parts and heads.
 
     * Eager frameworks that shard weights also keep the single-precision results of norms, the gate separate
       from its activation, and inputs that sequence parallelism gathered.
-    * Each expert keeps a copy of a token.
-    * Matmuls of a low precision keep their operands in this precision. The matmul of attention's output keeps
-      its operand in addition to the output.
+    * Each expert of a token keeps a copy of the token.
+    * Matmuls of a low precision keep their operands in this precision. The matmul after attention keeps its
+      operand in addition to the output of attention.
     * Matmuls with *frozen* weights keep no inputs after the norm and the activation of a feed-forward part.
     """
     if recompute == OFFLOAD:
         return 0.0
     if model.convolutions:
         stored = model.convolutions[layer].stored_bytes(plan.element_bytes)
-        if layer == 0:  # the images as loaded, and in the precision of computation
+        if layer == 0:  # the loaded images, and their copy in the precision of computation
             first = model.convolutions[0]
             stored += (
                 first.inputs
@@ -340,7 +341,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp
     kept = 1 / tp if plan.sequence_parallel else 1.0
-    # The counts below hold for half precision.
+    # The following numbers of bytes are for half precision.
     tokens *= plan.element_bytes / 2
     wide = _feed_forward_width(model, layer)
     kv_size = model.kv_size_on(tp) * tp
@@ -349,21 +350,22 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
             "qkv": (model.query_size + 2 * kv_size) / tp,
             "projection": hidden * kept,
             "up": wide * (model.matrices - 1) / tp,
-            "down": 0.0,  # only the next layer needs the output, and keeps it as its input
+            "down": 0.0,  # only the next layer needs the output, and keeps it as an input
         }
         return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and attention's output
     if recompute == "selective" and plan.fused_attention and plan.eager:
-        # Stored: the inputs of a layer, and the outputs of attention, queries, values and every second later
-        # matmul.
+        # The stored activations are the inputs of a layer, and the outputs of attention, queries, values and
+        # every second later matmul.
         ends = 2 if model.gated else 1
         return tokens * 2 * (hidden * kept * ends + (2 * model.query_size + kv_size + wide) / tp)
     if recompute == "selective" and plan.fused_attention:
-        # Frozen weights without stored inputs can need less memory without recomputation.
+        # The inputs of frozen weights may not be stored, so a layer can need less memory without
+        # recomputation.
         least = activation_bytes(model, plan, layer, "none")
         products = heads + wide / hidden * (model.matrices - 1)
         return min(least, tokens * hidden * 2 * (3 * kept + products / tp))
-    # Norms run in single precision. Fused attention has no dropout, whose masks would take two bytes.
+    # Norms run in single precision. Fused attention has no dropout masks, which would take two bytes.
     eager = plan.eager and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * ((4 if eager else 3) if model.gated else 2)
@@ -403,7 +405,7 @@ def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:
-    """Return the bytes of the logits at the end of the model, one copy in half precision and two in fp32.
+    """Return the bytes of the logits: one copy in half precision and two copies in single precision.
 
     Eager frameworks have buffers for logits in half precision and in fp32, and for the softmax and its
     gradient. A softmax over tensor-parallel ranks needs two more buffers.

@@ -1,4 +1,4 @@
-"""The operators of a rank in each layer with their work, and its collectives with sizes and phases."""
+"""The operators of a rank in each layer with their work, and the rank's collectives with their phases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WITHIN, ACROSS = "within", "across"
 
 
 class Spread(NamedTuple):
-    """The placement of a group's members: *inside* members in each of *nodes* nodes."""
+    """The placement of a group of ranks: *inside* members in each of *nodes* nodes."""
 
     inside: int
     nodes: int
 
 
 class Phase(NamedTuple):
-    """A collective on one kind of link, with Chakra's *size_bytes* (for an all-gather, each rank's shard)."""
+    """A phase of a collective on one kind of link; *size_bytes* is Chakra's size of the phase."""
 
     kind: CollectiveType
     level: str
@@ -39,7 +39,7 @@ class Routing(NamedTuple):
     chosen_groups: int = 1
 
     def places(self, count: int) -> float:
-        """Return how many of *count* equally filled nodes (or ranks) hold experts of a token."""
+        """Return the mean number of *count* equally filled nodes (or ranks) with experts of a token."""
         share = self.chosen_groups / self.groups if count >= self.groups else 1.0
         places, experts = count * share, self.experts * share
         others = experts - experts / places
@@ -48,7 +48,7 @@ class Routing(NamedTuple):
 
 
 def spread(members: tuple[int, ...], node_size: int) -> Spread:
-    """Return the placement of *members* in nodes of *node_size* ranks, or one member per node if uneven."""
+    """Return the placement of *members* in nodes of *node_size* ranks (one per node if uneven)."""
     counts: dict[int, int] = defaultdict(int)
     for rank in members:
         counts[rank // node_size] += 1
@@ -62,8 +62,8 @@ def phases(
     """Return the phases of a collective of *size_bytes* in total, within the nodes and between them.
 
     The phases equal NCCL's rings over all network adapters of a node. In an all-to-all, each rank exchanges
-    its node's part within the node, and sends the rest through its own adapter. With *routing*, a token is
-    sent once to each node, in which a rank forwards the token.
+    its node's part within the node, and sends the other parts through its own network adapter. With
+    *routing*, a token is sent once to each node, in which a rank forwards the token.
     """
     inside, nodes = where
     members = inside * nodes
@@ -105,7 +105,7 @@ _STEPS = {
 PRODUCTS = ("gemm", "half_gemm")
 """Kinds of matmuls: in the plan's precision, and in half precision regardless of the plan."""
 
-# The work of the backward pass, relative to the forward pass. Matmuls have two gradients. Flash attention
+# The work of the backward pass, relative to the forward pass. Matmuls compute two gradients. Flash attention
 # recomputes the scores in addition to its four matmuls. Pointwise operators also read the gradient.
 _BACKWARD = {
     **dict.fromkeys(PRODUCTS, 2.0),
@@ -115,14 +115,15 @@ _BACKWARD = {
     "cast": 1.0,
     "launches": 2.0,
 }
-# Kernels of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of experts (router,
-# token dispatcher and permutations), and for each local expert. An expert's two matmuls are launched one by
-# one. In a low precision, kernels for the maximum and the cast of the inputs precede each matmul.
+# The numbers of kernels of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of
+# experts (router, token dispatcher and permutations), and for each local expert. The two matmuls of an expert
+# are launched separately. In a low precision, kernels for the maximum and the cast of the inputs precede each
+# matmul.
 USUAL_HEAD = 128
 """The columns of the usual attention heads. Wider heads do not compute faster."""
 DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 2, 4
-# Megatron-LM (TEGroupedMLP._apply_bias) adds the bias expert by expert in single precision with two kernels,
-# and moves 64 bytes per element in both passes together.
+# Megatron-LM (TEGroupedMLP._apply_bias) adds the bias for each expert in single precision with two kernels.
+# Both passes together move 64 bytes per element.
 _BIAS_KERNELS, _BIAS_TOUCHES = 2, 64 / 3 / 2
 
 
@@ -132,16 +133,16 @@ class Operator:
 
     *kind* is one of these:
 
-    * `PRODUCTS` are matmuls.
+    * The kinds in `PRODUCTS` are matmuls.
     * ``attention`` is unfused attention with scores in memory, and ``flash`` is fused attention.
     * ``pointwise`` reads and writes memory, and ``cast`` converts to a low precision.
     * ``overhead`` is the time of each layer in addition to its work.
-    * ``launches`` are launches that the chip waits for.
+    * ``launches`` are kernel launches for which the chip waits.
     * ``copy`` is a copy to or from the host, and ``host`` is the memory traffic of work on the host.
 
     *flops* and *moved_bytes* are the operator's work. For an overhead, *flops* is the equivalent number of
-    passes over a dense layer. For launches, *flops* is their number. *scores* counts the softmax scores of
-    fused attention.
+    passes over a dense layer. For launches, *flops* is the number of launches. *scores* is the number of
+    softmax scores of fused attention.
     """
 
     name: str
@@ -156,10 +157,10 @@ class Operator:
 class Exchange:
     """A collective of the ranks along *axes*, with *size_bytes* as the total size.
 
-    An *overlapped* gather runs during the next matmul, and an *overlapped* scatter during the previous
-    matmul. An *overlapped* all-to-all runs during the whole pass over the layer. With *routing*, copies of a
-    token to one node or rank are sent once. With *regathered*, ranks keep only their own parts, and gather
-    the other parts again for the gradient of the weights.
+    An *overlapped* gather runs during the next matmul, and an *overlapped* scatter runs during the previous
+    matmul. An *overlapped* all-to-all runs during the whole pass over the layer. With *routing*, a token is
+    sent only once to each node or rank. With *regathered*, ranks keep only their own parts of the gathered
+    tensor, and gather the other parts again for the gradient of the weights.
     """
 
     name: str
@@ -192,7 +193,7 @@ class _Sizes:
 
     @property
     def kept_tokens(self) -> float:
-        """The number of tokens with complete rows on a rank, which sequence parallelism divides."""
+        """The number of tokens with complete rows on a rank; sequence parallelism divides this number."""
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
     def half_gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
@@ -205,11 +206,11 @@ class _Sizes:
     def gemm(  # noqa: PLR0917 - a matmul has three sizes
         self, name: str, rows: float, inner: float, columns: float, module: str, matrices: float = 1
     ) -> Iterator[Operator]:
-        """Yield a matmul with *matrices* that divide the rows, after the cast of its input."""
+        """Yield a matmul, after the cast of its input; *matrices* matrices divide the rows."""
         operand, size = self.plan.operand_bytes, self.plan.element_bytes
         if operand < size:
-            # The cast reads once and writes twice: for the matmul, and transposed for the gradient of the
-            # weights.
+            # The cast reads its input once and writes two copies: one for the matmul, and a transposed one
+            # for the gradient of the weights.
             moved = rows * inner * (size + 2 * operand)
             yield Operator(f"{name} cast", "cast", 0, moved, module)
         moved = operand * inner * (rows + matrices * columns) + size * rows * columns
@@ -221,9 +222,9 @@ class _Sizes:
     def joined(
         self, name: str, module: str, *, gather: bool, alone: bool = False, axis: str = "tp"
     ) -> list[Item]:
-        """Return the collective along *axis* before (*gather*) or after the matrices that its ranks split.
+        """Return the collective along *axis* before (*gather*) or after the matrices that its ranks share.
 
-        A collective that is *alone* never overlaps a matmul.
+        If *alone*, the collective never overlaps a matmul.
         """
         plan = self.plan
         ranks = plan.degree(axis)
@@ -263,7 +264,7 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
 
 
 def relative_launches(model: Transformer, plan: Plan, layer: int) -> int:
-    """Return the number of kernels of a pass over *layer*, relative to a dense layer."""
+    """Return the number of kernels in a pass over *layer*, relative to a dense layer."""
     if not model.is_expert_layer(layer):
         return 1
     return round((_EXPERT_KERNELS + _kernels_of_experts(model, plan)) / DENSE_KERNELS)
@@ -287,7 +288,7 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
         items = [
             *sizes.joined("output", "output", gather=True, alone=True),
             sizes.half_gemm("logits", sizes.tokens, model.hidden, columns, "output"),
-            # The loss reads the logits twice in single precision, and writes its result.
+            # The loss reads the logits twice in single precision, and writes once.
             Operator("loss", "pointwise", 0, sizes.tokens * columns * 8, "output"),
         ]
     return _gradients(items, plan) if backward else items
@@ -316,7 +317,7 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield from sizes.joined("attention", module, gather=True)
     if plan.frozen:
         # The adapter of queries, keys and values has a separate input, which consists of the rows before the
-        # gather.
+        # all-gather.
         yield from sizes.joined("adapter", module, gather=True, alone=True)
     inner = model.query_size / plan.tp
     inputs = model.attention_inputs / plan.tp
@@ -349,8 +350,9 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
 def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
     """Yield a convolution as a matmul, and the pointwise operators after it.
 
-    A normalisation reads its input twice (for the mean, and for normalising) and writes once. The activation
-    reads and writes once. Kernels are launched while earlier kernels run.
+    A normalisation reads its input twice (for the mean, and to normalise), and writes its output once. The
+    activation reads and writes once. Kernels are launched while earlier kernels run, so launches take no
+    time.
     """
     size, images = sizes.plan.element_bytes, sizes.tokens
     before, behind = layer.inputs * layer.before * images, layer.outputs * layer.positions * images
@@ -380,8 +382,8 @@ def _feed_forward(
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     """Yield a layer of experts with balanced routing, in which each rank receives as many tokens as it sends.
 
-    The ranks that share an expert gather the tokens that they keep. Each rank of an expert sends a share of
-    the gathered tokens.
+    The ranks that share an expert gather their tokens. Each of these ranks sends a share of the gathered
+    tokens.
     """
     model, plan = sizes.model, sizes.plan
     split, axis = plan.expert_split, plan.expert_axis
@@ -403,12 +405,12 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     )
     if plan.ep > 1:
         yield exchange
-    # Tokens are sorted by rank and by expert, and back. A dispatcher that sends one copy per rank sorts
-    # there.
+    # Tokens are sorted by rank and by expert, and back. A dispatcher that sends one copy of a token per rank
+    # sorts at the receiving rank.
     sorts = 4.0 if plan.deduplicate or plan.ep == 1 else 6 + 2 / model.top_k
     yield sizes.pointwise("permute", sent * model.hidden, sorts, module)
-    # The host reads each expert's token count before it launches the experts' matmuls, while the chip is
-    # idle.
+    # The host reads each expert's token count before it launches the experts' matmuls, and the chip is idle
+    # during this time.
     yield Operator("experts", "launches", _kernels_of_experts(model, plan), 0, module)
     width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
@@ -416,7 +418,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield sizes.pointwise("bias", routed * model.hidden, _BIAS_TOUCHES, module)
     if plan.ep > 1:
         yield replace(exchange, name="combine")
-    shares_rows = axis == "tp"  # the shared experts read the gathered rows of the routed experts
+    shares_rows = axis == "tp"  # shared experts read the gathered rows of routed experts
     if not shares_rows:
         yield from sizes.joined("mlp", module, gather=False, alone=True, axis=axis)
     if model.shared_experts:
@@ -430,7 +432,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
 
 
 def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:
-    """Yield the unsaved part of *again*: key and output projections, and every second matmul after them."""
+    """Yield the unsaved part of *again*: key and output projections, and every second later matmul."""
     shares = {
         "qkv again": model.kv_size / (model.query_size + 2 * model.kv_size),
         "projection again": 1.0,
@@ -443,7 +445,7 @@ def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:
 
 
 def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list[Item]:
-    """Return the operators that the backward pass recomputes."""
+    """Return the operators of *forward* that the backward pass recomputes."""
     if plan.recompute in {"none", OFFLOAD}:
         return []
     again = [replace(item, name=f"{item.name} again") for item in forward]
@@ -456,7 +458,7 @@ def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list
 
 
 def _part(plan: Plan, kind: CollectiveType) -> float:
-    """Return the share of an activation's bytes that tensor parallelism moves, by the size of operands."""
+    """Return the share of an activation's bytes that tensor parallelism moves, by the operands' size."""
     return plan.operand_bytes / plan.element_bytes if kind is CollectiveType.ALL_GATHER else 1.0
 
 
@@ -467,7 +469,7 @@ _OPPOSITE = {
 
 
 def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return the backward pass of *forward*, with operators and collectives in reverse order."""
+    """Return the backward pass of *forward*, which has the operators and collectives in reverse order."""
     items: list[Item] = []
     for item in reversed(forward):
         name = f"{item.name} gradient"

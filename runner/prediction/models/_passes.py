@@ -1,4 +1,4 @@
-"""The blocks of a stage: forward and backward passes, halves of backward passes, and the end of the step."""
+"""The blocks of a pipeline stage: forward passes, (halves of) backward passes, and the end of the step."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Passes:
         self._plans = {layer: self.plan.at(place) for part in self.parts for place, layer in enumerate(part)}
 
     def is_first(self, chunk: int) -> bool:
-        """Return whether *chunk* is the first of the model."""
+        """Return whether *chunk* is the first chunk of the model."""
         return self.stage.stage == 0 and chunk == 0
 
     def is_last(self, chunk: int) -> bool:
-        """Return whether *chunk* is the last of the model."""
+        """Return whether *chunk* is the last chunk of the model."""
         return self.stage.stage == self.plan.pp - 1 and chunk == self.plan.chunks - 1
 
     def layer(self, layer: int, *, backward: bool = False) -> Sequence[Item]:
@@ -50,7 +50,7 @@ class Passes:
     def forward(self, chunk: int, *, is_first: bool = False) -> Block:
         """Return the forward pass of a micro-batch through *chunk*.
 
-        The first pass of a step (*is_first*) gathers the weights that stay whole for the later passes.
+        The first pass of a step (*is_first*) gathers the weights that later passes of the step also use.
         """
         block = Block()
         gathers = self.plan.shards_each_pass or (is_first and self.gathers_late)
@@ -66,7 +66,7 @@ class Passes:
     def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
         """Return the backward pass, or a *half* of the pass: only ``I`` (inputs) or only ``W`` (weights).
 
-        With *reduces*, gradients are reduced after each layer, as in the last micro-batch of a step.
+        With *reduces*, gradients are reduced after each layer, as for the last micro-batch of a step.
         """
         block = Block()
         if half != "W":
@@ -117,7 +117,7 @@ class Passes:
         return block
 
     def _adapters(self, block: Block) -> float:
-        """Append the reduction of adapter gradients, and return the number of adapter parameters owned."""
+        """Append the reduction of adapter gradients, and return the rank's number of adapter parameters."""
         plan = self.plan
         params = sum(map(len, self.parts)) * self.model.adapter_params(plan.lora) / plan.tp
         reduced = Exchange("adapters", CollectiveType.ALL_REDUCE, plan.data_axes, params * plan.grad_bytes)
@@ -169,10 +169,11 @@ class Passes:
                           phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip
 
     def _waits_for_copies(self, block: Block, layer: int, place: int, phase: str) -> list[int]:
-        """Return the copies that *layer* waits for.
+        """Return the copies between chip and host for which *layer* waits.
 
-        A forward pass waits for the copy of the last layer but one to the host. A backward pass waits for the
-        layer's activations, which are copied back during the previous layer of the pass.
+        A forward pass waits for the copy of the activations of the layer before the previous layer to the
+        host. A backward pass waits for the layer's activations, which are copied back during the previous
+        layer of the pass.
         """
         if phase == "forward":
             return block.stored[-2:-1]
@@ -194,7 +195,7 @@ class Passes:
             block.edges += [(source, start, 0) for source in waits if source >= 0]
 
     def _host(self, block: Block, layer: int, phase: str, half: str) -> int:
-        """Append the launches of a pass over a layer, where the half for weights counts as one pass."""
+        """Append the launches of a pass over a layer; a half pass for weights counts as a pass."""
         if self.stage.prices.host_ns < 1:
             return -1
         launches = relative_launches(self.model, self.plan, layer)
@@ -212,7 +213,7 @@ class Passes:
         )
 
     def _slowed_ns(self, layer: int, phase: str, half: str) -> float:
-        """Return the time in ns that concurrent collectives add to a pass over *layer*."""
+        """Return the time (ns) by which concurrent collectives prolong a pass over *layer*."""
         plan = self.plan
         if not plan.shards_each_pass:
             return 0
@@ -236,7 +237,7 @@ class Passes:
         return self._of_unit("gradients", CollectiveType.REDUCE_SCATTER, layer, self.plan.grad_bytes)
 
     def _of_unit(self, name: str, kind: CollectiveType, layer: int, size_bytes: int) -> list[Exchange]:
-        """Return collectives of the parameters of *layer*, with separate groups for experts."""
+        """Return the collectives of *layer*'s parameters, with separate groups of ranks for experts."""
         plan, module = self.plan, f"layers.{layer}"
         params, experts = self._unit_params(layer), self._expert_params(layer)
         if plan.ep == 1 and plan.expert_split == plan.tp:
@@ -263,10 +264,10 @@ class Passes:
         return node
 
     def _reduce(self, block: Block, layer: int, *, every: bool, last: bool) -> None:
-        """Append the reduction of a layer's gradients, after *every* or only the *last* micro-batch."""
+        """Append the reduction of a layer's gradients after *every* micro-batch, or only after the *last*."""
         plan = self.plan
         if every:
-            # One communicator runs the gathers and the scatters one after another.
+            # Gathers and scatters run one after another, because they share a communicator.
             for exchange in self._reduced(layer):
                 node = self.stage.exchange(block, exchange, [block.last], AXIS_LANES["gather"])
                 block.open.append(node)
@@ -308,7 +309,7 @@ class Passes:
         return params
 
     def _dense_params(self, *, every: bool) -> float:
-        """Return the parameters on this rank except experts, only outside layers unless *every* is set."""
+        """Return the rank's number of parameters except experts; without *every*, only outside layers."""
         params = 0.0
         for chunk, layers in enumerate(self.parts):
             if every:
@@ -337,14 +338,14 @@ class Passes:
         return [Operator("embedding", "pointwise", 0, 2 * self._activations(), "embedding")], -1
 
     def _activations(self) -> float:
-        """Return the bytes of a message between stages, of which each tensor-parallel rank sends a part."""
+        """Return the bytes of activations between stages; each tensor-parallel rank sends a part."""
         plan = self.plan
         sequence = plan.sequence or self.model.sequence
         return plan.micro_batch * sequence / plan.cp / plan.tp * self.model.hidden * plan.element_bytes
 
 
 def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
-    """Return the part of a backward pass for inputs (``I``) or for weights (``W``, few if *frozen*)."""
+    """Return the part of a backward pass for inputs (``I``) or for weights (``W``, small if *frozen*)."""
     result: list[Item] = []
     for item in items:
         is_weights = isinstance(item, Operator) and item.kind in PRODUCTS and item.name.endswith("gradient")

@@ -21,7 +21,7 @@ _UNIFORM = "uniform"
 class Recomputation(NamedTuple):
     """The *mode* (`OFFLOAD` or from `RECOMPUTATIONS`) of the first *layers* of each chunk (0: all layers).
 
-    Other layers keep all activations. Each *unit* of layers keeps only its input.
+    The remaining layers keep all activations. With recomputation, each *unit* of layers keeps only its input.
     """
 
     mode: str
@@ -29,16 +29,16 @@ class Recomputation(NamedTuple):
     unit: int = 1
 
     def mode_at(self, place: int) -> str:
-        """Return the mode of the layer at *place* in a chunk of a stage."""
+        """Return the recomputation mode of the layer at *place* in a chunk of a stage."""
         return self.mode if not self.layers or place < self.layers else "none"
 
 
 @lru_cache(256)
 def recomputation_of(text: str) -> Recomputation:
-    """Read a mode, ``N``, ``uniform:N`` or ``offload:N``, or raise `UsageError` for other texts.
+    """Read a recomputation mode, ``N``, ``uniform:N`` or ``offload:N``; raise `UsageError` for other texts.
 
-    ``N`` and ``uniform:N`` are Megatron's full recomputation of ``--recompute-num-layers`` N by the methods
-    ``block`` and ``uniform``. ``offload:N`` is Megatron's ``--cpu-offloading-num-layers`` N.
+    ``N`` and ``uniform:N`` are Megatron's full recomputation with ``--recompute-num-layers`` N and the
+    methods ``block`` and ``uniform``. ``offload:N`` is Megatron's ``--cpu-offloading-num-layers`` N.
     """
     if text in {*RECOMPUTATIONS, OFFLOAD}:
         return Recomputation(text)
@@ -61,7 +61,7 @@ SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
 
 @dataclass(frozen=True)
 class Rank:
-    """The coordinates of a rank on each axis."""
+    """The coordinates of a rank on each axis of parallelism."""
 
     tp: int
     cp: int
@@ -73,29 +73,29 @@ class Rank:
 class Plan:
     """A plan to train a model on ``tp * cp * dp * pp`` ranks.
 
-    * *ep* ranks along ``cp`` and ``dp`` share the experts of a layer, neighbours first.
+    * *ep* neighbouring ranks along ``cp`` and ``dp`` share the experts of a layer.
     * *zero* 1 to 3 shards the optimizer, the gradients and the weights over data parallelism. Stage 3 is
       FSDP. Like PyTorch, FSDP with several pipeline stages keeps weights and gradients whole during a step.
     * *chunks* is the number of parts of the model per pipeline stage (schedule ``interleaved``).
-    * *placement* lists the axes, innermost first.
+    * *placement* lists the axes of parallelism, innermost first.
     * With *overlap*, gradients are reduced during the backward pass.
     * *fused_attention* never writes the scores to memory.
     * *grad_bytes* is the size of a gradient during its reduction.
     * With *frozen* weights, only adapters are trained (LoRA), and weights have no gradients.
-    * *lora* is the rank of adapters on queries, keys and values, or 0 for adapters too small to count.
+    * *lora* is the rank of adapters on queries, keys and values, or 0 if adapters are too small to count.
     * With *tensor_overlap*, the collectives of tensor parallelism overlap the matmuls that they belong to.
-    * *recompute* is read by `recomputation_of`. Under full recomputation, *saved* names the matmuls that are
-      not recomputed.
-    * *expert_tp* ranks share an expert, neighbours along ``tp`` (0: all of them). If *expert_tp* is less than
-      *tp*, the *ep* ranks also span ``tp``, and each group has separate tokens.
+    * *recompute* is a text that `recomputation_of` reads. Under full recomputation, *saved* names the matmuls
+      that are not recomputed.
+    * *expert_tp* neighbouring ranks along ``tp`` share an expert (0: all ranks along ``tp``). If *expert_tp*
+      is less than *tp*, the *ep* ranks also span ``tp``, and each group has separate tokens.
     * A token attends to at most *document* tokens if sequences are packed from shorter documents.
-    * With *deduplicate*, a token is sent once to a node and once to a rank, for any number of its experts
-      there.
+    * With *deduplicate*, a token is sent only once to each node and rank, regardless of the number of its
+      experts there.
     * With *expert_overlap*, the exchange of tokens runs during the computation of another micro-batch.
-    * *cuda_graphs* replay the launches of kernels, which take the host no time.
-    * With *offload_optimizer*, the host keeps the optimizer's state and computes its step.
-    * *eager* frameworks run PyTorch's own operators. PyTorch's own operators keep more activations. Selective
-      recomputation of eager frameworks (torchtitan) computes every second matmul again.
+    * With *cuda_graphs*, the launches of kernels are replayed, and take no time on the host.
+    * With *offload_optimizer*, the host stores the optimizer's state and computes the optimizer's step.
+    * *eager* frameworks run PyTorch's own operators, which keep more activations. The selective recomputation
+      of eager frameworks (torchtitan) computes every second matmul again.
     """
 
     tp: int = 1
@@ -180,12 +180,12 @@ class Plan:
 
     @property
     def expert_split(self) -> int:
-        """The number of ranks that share one expert."""
+        """The number of tensor-parallel ranks that share an expert."""
         return self.expert_tp or self.tp
 
     @property
     def expert_axis(self) -> str:
-        """The axis of the ranks that share one expert."""
+        """The axis of parallelism along which ranks share an expert."""
         return "tp" if self.expert_split == self.tp else "etp"
 
     @property
@@ -194,12 +194,12 @@ class Plan:
 
     @property
     def element_bytes(self) -> int:
-        """The size in bytes of an activation or weight in computations."""
+        """The size (bytes) of an element of activations and weights in computations."""
         return 4 if self.precision in {"fp32", "tf32"} else 2
 
     @property
     def operand_bytes(self) -> float:
-        """The size in bytes of an operand of the layers' matmuls."""
+        """The size (bytes) of an element of the operands of the layers' matmuls."""
         return LOW_PRECISIONS.get(self.precision, self.element_bytes)
 
     @cached_property
@@ -212,12 +212,12 @@ class Plan:
 
     @cached_property
     def layout(self) -> Plan:
-        """The plan reduced to the options that affect the placement of ranks."""
+        """The plan with only the options that affect the placement of ranks."""
         keys = ("tp", "pp", "dp", "cp", "ep", "placement", "expert_tp")
         return Plan(**{key: getattr(self, key) for key in keys})
 
     def rank_of(self, place: Rank) -> int:
-        """Return the number of the rank at the coordinates *place*."""
+        """Return the number of the rank with the coordinates *place*."""
         return sum(getattr(place, axis) * stride for axis, stride in self.strides.items())
 
     def place_of(self, rank: int) -> Rank:
@@ -227,9 +227,9 @@ class Plan:
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """Return the ranks that differ from *rank* along *axes* only, in ascending order.
 
-        In addition to a plan's axes, there are three axes for experts. ``ep`` has the ranks that distribute
-        experts (neighbours along ``cp``, then ``dp``, as in Megatron). ``edp`` has the ranks with the same
-        experts. ``etp`` has the ranks that share one expert.
+        In addition to a plan's axes, there are three axes for experts. Experts are distributed over the ranks
+        along ``ep`` (neighbours along ``cp``, then ``dp``, as in Megatron). Ranks along ``edp`` have the same
+        experts. Ranks along ``etp`` share an expert.
         """
         place = self.place_of(rank)
         origin, steps = rank, []
@@ -270,7 +270,7 @@ class Plan:
         return tuple(axis for axis in axes if getattr(self, axis) > 1)
 
     def degree(self, *axes: str) -> int:
-        """Return the number of ranks of a group along *axes*."""
+        """Return the number of ranks in a group along *axes*."""
         sizes = {"ep": self.ep, "edp": self.expert_ranks // self.ep, "etp": self.expert_split}
         return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
 
@@ -301,7 +301,7 @@ class Plan:
         return -(-layers // parts)
 
     def check(self, model: Transformer) -> None:
-        """Raise `UsageError`, with the remedy, for sizes that do not divide and for incompatible options."""
+        """Raise `UsageError` with the remedy if sizes are not divisible or options are incompatible."""
         for key in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "global_batch", "chunks"):
             if getattr(self, key) < 1:
                 raise UsageError(f"{_option(key)} must be 1 or more, not {getattr(self, key)}.")
@@ -400,13 +400,18 @@ class Plan:
             )
 
     def _check_experts(self, model: Transformer) -> None:
-        """Raise `UsageError`, with valid degrees, for experts that do not divide among the ranks."""
+        """Raise `UsageError` with valid degrees if experts cannot be divided among the ranks."""
         if not model.experts and (self.expert_tp or self.ep > 1):
             option = f"--expert-tp {self.expert_tp}" if self.expert_tp else f"--ep {self.ep}"
             raise UsageError(f"{model.name} has no experts. Next: leave out {option}.")
         self._check_expert_split(model)
         if self.ep == 1:
             return
+        if self.tp > 1 and not self.sequence_parallel:
+            raise UsageError(
+                f"--ep {self.ep} with --tp {self.tp} needs sequence parallelism, as in Megatron. Next: "
+                "--sequence-parallel."
+            )
         if model.experts % self.ep:
             raise UsageError(
                 f"--ep {self.ep} does not divide the {model.experts} experts of {model.name}. Next: --ep "
@@ -459,12 +464,12 @@ class Plan:
 
 
 def shares_heads(kv_heads: int, tp: int) -> bool:
-    """Return whether *tp* ranks have equally many of *kv_heads* heads, or one head each in equal copies."""
+    """Return whether *kv_heads* heads can be divided among *tp* ranks, or copied equally often."""
     return kv_heads % tp == 0 or tp % kv_heads == 0
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of *number* up to *most*."""
+    """Return the largest divisor of *number* that is at most *most*."""
     return max(each for each in range(1, most + 1) if number % each == 0)
 
 

@@ -1,4 +1,4 @@
-"""The Chakra graphs of a training step by schedule, for one rank of each kind or for all ranks."""
+"""Generate the Chakra graphs of a training step, for one rank of each kind or for all ranks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def schedule(plan: Plan, stage: int) -> list[Turn]:
 
 
 def _merged(forward: list[Turn], backward: list[Turn], first: int) -> list[Turn]:
-    """Return *first* forward passes, then alternating forward and backward passes, then the rest."""
+    """Return *first* forward passes, then alternating passes, and then the remaining backward passes."""
     turns = forward[:first]
     for place, turn in enumerate(forward[first:]):
         turns += [turn, backward[place]]
@@ -45,7 +45,7 @@ def _merged(forward: list[Turn], backward: list[Turn], first: int) -> list[Turn]
 
 
 def _interleaved(plan: Plan, stage: int) -> list[Turn]:
-    """Return Megatron-LM's order, with rounds of *pp* micro-batches through each of the chunks."""
+    """Return Megatron-LM's interleaved order: rounds of *pp* micro-batches through each of the chunks."""
     turns = plan.micro_batches * plan.chunks
     forward, backward = [], []
     for number in range(turns):
@@ -59,7 +59,7 @@ def _interleaved(plan: Plan, stage: int) -> list[Turn]:
 
 
 def _zero_bubble(stages: int, stage: int, micro_batches: int) -> list[Turn]:
-    """Return the order of ZB-H1: 1F1B with weight gradients postponed until the stage would wait."""
+    """Return the order of ZB-H1, which is 1F1B with weight gradients postponed until the stage would wait."""
     behind = stages - stage - 1
     first = min(behind, micro_batches)
     turns = [Turn("F", 0, number) for number in range(first)]
@@ -77,8 +77,8 @@ def training_step(
 ) -> Workload:
     """Return the graphs of a step of *model* by *plan*, with *node_size* ranks per node, at *prices*.
 
-    Ranks of a pipeline stage have the same program, so one graph represents them all unless *every_rank* is
-    set. The function raises `UsageError` for a plan that the model does not allow.
+    Ranks of a pipeline stage have the same program, so one graph represents all ranks of a stage unless
+    *every_rank* is set. The function raises `UsageError` for a plan that the model does not allow.
     """
     plan.check(model)
     programs = [_program(model, Stage(plan, prices, node_size, stage)) for stage in range(plan.pp)]
@@ -94,7 +94,7 @@ def training_step(
 
 
 class Span(NamedTuple):
-    """The nodes of a *turn*: *length* nodes from node *first*."""
+    """The nodes of a pass (*turn*): *length* nodes from node *first* on."""
 
     turn: Turn
     first: int
@@ -102,7 +102,7 @@ class Span(NamedTuple):
 
 
 def turn_spans(model: Transformer, stage: Stage) -> tuple[Span, ...]:
-    """Return the nodes of each turn of a rank of *stage*, in order."""
+    """Return the nodes of each pass of a rank of *stage*, in order."""
     return _program(model, stage).spans
 
 
@@ -135,7 +135,7 @@ class _Groups:
 
 @dataclass(frozen=True)
 class _Program:
-    """The program of a stage, with keys in place of groups, and distances in stages in place of peers."""
+    """The program of a stage, with keys instead of groups, and distances between stages instead of peers."""
 
     columns: Mapping[str, Column]
     edges: np.ndarray
@@ -159,7 +159,7 @@ class _Program:
 
 
 class _Assembly:
-    """Concatenates the turns of a stage: copies of blocks, with edges between consecutive turns."""
+    """Concatenates the passes of a stage: copies of blocks, with edges between consecutive passes."""
 
     def __init__(self) -> None:
         self.rows: list[np.ndarray] = []
@@ -173,9 +173,9 @@ class _Assembly:
         self._last, self._late, self._begin, self._exchanged = -1, -1, -1, -1
 
     def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
-        """Append a copy of *block*, whose nodes are at *start* of the pool.
+        """Append a copy of *block*, which has its nodes at *start* of the pool.
 
-        *tags* are the tags of its sent and its received messages.
+        *tags* are the tags of the block's sent and received messages.
         """
         base, length = self.count, len(block.nodes)
         self.rows.append(np.arange(start, start + length))
@@ -202,7 +202,7 @@ class _Assembly:
         self.count += length
 
     def wait_for_open(self, node: int) -> None:
-        """Make *node* wait for every collective that the end of the step needs."""
+        """Make *node* wait for all collectives that must end before the end of the step."""
         self.between += [(other, node, int(EdgeKind.COMM_WAIT)) for other in self.open]
 
 
@@ -226,14 +226,14 @@ def _program(model: Transformer, stage: Stage) -> _Program:
 
 
 def _block(passes: Passes, turn: Turn, *, is_end: bool) -> Block:
-    """Return the block of *turn*, which may be the first forward or the last backward pass (*is_end*)."""
+    """Return the block of the pass *turn*; *is_end* marks the first forward and the last backward pass."""
     if turn.kind == "F":
         return passes.forward(turn.chunk, is_first=is_end)
     return passes.backward(turn.chunk, half=turn.kind, reduces=is_end)
 
 
 class _Pool:
-    """The nodes of all different blocks of a stage, from which the program is copied."""
+    """The nodes of all distinct blocks of a stage, from which the program is copied."""
 
     def __init__(self) -> None:
         self.blocks: dict[Any, tuple[Block, int, np.ndarray]] = {}
@@ -273,7 +273,7 @@ class _Pool:
 
 
 def _numbers(values: list[Any], dtype: str) -> np.ndarray:
-    """Return *values* as an array, or raise `UsageError` if a value exceeds 63 bits."""
+    """Return *values* as an array, or raise `UsageError` for a value beyond 63 bits."""
     try:
         return np.array(values, dtype=dtype)
     except OverflowError as error:
@@ -284,7 +284,7 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def _tags(stage: Stage, turn: Turn) -> tuple[int, int]:
-    """Return the tags of a turn's messages, which encode the boundary between stages and the direction."""
+    """Return the tags of a pass's messages, which encode the boundary between stages and the direction."""
     parts = stage.plan.pp * stage.plan.chunks
     part = turn.chunk * stage.plan.pp + stage.stage
     behind, front = (turn.micro_batch * (parts + 1) + border for border in (part + 1, part))

@@ -1,4 +1,4 @@
-"""Transformers and convolutional networks by their sizes, with parameters and operations of each part."""
+"""The sizes of transformers and convolutional networks, with the parameters and operations of each part."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ....errors import UsageError
 class Convolution:
     """A convolution of images with a square *kernel*, from *inputs* to *outputs* channels.
 
-    *before* and *positions* are the numbers of input and output pixels, both 1 for a fully connected layer. A
-    batch normalisation follows if *norm* is set. The convolution has a bias if *bias* is set. *pooled* is the
-    number of pixels after the subsequent max pooling, or 0 without pooling. The output of a *shortcut* is
-    added to the output of another layer. With *dropout*, the output is multiplied by a random mask.
+    *before* and *positions* are the numbers of input and output pixels. Both are 1 for a fully connected
+    layer. A batch normalisation follows if *norm* is set. The convolution has a bias if *bias* is set.
+    *pooled* is the number of pixels after the max pooling that follows, or 0 without pooling. The output of a
+    *shortcut* is added to the output of another layer. With *dropout*, the output is multiplied by a random
+    mask.
     """
 
     name: str
@@ -42,10 +43,10 @@ class Convolution:
     def stored_bytes(self, element_bytes: int) -> int:
         """Return the bytes per image that PyTorch keeps for the backward pass of the layer.
 
-        The activation works in place on the output of the convolution or of the normalisation. The
-        normalisation also keeps its input. The addition after a shortcut needs neither operand. A max pooling
-        keeps its results, which are the next layer's input, and their positions as integers of 8 bytes. A
-        dropout keeps its result and a mask of 1 byte per number.
+        The activation function works in place on the output of the convolution or of the normalisation. The
+        normalisation also keeps its input. The addition after a shortcut needs neither operand in the
+        backward pass. A max pooling keeps its results, which are the next layer's input, and the positions of
+        the results as integers of 8 bytes. A dropout keeps its result and a mask of 1 byte per number.
         """
         copies = 1 + (self.norm and not self.shortcut)
         stored = self.positions * copies * element_bytes
@@ -63,24 +64,23 @@ _PLACE_BYTES = 8
 class Transformer:
     """A decoder of identical layers, or an encoder if it is not *causal*.
 
-    * Heads have *head_size* columns (by default hidden / heads). *kv_heads* is the number of heads of keys
-      and values.
+    * Attention heads have *head_size* columns (by default hidden / heads). *kv_heads* is the number of heads
+      of keys and values.
     * A *gated* feed-forward part has three matrices instead of two.
     * With *experts* above 0, layers after the first *dense_layers* have *experts* feed-forward parts of width
       *expert_ffn*. Only the last of every *expert_every* layers has experts.
-    * Each token uses *top_k* experts in addition to *shared_experts*, all in *top_groups* of *expert_groups*
-      equal groups. Outputs of experts may have biases (*expert_bias*).
+    * Each token uses *top_k* experts in addition to *shared_experts*. These experts are in *top_groups* of
+      *expert_groups* equal groups. Outputs of experts may have biases (*expert_bias*).
     * With *kv_rank*, attention is latent (DeepSeek). Keys and values are computed from *kv_rank* numbers per
       token, and queries from *query_rank* numbers, with *rope_size* more columns per head.
-    * *classes* replaces the vocabulary at the end of a vision transformer, which has no vocabulary at its
-      start.
+    * *classes* is the number of classes of a vision transformer, which has no vocabulary.
     * *loss_bytes* are the stored bytes of the loss per logit (0: the framework's default).
-    * *convolutions* are the layers of a convolutional network, before a classifier of *hidden* units. A token
-      is an image.
+    * *convolutions* are the layers of a convolutional network before a classifier with *hidden* units. In
+      such a network, a token is an image.
     * A token attends to the last *window* tokens, or to the previous tokens in its *chunk* of tokens.
-    * Layers with a number divisible by *full_every* (0: none) have full attention, counted as a share of
-      every layer.
-    * *remarks* lists the parts that the sizes leave out.
+    * Layers with a number divisible by *full_every* (0: none) have full attention. Their attention is
+      averaged over all layers.
+    * *remarks* lists the parts of the model that these sizes do not describe.
 
     The constructor raises `UsageError` for impossible sizes.
     """
@@ -168,7 +168,7 @@ class Transformer:
         return self.kv_heads * self.head_size
 
     def kv_size_on(self, tp: int) -> float:
-        """Return the width of all keys per token on one of *tp* ranks, with copies if heads are too few."""
+        """Return the width of all keys per token on one of *tp* ranks, with copies of too few heads."""
         return self.kv_size / min(tp, self.kv_heads)
 
     @property
@@ -192,7 +192,7 @@ class Transformer:
 
     @property
     def attention_inputs(self) -> float:
-        """The output width of the matrices before attention, per token."""
+        """The output width of the projection matrices before attention, per token."""
         return (self.attention_params - self.query_size * self.hidden) / self.hidden
 
     def adapter_params(self, lora: int) -> float:
@@ -225,7 +225,7 @@ class Transformer:
         return self.experts > 0 and layer >= self.dense_layers and (layer + 1) % self.expert_every == 0
 
     def layer_params(self, layer: int, *, active: bool = False) -> int:
-        """Return the number of parameters of *layer*, with only a token's experts if *active*."""
+        """Return the number of parameters of *layer*; with *active*, only a token's experts count."""
         if self.convolutions:
             return self.convolutions[layer].params
         if not self.is_expert_layer(layer):
@@ -234,7 +234,7 @@ class Transformer:
         return self.attention_params + used * self.expert_params + self.experts * self.hidden
 
     def shared_params_on(self, tp: int, layer: int) -> float:
-        """Return the parameters of *layer* on one of *tp* ranks, except experts, including copies of keys."""
+        """Return the parameters of *layer* except experts on one of *tp* ranks, with copies of keys."""
         experts = self.experts * self.expert_params if self.is_expert_layer(layer) else 0
         copied = 0.0
         if not self.convolutions and not self.kv_rank:
@@ -242,15 +242,15 @@ class Transformer:
         return (self.layer_params(layer) - experts) / tp + copied
 
     def params(self, *, active: bool = False) -> int:
-        """Return the number of parameters of the model, with only a token's experts if *active*."""
+        """Return the number of parameters of the model; with *active*, only a token's experts count."""
         layers = sum(self.layer_params(layer, active=active) for layer in range(self.layers))
         return layers + self.embedding_params + self.output_params
 
     def flops_per_token(self, sequence: int, *, trained: bool = True) -> float:
         """Return the required operations per token of a step, forward and backward, without recomputation.
 
-        Each parameter of a matrix counts six operations, or four unless it is *trained*. Attention counts the
-        whole square of the sequence, as is usual for utilisation.
+        Each parameter of a matrix counts six operations, or four operations if it is not *trained*. Attention
+        counts the whole square of the sequence, as is usual in figures of utilisation.
         """
         last = (self.classes or self.vocab) * self.hidden
         if self.convolutions:
@@ -261,7 +261,7 @@ class Transformer:
         )
 
     def reach(self, sequence: int) -> float:
-        """Return the length of a fully attended sequence with as many attended tokens as *sequence*.
+        """Return the length of a fully attended sequence with the same mean number of attended tokens.
 
         The length is *sequence*, or less with windows or chunks. The first tokens of a causal window see
         fewer tokens than the window has, and the last chunk may be shorter.

@@ -31,8 +31,9 @@ def with_layers(workload: Workload, count: int) -> Workload:
     """Return *workload* for a model of *count* layers, all equal to the captured middle layers.
 
     Layers are modules with a number in their path. For pipelines and several micro-batches, `with_stages`
-    assembles the passes. Fewer layers than captured raise `UsageError`. The function raises `WorkloadError`
-    if no two consecutive layers are equal, or if gradients of several layers are reduced together.
+    assembles the passes. A *count* below the captured number of layers raises `UsageError`. The function
+    raises `WorkloadError` if no two consecutive layers are equal, or if gradients of several layers are
+    reduced together.
     """
     graphs = workload.graphs
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
@@ -66,7 +67,7 @@ def with_layers(workload: Workload, count: int) -> Workload:
 
 
 def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
-    """Return the graph of *layers* with the last of the equal layers repeated *times* more times."""
+    """Return the graph of *layers* with the last of the equal layers repeated *times* additional times."""
     graph, name_of = layers.graph, layers.name_of()
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}
     forward = _periods(graph, cuts["forward"], name_of, "forward")
@@ -91,7 +92,7 @@ def _periods(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]
 
 
 def _check_gradients(graph: Graph, backward: Periods, replicas: frozenset[int]) -> None:
-    """Refuse gradients that several layers reduce together, because more layers change the buckets."""
+    """Refuse gradients that several layers reduce together, because more layers would change the buckets."""
     last = backward.found[-1]
     nodes = graph.node_columns
     inside = slice(last.begin, last.end)
@@ -105,7 +106,7 @@ def _check_gradients(graph: Graph, backward: Periods, replicas: frozenset[int]) 
 
 
 def _share(graph: Graph, forward: Periods) -> float:
-    """Return one layer's share of the weights, by gathered bytes or else by forward operations."""
+    """Return a layer's share of the weights, measured by gathered bytes or by forward operations."""
     nodes = graph.node_columns
     phase = nodes["phase"]
     is_forward = phase == "forward"
@@ -118,7 +119,7 @@ def _share(graph: Graph, forward: Periods) -> float:
 
 
 def _scaled(graph: Graph, behind: int, factor: float) -> Graph:
-    """Return *graph* with the computation from row *behind* to the end multiplied by *factor*."""
+    """Return *graph* with the duration of computation from row *behind* on multiplied by *factor*."""
     nodes = graph.node_columns
     rows = (np.arange(graph.num_nodes) >= behind) & (nodes["type"] == NodeType.COMP)
     changed = {
@@ -129,7 +130,7 @@ def _scaled(graph: Graph, behind: int, factor: float) -> Graph:
 
 
 def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
-    """Drop edges from the forward pass to later rows of the same stream, which already orders them."""
+    """Drop edges from the forward pass to later rows of the same stream, because a stream is ordered."""
     edges, nodes = graph.edge_columns, graph.node_columns
     rows = {number: row for row, number in enumerate(nodes["node_id"].tolist())}
     kept = []
@@ -145,9 +146,9 @@ def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
 def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
     """Return *workload* with the times of its operators on a chip with the given peaks.
 
-    Each operator takes the longer of its two times, for operations and for bytes (roofline). Host work is
-    unchanged if a device computed. On a CPU rank, host work other than operators takes no time. The function
-    raises `WorkloadError` if no operator has operations or bytes.
+    Each operator takes the longer of two times: for its operations, and for its bytes (roofline). If a device
+    computed, host work is unchanged. On a CPU rank, host work other than operators takes no time. The
+    function raises `WorkloadError` if no operator has operations or bytes.
     """
     on_host = computed_on_host(workload)
     graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)
@@ -179,10 +180,10 @@ _MOST_RANKS = 65_536
 
 
 def with_data_parallelism(workload: Workload, degree: int) -> Workload:
-    """Return *workload* with *degree* data-parallel replicas, a multiple of the captured number.
+    """Return *workload* with *degree* data-parallel replicas, which is a multiple of the captured number.
 
-    The computation of a replica is unchanged. Collectives keep their sizes, in larger groups. A degree that
-    is no multiple raises `UsageError`. A workload that shows no exchange between replicas raises
+    The computation of a replica is unchanged. Collectives keep their sizes, but run in larger groups. A
+    degree that is not a multiple raises `UsageError`. A workload without exchanges between replicas raises
     `WorkloadError`.
     """
     parallelism = recognise(workload.graphs, workload.program_of_rank, workload.groups)
@@ -216,10 +217,10 @@ _ENDS = ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src"))
 def with_micro_batches(workload: Workload, count: int) -> Workload:
     """Return the pipeline *workload* with *count* micro-batches of the captured size.
 
-    In the steady phase of an alternating schedule (1F1B), each stage repeats one period. More micro-batches
-    repeat the period more often. For fewer micro-batches or another schedule, `with_stages` assembles the
-    passes. The function raises `WorkloadError` if a graph allows neither a repetition of the period nor an
-    assembly of passes.
+    In the steady phase of an alternating schedule (1F1B), each stage repeats one period. For more
+    micro-batches, the period is repeated more often. For fewer micro-batches or another schedule,
+    `with_stages` assembles the passes. The function raises `WorkloadError` if a graph allows neither a
+    repetition of the period nor an assembly of passes.
     """
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:
@@ -266,7 +267,7 @@ def _recut(workload: Workload, count: int) -> Workload:
 
 
 def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
-    """Return the rows of messages by direction and partner."""
+    """Return the rows of messages by direction and peer."""
     nodes = graph.node_columns
     messages = {}
     for kind, end in _ENDS:
@@ -277,7 +278,7 @@ def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
 
 
 def _micro_batches(graph: Graph) -> int:
-    """Return the rank's number of messages per direction and partner, or 0 if the numbers differ."""
+    """Return the rank's number of messages per direction and peer, or 0 if the numbers differ."""
     counts = {len(rows) for rows in _messages(graph).values()}
     return counts.pop() if len(counts) == 1 else 0
 
@@ -300,7 +301,7 @@ def _steady(graph: Graph) -> Periods | None:
 
 
 def _ends_of_backward_passes(graph: Graph) -> list[int]:
-    """Return the first row after each run of backward operators, which messages also end."""
+    """Return the first row after each run of backward operators; messages also end a run."""
     nodes = graph.node_columns
     phase, kind, operator = nodes["phase"], nodes["kind"], nodes["operator"]
     backward = phase == "backward"

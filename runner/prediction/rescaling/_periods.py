@@ -14,14 +14,14 @@ from ....converter.chakra import Column, Graph, NodeType
 from ....errors import WorkloadError
 
 Label = tuple[object, ...]
-# Idle gaps, and an operator's time between its callees, become nodes if the gap is long enough. Equal periods
-# may differ in these nodes.
+# Idle gaps, and the time of an operator between its callees, become nodes if they are long enough. Periods
+# that are equal in all other nodes may differ in these nodes.
 _BETWEEN = "between"
 
 
 @dataclass(frozen=True)
 class Period:
-    """Rows ``[begin, end)`` of a graph, with equal *labels* for corresponding rows of different periods."""
+    """A period: rows ``[begin, end)`` of a graph, with *labels* that correspond between periods."""
 
     begin: int
     end: int
@@ -34,7 +34,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Periods:
-    """Consecutive equal periods of a graph, of which the last is repeated."""
+    """Consecutive equal periods of a graph; the last period will be repeated."""
 
     found: tuple[Period, ...]
 
@@ -50,7 +50,7 @@ class Periods:
 
 
 def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -> Periods | None:
-    """Return the longest run of equal periods between *cuts* (rows), or None if no two are equal.
+    """Return the longest run of equal periods between *cuts* (rows), or None if no two periods are equal.
 
     *name_of* returns the operation of a row. Nodes that neither compute nor communicate are not compared.
     """
@@ -67,7 +67,7 @@ def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -
 
 
 def does_something(graph: Graph) -> np.ndarray:
-    """Return a mask of the rows that communicate or have a cost, one per operator even if it was split."""
+    """Return a mask of rows that communicate or have a cost, with one row for a divided operator."""
     nodes = graph.node_columns
     costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
     done: np.ndarray = costs | (nodes["type"] != NodeType.COMP)
@@ -75,7 +75,7 @@ def does_something(graph: Graph) -> np.ndarray:
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
-    """Label rows by their operation and its count so far, and other rows by the preceding label."""
+    """Label the rows in *does* by operation and count so far, and other rows by the preceding label."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
     latest: Label = ("begin",)
@@ -94,10 +94,10 @@ def parts_of(period: Period) -> list[Label]:
 
 
 def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
-    """Return *graph* with the last of *periods* repeated *times* more times, in sequence.
+    """Return *graph* with the last of *periods* repeated *times* additional times, in sequence.
 
-    A copy depends on earlier periods like the original period. Later rows depend on the last copies instead
-    of the last periods. Rows that depend on every period also depend on every copy.
+    A copy depends on earlier periods in the same way as the original period. Later rows depend on the last
+    copies instead of the last periods. Rows that depend on every period also depend on every copy.
     """
     last = periods.found[-1]
     size = last.end - last.begin
@@ -173,7 +173,7 @@ def _source(row: int, periods: Periods, copy: int) -> int:
 
 
 def _row(period: Period, label: Label) -> int:
-    """Return the row of *period* with *label*, or the row before the gap with this label."""
+    """Return the row of *period* with *label*; for a gap, return the row before the gap."""
     for wanted in (label, label[:-1] if label[-1] == _BETWEEN else label):
         if wanted in period.labels:
             return period.place_of(wanted)
@@ -192,7 +192,7 @@ _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.|$)")
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of *graph*: *of_row* is each row's layer (-1: none), *prefix* the path before numbers."""
+    """The layers of *graph*: *of_row* is each row's layer (-1: none), and *prefix* is the module path."""
 
     graph: Graph
     of_row: np.ndarray
@@ -231,7 +231,7 @@ class Layers:
         return [*sorted(firsts), int(rows[-1]) + 1] if len(rows) else []
 
     def passes(self) -> int:
-        """Return how often the forward pass enters the first layer from another layer."""
+        """Return the number of times that the forward pass enters the first layer from another layer."""
         phase = self.graph.node_columns["phase"]
         is_forward = phase == "forward"
         visited = self.of_row[is_forward & (self.of_row >= 0)]

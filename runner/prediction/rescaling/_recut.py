@@ -1,4 +1,4 @@
-"""Assemble a pipeline stage from parts of captured stages."""
+"""Assemble a new pipeline stage from parts of captured pipeline stages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Piece:
-    """A block of a captured *stage* in its new place, with the new number of its *layer* (-1: none)."""
+    """A block of a captured *stage* in a new stage, with the new number of its *layer* (-1: none)."""
 
     stage: Stage
     key: Key
@@ -35,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Reduction:
-    """The total gradients of the stage's weights, of size *bytes_now* instead of *bytes_before*."""
+    """The change of a stage's total gradients from *bytes_before* to *bytes_now*."""
 
     bytes_before: int
     bytes_now: int
@@ -50,8 +50,8 @@ class Reduction:
 class NewStage:
     """The new stage *number* of *shape* on *rank*, with the ranks *previous* and *following* as neighbours.
 
-    *pieces* are its parts by their new key, in order. *reduction* scales the work after the last pass, and
-    gradients of the whole stage that are reduced in one collective.
+    *pieces* are the parts of the new stage by their new key, in order. *reduction* scales the work after the
+    last pass, and the collective that reduces the gradients of the whole stage.
     """
 
     rank: int
@@ -162,7 +162,7 @@ class NewStage:
         columns["stream"], columns["comm_src"], columns["comm_dst"] = streams, source, target
 
     def _chains(self, columns: dict[str, Column], sources: Sequence[Graph]) -> Iterator[tuple[int, int, int]]:
-        """Yield the edges that order the nodes of each stream, for node types ordered in captured graphs."""
+        """Yield edges that order the nodes of each stream, for node types that captures order by edges."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"])
         chained = _chained(sources)
         latest: dict[int, int] = {}
@@ -175,8 +175,8 @@ class NewStage:
     def _waits(self, columns: dict[str, Column]) -> Iterator[tuple[int, int, int]]:
         """Yield the waits for messages, as in the schedules of torch.distributed.pipelining.
 
-        A pass waits for its receive. In 1F1B, a send is awaited together with its paired receive, or
-        otherwise before the next send. In GPipe, sends are awaited after the last pass of their direction.
+        A pass waits for its receive. In 1F1B, the stage waits for a send together with the paired receive, or
+        before the next send. In GPipe, the stage waits for sends after the last pass of their direction.
         """
         kinds = np.asarray(columns["type"])
         turns = orders(self.shape.schedule, self.number, self.shape.stages, self.shape.micro_batches)
@@ -202,7 +202,7 @@ class NewStage:
         return self._span((*following, BEHIND))[0]
 
     def _others(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the other edges, from the row that corresponds to the captured source."""
+        """Yield all other edges, each from the row that corresponds to the captured source row."""
         for key, piece in self.pieces.items():
             begin, end = piece.stage.blocks[piece.key]
             shift = self.offsets[key] - begin
@@ -223,7 +223,7 @@ class NewStage:
                     )
 
     def _counterpart(self, key: Key, piece: Piece, row: int) -> int | None:
-        """Return the new row for *key* that corresponds to the captured *row* of the block of *piece*."""
+        """Return the new row of block *key* that corresponds to the captured *row* of *piece*'s block."""
         stage = piece.stage
         other = stage.key_of_row(row)
         wanted = self._related(key, piece, other)
@@ -248,7 +248,7 @@ class NewStage:
         if isinstance(other_part, int):
             if isinstance(part, int) and isinstance(old_part, int):
                 new_part = part + other_part - old_part
-            elif (part == BEHIND) == (kind == FORWARD):  # next to the last layer
+            elif (part == BEHIND) == (kind == FORWARD):  # this part is next to the last layer
                 new_part = self._depth - piece.stage.depth + other_part
             if not 0 <= int(new_part) < self._depth:
                 return None
@@ -292,7 +292,7 @@ def _same_stream(graph: Graph, one: int, other: int) -> bool:
 
 
 def _gathered(columns: Sequence[Column], of_row: np.ndarray, rows: np.ndarray) -> Column:
-    """Return a column for *rows*, with each value from the source column numbered in *of_row*."""
+    """Return a column for *rows*; *of_row* is the number of the source column for each row."""
     if isinstance(columns[0], TextColumn):
         texts: list[str] = []
         numbers = np.empty(len(rows), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Distribute the captured layers over other pipeline stages and micro-batches, in the same schedule."""
+"""Distribute captured layers over other numbers of pipeline stages and micro-batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ._turns import (
 
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
 _TENSORS = 3  # tensors that an addition reads and writes
-_SMALL = 0.01  # share of all gradients below which a reduction is a norm or a loss
+_SMALL = 0.01  # a reduction of a smaller share of all gradients is a norm or a loss
 _INSTEAD = (
     "Shard the layers one by one (FSDP), or let DistributedDataParallel reduce all gradients at once "
     "(bucket_cap_mb above their size), and capture again; or capture the stages you want."
@@ -38,9 +38,10 @@ _INSTEAD = (
 
 
 def weights_of(stage: Stage, part: int | str | None = None) -> float:
-    """Return the bytes of the gradients accumulated in *part* of a backward pass, or in the whole pass.
+    """Return the bytes of gradients that *part* of a backward pass, or the whole pass, accumulates.
 
-    A capture of one micro-batch accumulates no gradients, so the operations of its forward pass are used.
+    A capture of one micro-batch accumulates no gradients, so the operations of its forward pass are used
+    instead.
     """
     parts: list[int | str] = [*range(stage.depth), BEFORE, BEHIND] if part is None else [part]
     if stage.micro_batches > 1:
@@ -51,7 +52,7 @@ def weights_of(stage: Stage, part: int | str | None = None) -> float:
 
 
 def _added_up(stage: Stage, key: Key) -> int:
-    """Return the bytes that a block adds to gradients, by its additions outside modules."""
+    """Return the bytes that a block adds to gradients, from its additions outside modules."""
     begin, end = stage.blocks[key]
     nodes = stage.graph.node_columns
     operator, module = nodes["operator"], nodes["module"]
@@ -62,15 +63,15 @@ def _added_up(stage: Stage, key: Key) -> int:
 
 
 def has_reductions(stages: Iterable[Stage]) -> bool:
-    """Return whether the stages reduce gradients during or after their passes."""
+    """Return whether the *stages* reduce gradients during or after their passes."""
     return any(_reductions(stage) for stage in stages)
 
 
 def check_reductions(stage: Stage, *, alone: bool) -> None:
     """Refuse gradients that are reduced neither layer by layer nor in one collective.
 
-    A single stage (*alone*) that reduces all gradients in one collective is also refused, because its capture
-    does not show when other stages would reduce their gradients.
+    The function also refuses a single stage (*alone*) that reduces all gradients in one collective, because
+    its capture does not show the time at which other stages would reduce their gradients.
     """
     whole = round(weights_of(stage))
     if alone and any(size == whole for _, size in _reductions(stage)):
@@ -96,7 +97,7 @@ def check_reductions(stage: Stage, *, alone: bool) -> None:
 
 
 def _reductions(stage: Stage, part: int | str | None = None) -> list[tuple[Key, int]]:
-    """Return the block and the bytes of each gradient reduction in and after backward passes."""
+    """Return the block and the bytes of each gradient reduction during and after backward passes."""
     nodes = stage.graph.node_columns
     reduces = (nodes["type"] == NodeType.COMM_COLL) & np.isin(nodes["comm_type"], _REDUCTIONS)
     rows = np.flatnonzero(reduces).tolist()
@@ -116,11 +117,11 @@ def with_stages(
     layers: int | None = None,
     activation_bytes: int = 0,
 ) -> Workload:
-    """Return *workload* with other numbers of pipeline stages, micro-batches of the same size, and layers.
+    """Return *workload* with the given numbers of pipeline stages, micro-batches (of equal size) and layers.
 
-    Layers are equal modules with a number in their path. The schedule is unchanged (1F1B or GPipe). A job
-    without a pipeline gets 1F1B. The layers of such a job pass on *activation_bytes* per micro-batch, unless
-    the capture shows the size. Stages that do not divide the layers raise `UsageError`. The function raises
+    Layers are equal modules with a number in their path. The schedule (1F1B or GPipe) is unchanged. A job
+    without a pipeline gets the schedule 1F1B. Its stages send *activation_bytes* per micro-batch, unless the
+    capture shows this size. Stages that do not divide the layers raise `UsageError`. The function raises
     `WorkloadError` if passes, schedule, groups or gradients do not determine the work of other stages.
     """
     layout = Layout.of(workload)
@@ -199,12 +200,12 @@ class _Pipeline:
 
     @cached_property
     def is_numbered_on(self) -> bool:
-        """Whether the numbers of layers continue from stage to stage."""
+        """Whether the numbers of layers in module paths continue from stage to stage."""
         first, second = self.stages[0], self.stages[min(1, len(self.stages) - 1)]
         return first is second or int(second.layers.of_row.max()) > int(first.layers.of_row.max())
 
     def check(self, shape: Shape) -> None:
-        """Refuse a shape that cannot be assembled from the captured stages."""
+        """Raise an error for a *shape* that cannot be assembled from the captured stages."""
         count = shape.layers
         if count % shape.stages:
             fitting = [str(number) for number in range(1, count + 1) if count % number == 0]
@@ -232,7 +233,7 @@ class _Pipeline:
         wanted = None
         for at, layer in self.places:
             if kind == BACKWARD and at and not layer:
-                continue  # returns the gradient of the received activations
+                continue  # this operator returns the gradient of the received activations
             done = self.stages[at].signature((kind, number, layer))
             wanted = done if wanted is None else wanted
             if done != wanted:
@@ -243,7 +244,7 @@ class _Pipeline:
                 )
 
     def recut(self, shape: Shape, number: int, ranks: Sequence[int], message_bytes: int) -> NewStage:
-        """Return stage *number* of *shape*, in a pipeline of *ranks*."""
+        """Return the new stage *number* of *shape*, in a pipeline of the ranks *ranks*."""
         depth = shape.layers // shape.stages
         layers = [self._layer(number, layer, shape) for layer in range(depth)]
         owner = self._owner(shape, number)
@@ -269,13 +270,13 @@ class _Pipeline:
         return NewStage(ranks[number], number, shape, pieces, near[0], near[1], reduction, {})
 
     def _owner(self, shape: Shape, number: int) -> Stage:
-        """Return the captured stage with the start and the end for stage *number*."""
+        """Return the captured stage that provides the start and the end of the new stage *number*."""
         if number == 0:
             return self.stages[0]
         return self.stages[1 if number < shape.stages - 1 and len(self.stages) > 2 else -1]
 
     def _layer(self, number: int, layer: int, shape: Shape) -> tuple[Stage, int, int]:
-        """Return the captured source of *layer* of stage *number*, and the layer's new number."""
+        """Return the captured source of *layer* in the new stage *number*, and the layer's new number."""
         depth = shape.layers // shape.stages
         place = number * depth + layer
         name = place if self.is_numbered_on else layer
@@ -293,7 +294,7 @@ class _Pipeline:
         return self.stages[at], place, name
 
     def _ends(self, kind: str, shape: Shape, number: int) -> tuple[Stage | None, Stage | None]:
-        """Return the captured stages for the start and the end of a pass, or None for a message."""
+        """Return the captured stages that provide the start and the end of a pass (None: a message)."""
         first, last = self.stages[0], self.stages[-1]
         alone = len(self.stages) == 1
         low = first if number == 0 else None if alone else last
@@ -301,7 +302,7 @@ class _Pipeline:
         return (low, high) if kind == FORWARD else (high, low)
 
     def _micro_batch(self, number: int, shape: Shape) -> int:
-        """Return the captured micro-batch for *number*: the first, the last, or one in between."""
+        """Return the captured micro-batch for micro-batch *number*: the first, the last, or a middle one."""
         last = self.micro_batches - 1
         if number == shape.micro_batches - 1 and (number or has_reductions(self.stages)):
             return last
@@ -315,7 +316,7 @@ def _end(stage: Stage | None, key: Key, message_bytes: int) -> Piece:
 def _check_captured(
     workload: Workload, layout: Layout, pipelines: Sequence[tuple[int, int]], captured: Sequence[_Pipeline]
 ) -> None:
-    """Refuse a pipeline if an assembly of its captured stages changes their dependencies."""
+    """Raise an error if an assembly of a pipeline's captured stages changes their dependencies."""
     everything = {0: 0, **{key: key for key in workload.groups}}
     for name, pipeline in zip(pipelines, captured, strict=True):
         shape = Shape(layout.stages, pipeline.micro_batches, pipeline.schedule, len(pipeline.places))
@@ -368,7 +369,7 @@ _SIZES = (2, 4, 8)  # bytes of an element
 
 
 def handed_bytes(stage: Stage) -> int:
-    """Return the bytes that each layer passes to the next, which is the size of the sum at its end.
+    """Return the bytes that each layer passes to the next layer: the size of the sum at its end.
 
     The function raises `WorkloadError` if a layer does not end with a sum.
     """
@@ -390,7 +391,7 @@ def handed_bytes(stage: Stage) -> int:
 
 
 def message(key: Key, size_bytes: int) -> Piece:
-    """Return the piece that receives a message at the start of a pass or sends one at its end."""
+    """Return the piece that receives a message at the start of a pass, or sends a message at its end."""
     receives = key[2] == BEFORE
     kind = NodeType.COMM_RECV if receives else NodeType.COMM_SEND
     operator = "c10d::recv_" if receives else "c10d::send"

@@ -1,4 +1,4 @@
-"""Read a captured pipeline stage: its place in the pipeline, and its passes cut into layers."""
+"""Read a captured pipeline stage: its place in the pipeline, and its passes, which are cut into layers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ....converter.chakra import EdgeKind, Graph, NodeType, Workload
 from ....errors import WorkloadError
 from ._periods import Label, Layers, does_something, parts_of, period_of
 
-# The group of messages between all ranks, with a number that no capture uses.
+# The number of the group for messages between all ranks, which no capture uses.
 NO_GROUP = -1
-# The advice for a pipeline that cannot be cut into other stages.
+# The advice in errors about a pipeline that cannot be divided into other stages.
 INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout of *world* ranks in pipelines of *stages*, with neighbours *stride* ranks apart."""
+    """A layout of *world* ranks in pipelines of *stages* stages; neighbours are *stride* ranks apart."""
 
     world: int
     stages: int
@@ -68,10 +68,10 @@ class Layout:
 def regrouped(
     workload: Workload, layout: Layout, new: Layout
 ) -> tuple[dict[int, tuple[int, ...]], list[dict[int, int]]]:
-    """Return the groups of the *new* layout, and for each new stage the new number of each old group.
+    """Return the groups of the *new* layout, and, for each new stage, the new number of each old group.
 
-    A group within one stage becomes a group of each new stage. A group of whole pipelines spans the new
-    pipelines. A used group of only some stages raises `WorkloadError`.
+    A group within one stage becomes a group of each new stage. A group of whole pipelines becomes a group of
+    the new pipelines. A group of only some stages raises `WorkloadError` if it is used.
     """
     used = {int(key) for graph in workload.graphs for key in np.unique(_groups_used(graph)).tolist()}
     members: dict[tuple[int, int], tuple[int, ...]] = {}  # by (old group, new stage)
@@ -137,7 +137,7 @@ def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[T
 
 @dataclass(frozen=True)
 class Stage:
-    """A captured stage: the rows ``[begin, end)`` of each part of its passes, and the order of passes."""
+    """A captured stage: the rows ``[begin, end)`` of each block of its passes, and the order of passes."""
 
     graph: Graph
     layers: Layers
@@ -173,21 +173,21 @@ class Stage:
         return len(self.turns) // 2
 
     def labels(self, key: Key) -> tuple[Label, ...]:
-        """Return labels that distinguish the rows of a block, and are equal in every layer."""
+        """Return labels that distinguish the rows of a block, and that are equal in every layer."""
         if key not in self._labels:
             begin, end = self.blocks[key]
             self._labels[key] = period_of(begin, end, self._does, self._name_of).labels
         return self._labels[key]
 
     def places(self, key: Key) -> dict[Label, int]:
-        """Return the first row with each label in a block."""
+        """Return the first row with each label in the block *key*."""
         if key not in self._places:
             labels = self.labels(key)
             self._places[key] = {label: at for at, label in reversed(list(enumerate(labels)))}
         return self._places[key]
 
     def signature(self, key: Key) -> list[Label]:
-        """Return the operations of a block, without gaps and times."""
+        """Return the operations of the block *key*, without gaps and times."""
         begin, end = self.blocks[key]
         return parts_of(period_of(begin, end, self._does, self._name_of))
 
@@ -274,7 +274,7 @@ class _Reader:
         return Stage(self.graph, self.layers, blocks, tuple(turns), self.layers.count)
 
     def _passes(self) -> Iterator[_Pass]:
-        """Yield the passes in order, each through all layers in ascending or descending order."""
+        """Yield the passes in order; each pass runs through all layers in ascending or descending order."""
         of_row, depth = self.layers.of_row, self.layers.count
         rows = np.flatnonzero((of_row >= 0) & (self.forward | self.backward))
         place = {number: index for index, number in enumerate(np.unique(of_row[rows]).tolist())}
@@ -295,7 +295,7 @@ class _Reader:
             yield _Pass(FORWARD if forward else BACKWARD, tuple(wanted), tuple(run[2] for run in chunk), end)
 
     def _apart(self, one: int, other: int) -> bool:
-        """Return whether other work between two rows of the only layer puts them in different passes."""
+        """Return whether other work between two rows of a single layer puts the rows in different passes."""
         between = slice(one + 1, other)
         elsewhere = self.named[between] & (self.layers.of_row[between] < 0)
         return bool(elsewhere.any() or self.sends[between].any() or self.receives[between].any())

@@ -25,18 +25,17 @@ COLLECTIVES = {
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise `ConfigError` with *message* unless the condition *holds*."""
+    """Raise `ConfigError` with *message* if the condition *holds* is false."""
     if not holds:
         raise ConfigError(message)
 
 
-def collective_named(name: str, source: str) -> str:
-    """Return Chakrascope's name of the collective that a file calls *name*."""
+def collective_named(key: str, name: str, source: str) -> str:
+    """Return Chakrascope's name of the collective that a file calls *name* in its *key*."""
     plain = name.lower().replace("_", "").replace("-", "")
     if plain not in COLLECTIVES:
-        raise ConfigError(
-            f"{source}: there is no collective {name!r}{did_you_mean(plain, tuple(COLLECTIVES))}"
-        )
+        wrong = f"cannot be {name!r}" if name else "is missing"
+        raise ConfigError(f"{source}: {key} {wrong}{did_you_mean(plain, tuple(COLLECTIVES))}")
     return COLLECTIVES[plain]
 
 
@@ -85,7 +84,7 @@ class Fields:
         return value
 
     def integers(self, key: str, least: int, most: int) -> list[int]:
-        """Return the list *key* of the object, whose items are whole numbers from *least* to *most*."""
+        """Return the list *key* of the object; its items must be whole numbers from *least* to *most*."""
         values = self.data.get(key, _MISSING)
         if not isinstance(values, list) or not all(
             isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
@@ -116,7 +115,7 @@ class Fields:
         return value
 
     def list(self, key: str, *, optional: bool = False) -> list[Fields]:
-        """Return the list *key* of the object, whose items are objects."""
+        """Return the list *key* of the object; its items must be objects."""
         values = self.data.get(key, [] if optional else _MISSING)
         if not isinstance(values, list):
             raise self._wrong(key, "a list", values)

@@ -1,8 +1,8 @@
 """The dependencies between steps of an MSCCL XML, resolved like MSCCL's executor.
 
 The executor's parser (msccl-executor-nccl, msccl_parser.cc) drops every nop, moves the dependencies of nops
-to the next step, and joins reductions into one place. The executor's kernel waits until the other thread
-block has raised its flag to at least the awaited step. Only steps with hasdep=1 raise a flag, and a nop
+to the next step, and joins reductions into the same place. The executor's kernel waits until the flag of the
+other thread block has at least the number of the awaited step. Only steps with hasdep=1 raise a flag. A nop
 without a dependency has no number.
 """
 
@@ -20,7 +20,7 @@ _MOST_JOINED = 16
 
 @dataclass(frozen=True)
 class _Flag:
-    """The value of a thread block's flag once the step at *place* has completed."""
+    """The value of a thread block's flag after the step at *place* has completed."""
 
     number: int
     place: int
@@ -29,7 +29,7 @@ class _Flag:
 def resolve_dependencies(
     blocks: Sequence[Sequence[Op]], raising: Sequence[Sequence[bool]], where: str
 ) -> list[tuple[Op, ...]]:
-    """Return the ops of a rank's *blocks*, with the op whose flag the executor awaits before each op.
+    """Return the ops of a rank's *blocks*, each with the op that the executor awaits before it.
 
     *raising* are the steps with hasdep=1. Raises `ConfigError` for programs that the executor rejects, and
     for a flag that is never raised.
@@ -74,7 +74,7 @@ def _flags(ops: Sequence[Op], raises: Sequence[bool], where: str) -> list[_Flag]
 
 
 def _joins(first: Op, second: Op) -> bool:
-    """Return whether the executor joins two reductions that have one target and sources in one buffer."""
+    """Return whether the executor joins two reductions, which must have one target and one source buffer."""
     if second.name != "re" or second.after is not None:
         return False
     (target, source), (goal, other) = first.sources, second.sources

@@ -16,7 +16,9 @@ from ._dependencies import resolve_dependencies
 _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
 _PROTOCOLS = ("Simple", "LL", "LL128")
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
-_PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
+# TACCL's writer puts the elements <copy> into a <gpu>. MSCCL's executor ignores these elements.
+_IGNORED = "copy"
+_PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", _IGNORED: "gpu"}
 
 
 @dataclass
@@ -49,7 +51,7 @@ class _Element:
 def read_msccl(content: bytes, source: str) -> Program:
     """Return the program in *content*, an MSCCL XML that was read from *source*.
 
-    Raises `ConfigError` with the rank, thread block and step that no interpreter could run.
+    If no interpreter could run a step, raises `ConfigError` with its rank, thread block and step.
     """
     algo = _parse(content, source)
     count = algo.number("ngpus", 1, MOST_RANKS)
@@ -58,7 +60,7 @@ def read_msccl(content: bytes, source: str) -> Program:
     protocol = algo.attributes.get("proto", "Simple")
     if protocol not in _PROTOCOLS:
         raise ConfigError(
-            f"{source}: the protocol cannot be {protocol!r}{did_you_mean(protocol, _PROTOCOLS)}"
+            f"{source}: 'proto' of <algo> cannot be {protocol!r}{did_you_mean(protocol, _PROTOCOLS)}"
         )
     ids = [gpu.number("id", 0, count - 1) for gpu in algo.children]
     require(
@@ -71,7 +73,7 @@ def read_msccl(content: bytes, source: str) -> Program:
         name=algo.attributes.get("name", "unnamed"),
         source=source,
         language="msccl",
-        collective=collective_named(algo.attributes.get("coll", ""), source),
+        collective=collective_named("'coll' of <algo>", algo.attributes.get("coll", ""), source),
         protocol=protocol,
         in_place=algo.number("inplace", 0, 1, 1) == 1,
         chunks=chunks,
@@ -104,7 +106,8 @@ def _parse(content: bytes, source: str) -> _Element:
             steps <= MOST_OPS, f"{source}: there are more than {MOST_OPS} steps; such a program is not read."
         )
         element = _Element(tag, attributes, line, source)
-        (stack[-1].children if stack else root).append(element)
+        if tag != _IGNORED:
+            (stack[-1].children if stack else root).append(element)
         stack.append(element)
 
     def refuse(*_: object) -> None:
@@ -168,7 +171,7 @@ def _thread_block(tb: _Element, block: int, rank: int, count: int, channels: int
 def _step(step: _Element, place: int, rank: int, send: int, receive: int) -> Op:
     name = step.attributes.get("type", "")
     if name not in _STEPS:
-        raise ConfigError(f"{step.where}: there is no step type {name!r}{did_you_mean(name, _STEPS)}")
+        raise ConfigError(f"{step.where}: 'type' of <step> cannot be {name!r}{did_you_mean(name, _STEPS)}")
     parts = MESSAGE_OPS.get(name, ())
     require(
         "send" not in parts or send >= 0,
@@ -201,7 +204,7 @@ def _region(step: _Element, side: str, rank: int) -> Region:
 
 
 def _check_connections(blocks: list[ThreadBlock], where: str) -> None:
-    """Raise `ConfigError` if two thread blocks share one end of a connection, because messages would mix."""
+    """Raise `ConfigError` if two thread blocks share an end of a connection, which would mix up messages."""
     seen: dict[tuple[str, int, int], int] = {}
     for block in blocks:
         for side, peer in (("send to", block.send), ("receive from", block.receive)):

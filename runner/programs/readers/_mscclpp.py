@@ -1,4 +1,4 @@
-"""Read MSCCL++ execution plans, JSON in which ops name channels and buffers by list index."""
+"""Read MSCCL++ execution plans, which are JSON files with ops that refer to channels by index."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ._checks import MOST_CHUNKS, MOST_RANKS, Fields, collective_named, require
 from ._plan_ops import Tables, read_op
 
 _PROTOCOLS = ("Simple", "LL")
-# Ops that need both ends of their channels.
+# The ops that need both ends of their channels.
 _MEETINGS = {"signal", "rlxsignal", "wait", "rlxwait", "pws", "pwsf"}
 
 
 def read_mscclpp(content: bytes, source: str) -> Program:
     """Return the program in *content*, an MSCCL++ execution plan that was read from *source*.
 
-    Raises `ConfigError` with the rank, thread block and op that no executor could run.
+    If no executor could run an op, raises `ConfigError` with its rank, thread block and op.
     """
     try:
         data = json.loads(content)
@@ -41,7 +41,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
         raise ConfigError(
             f"{source}: the protocol cannot be {protocol!r}{did_you_mean(protocol, _PROTOCOLS)}"
         )
-    collective = collective_named(plan.text("collective", ""), source)
+    collective = collective_named("'collective'", plan.text("collective", ""), source)
     ranks = tuple(sorted((_rank(gpu, len(gpus)) for gpu in gpus), key=lambda rank: rank.rank))
     _check_pairs(ranks, source)
     most = plan.integer("max_message_size", 0, (1 << 64) - 1, (1 << 64) - 1)

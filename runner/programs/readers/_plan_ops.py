@@ -30,7 +30,7 @@ class Tables:
     switch_buffer: dict[int, Buffer] = field(default_factory=dict)
 
     def of_block(self, block: Fields) -> Tables:
-        """Return the tables of a thread block, which numbers the channels and buffers of its own lists."""
+        """Return the tables of a thread block, which has separate lists of channels and buffers."""
         own: dict[ChannelType, list[Channel]] = {}
         buffers: dict[int, Buffer] = {}
         for item in block.list("channels", optional=True):
@@ -155,7 +155,7 @@ def _as_executed(
 
     Raises `ConfigError` for sources and destinations that the executor would ignore.
     """
-    if name in _READ_SCRATCH:  # the op reads packets only from the scratch buffer
+    if name in _READ_SCRATCH:  # this op reads packets only from the scratch buffer
         plain = 0 if name in _ONE_SOURCE else 1
         packets = tuple(replace(region, buffer=Buffer.SCRATCH) for region in sources[plain:])
         sources = (*sources[:plain], *packets)

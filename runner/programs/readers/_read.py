@@ -48,13 +48,13 @@ def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
 def read_program(path: str | Path) -> Program:
     """Return the program in the file *path*, an MSCCL XML or an MSCCL++ plan.
 
-    Raises `ConfigError` with the file, rank, thread block and op of the mistake.
+    For an invalid program, raises `ConfigError` with the file, rank, thread block and op of the mistake.
     """
     return parse_program(read_bytes(Path(path)), str(path))
 
 
 def parse_program(content: bytes, source: str) -> Program:
-    """Return the program in *content*, named *source* in messages; raises the errors of `read_program`."""
+    """Return the program in *content*, which messages call *source*; raises the errors of `read_program`."""
     first = content.lstrip()[:1]
     if first == b"<":
         program = read_msccl(content, source)

@@ -21,7 +21,7 @@ from .._layout import check_name
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
-# Below this size, a new process takes longer to start than it saves.
+# Below this size of traces, a new process takes longer to start than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 _WITHOUT_STEPS = ("graphs", "logs")
@@ -32,8 +32,8 @@ _WITH_CAPTURES = ("traces", "archive")
 class _How:
     """Options of the conversion: *jobs* processes, *progress*, and the cache *finished* of converted ranks.
 
-    *step* selects the step of traces to convert. *capture_trace* is the trace of the capture of their CUDA
-    graphs.
+    *step* selects the step of traces to convert. *capture_trace* is the trace of the capture of the traces'
+    CUDA graphs.
     """
 
     jobs: int
@@ -58,7 +58,7 @@ class _How:
     ) -> _How:
         """Return the options to convert *item*, with a number of processes by its size.
 
-        A *step* or *capture_trace* for an item without steps or captures raises `StudyError`.
+        The method raises `StudyError` for a *step* or *capture_trace* if the item has no steps or captures.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
             raise StudyError(
@@ -81,11 +81,11 @@ def check_item(
     capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return the doctor's findings on the item *identity* of *folder*, with paths relative to *folder*.
+    """Return findings on the importable item *identity* of *folder*, with paths relative to *folder*.
 
     Traces are converted for the check, with *step* and *capture_trace* as in `import_item`. For large items,
-    *finished* caches the converted ranks for another check or the import. An item that is missing, has
-    changed or may not be imported raises `StudyError`.
+    *finished* caches the converted ranks for another check or the import. The function raises `StudyError`
+    for an item that is missing, has changed or cannot be imported.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
@@ -99,10 +99,10 @@ def check_item(
 
 
 def step_names_of(folder: Path, identity: str) -> list[str]:
-    """Return the annotations of the first rank that can mark steps of the item *identity*.
+    """Return the annotations of the first rank that can mark steps of the importable item *identity*.
 
     The list is empty for an item without steps, and for an item that cannot be read. The function raises
-    `StudyError` as `check_item` does.
+    `StudyError` for the same items as `check_item`.
     """
     item = find_item(folder, identity)
     with ExitStack() as opened, suppress(ChakrascopeError):
@@ -151,9 +151,9 @@ def import_item(
     of the capture of CUDA or HIP graphs (None: the captures next to the traces). Ranks of large traces in the
     cache *finished* are not converted again.
 
-    An invalid name, and a *step* or *capture_trace* for an item without them, raise `StudyError`. An item
-    that cannot be converted raises `TraceError`, `UsageError` or `WorkloadError`. After an error, the study
-    is unchanged.
+    The function raises `StudyError` for an invalid name, and for a *step* or *capture_trace* if the item has
+    no steps or captures. It raises `TraceError`, `UsageError` or `WorkloadError` for an item that cannot be
+    converted. After an error, the study is unchanged.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
@@ -198,7 +198,7 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, 
         prefix = study.add_workload(convert_logs([folder / file for file in item.files]), chosen)
     elif item.kind == "traces":
         workload = _convert_files(folder, item, how)
-        if will_stay:  # the timeline later reads the calls of host threads from the traces
+        if will_stay:  # the timeline reads calls of host threads from the traces
             ranks = sorted(workload.metadata["began_ns"], key=int)
             files = [str((folder / file).resolve()) for file in item.files]
             traces = dict(zip(ranks, files, strict=False))
@@ -235,12 +235,12 @@ def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
 
 
 def _free_name(study: Study, name: str) -> str:
-    """Return *name*, followed by a number if the study has a workload or trace set of that name."""
+    """Return *name*, followed by a number if a workload or trace set of the study has this name."""
     taken = study.taken_names()
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(candidate for candidate in names if candidate not in taken)
 
 
 def _without(folder: Path, finding: Finding) -> Finding:
-    """Return *finding* with paths below *folder* relative to *folder*."""
+    """Return *finding* with paths relative to *folder*."""
     return finding.with_paths(f"{folder}/", "").with_paths(str(folder), ".")

@@ -37,7 +37,7 @@ _MOST_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-# The other files of a workload. The file tables.npz is from version 0.2.
+# The files of a workload in addition to graphs. The file tables.npz comes from version 0.2.
 _OF_WORKLOADS = ("groups.json", "workload.json", "nodes.parquet", "edges.parquet", "tables.npz")
 _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
@@ -49,10 +49,10 @@ _HOSTS_ALONE = (
 
 @dataclass(frozen=True)
 class ImportItem:
-    """An importable item, with *kind* trace set, traces, logs, graphs or archive, and *place* as its path.
+    """An importable item: its *kind* (trace set, traces, logs, graphs or archive) and path (*place*).
 
     * *ranks* is 0 for archives before unpacking, and for logs before reading.
-    * *id* changes with every change of a file.
+    * *id* changes if any file of the item changes.
     * *files* are relative to the folder, in the order of ranks for graphs and traces.
     * *host_files* are the host traces of device traces.
     * *capture_files* are traces of the capture of CUDA or HIP graphs, in a folder next to the traces.
@@ -71,11 +71,11 @@ class ImportItem:
 
 
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
-    """Return the items in *folder*, at most four folders deep, sorted by place.
+    """Return the importable items in *folder*, at most four folders deep, sorted by place.
 
-    With *only*, the search covers these files and the captures of graphs next to them. Links are not
-    followed. An item with files outside of *folder* is listed with a problem. A missing or unreadable folder
-    raises `StudyError`.
+    With *only*, the search covers only the given files and the captures of graphs next to these files. Links
+    are not followed. An item with files outside of *folder* is listed with a problem. A missing or unreadable
+    folder raises `StudyError`.
     """
     if not folder.is_dir():
         if folder.exists():
@@ -171,7 +171,7 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Iterator[ImportItem]:
-    """Yield a workload for each prefix of ``PREFIX.<rank>.et``."""
+    """Yield a workload for each distinct PREFIX of the files ``PREFIX.<rank>.et``."""
     ranks_of_prefix: dict[str, dict[int, str]] = {}
     for name in names:
         match = _GRAPH.fullmatch(name)
@@ -219,7 +219,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         files = _in_order(folder, devices)
         captures = tuple(path.relative_to(folder).as_posix() for path in captured)
         host_files = _in_order(folder, hosts_of[partner]) if partner else []
-        # A single rank of any number represents all other ranks.
+        # A single rank represents all other ranks, whatever its number is.
         problem = _gap(devices) if len(devices) > 1 else ""
         made = _item(folder, "traces", _join(place, pattern), [*files, *host_files, *captures], problem)
         yield replace(
@@ -228,7 +228,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the host traces at *place* if there are no device traces, with the lack as their problem."""
+    """Yield the host traces at *place* without device traces; the missing traces are their problem."""
     beside = [other for other in names_at if _parent(other) == _parent(place)]
     if any(_side(folder, other, names_at[other], "device") for other in beside):
         return
@@ -240,7 +240,7 @@ def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> It
 
 
 def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:
-    """Return whether *place* only holds captures of graphs, which belong to traces in the parent folder."""
+    """Return whether *place* contains only captures of graphs, for traces in the parent folder."""
     above = _parent(place)
     if place.rpartition("/")[2] != CAPTURE_FOLDER or above not in names_at:
         return False
@@ -253,7 +253,7 @@ def _parent(place: str) -> str | None:
 
 
 def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
-    """Return the files of *by_rank* in the order of ranks, relative to *folder*."""
+    """Return the files in *by_rank* in the order of ranks, as paths relative to *folder*."""
     return [path.relative_to(folder).as_posix() for _, path in sorted(by_rank.items())]
 
 
@@ -267,7 +267,7 @@ def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, i
 def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
     """Return the files of *ranks* by naming pattern and rank.
 
-    Each recording of the same rank belongs to a separate job, in the order of names.
+    If there are several files of the same rank, each file belongs to a separate job, in the order of names.
     """
     files_of_pattern: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
@@ -281,7 +281,7 @@ def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
 
 
 def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
-    """Yield the production logs of each tool, where a job has one or more files per rank in one folder."""
+    """Yield the production logs of each tool; a job has one or more files per rank in one folder."""
     logs_of_tool: dict[str, list[str]] = {}
     for name in names:
         if not name.endswith(_NO_LOGS):
@@ -294,7 +294,7 @@ def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
 
 
 def _side_and_rank(path: Path) -> tuple[str, int | None]:
-    """Return ``host``, ``device``, the tool of a log or ``""``, with the rank if the file names it."""
+    """Return ``host``, ``device``, a log's tool or ``""``, and the rank if the file name contains it."""
     try:
         stat = path.stat()
     except OSError:
@@ -309,7 +309,7 @@ def _classify(path: Path, _size: int, _mtime_ns: int) -> tuple[str, int | None]:
 
 
 def _archives(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
-    """Yield the archives that have traces."""
+    """Yield the archives in *folder* that contain traces."""
     for name in names:
         if name.endswith(_ARCHIVE_NAMES) and _has_traces(folder / place / name):
             inner = _join(place, name)
@@ -356,7 +356,7 @@ _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
-    """Return a row per item, where ``ranks`` is None until the item has been read."""
+    """Return a row per item; ``ranks`` is None until the item has been read."""
     import pandas as pd  # noqa: PLC0415 - the process of a job starts without pandas
 
     rows = [

@@ -60,14 +60,14 @@ def _close(cluster: Any) -> None:
     try:
         cluster.close()
     except AssertionError:
-        # Dask assumes that every job has started, but the batch system refused a job. Closing stopped before
-        # its last steps, which mark the cluster as closed and stop the loop.
+        # Dask assumes that every job has started, but the batch system refused a job. Closing the cluster
+        # stopped before its last steps, which mark the cluster as closed and stop the loop.
         cluster.status = type(cluster.status).closed
         loop.add_callback(loop.stop)
 
 
 class _Refusals(logging.Filter):
-    """Log filter that collects dask-jobqueue's messages about refused jobs."""
+    """A log filter that collects dask-jobqueue's messages about refused jobs."""
 
     _LOGGERS = ("asyncio", "tornado.application")
 

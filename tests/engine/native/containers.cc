@@ -1,6 +1,7 @@
-// The engine's containers against the plainest code that does the same, on many random inputs.
+// Compares the engine's containers with simple reference implementations, on many random inputs.
 //
-// One argument names the container. Exits with 1 and says what does not hold; test_containers.py builds it.
+// The argument is the name of the container. Exits with 1 and prints the violated property.
+// test_containers.py builds this program.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -30,13 +31,14 @@ bool expect(bool holds, const char* what) {
 
 std::uint64_t below(Random& random, std::uint64_t bound) { return random() % bound; }
 
-// Events come out by time, those of one tick in the order they came in, even those added while it is open.
+// Events leave the agenda in order of time. Events of one tick keep their order of insertion, even if
+// they are added while the tick runs.
 bool agenda() {
     bool holds = true;
     for (std::uint64_t seed = 0; seed < 200 && holds; ++seed) {
         Random random(seed);
         Agenda<int> queue;
-        std::vector<std::pair<std::uint64_t, int>> waiting;  // the plain one: searched from its start
+        std::vector<std::pair<std::uint64_t, int>> waiting;  // the reference, which is searched linearly
         int number = 0;
         const auto add = [&](std::uint64_t from) {
             const std::uint64_t time =
@@ -62,7 +64,7 @@ bool agenda() {
             queue.close();
             if (!waiting.empty() && number < 80 && time < std::uint64_t{1} << 62 && below(random, 3) == 0) {
                 queue.next();
-                add(time);  // may be earlier than what was next
+                add(time);  // the time may be earlier than the next event
             }
         }
         holds = holds && expect(queue.empty(), "an agenda is empty when all events were taken");
@@ -70,7 +72,7 @@ bool agenda() {
     return holds;
 }
 
-// The tournament's winner is the earliest time, of equals the lowest number.
+// The winner of the tournament tree has the earliest time, and on a tie the lowest number.
 bool ends() {
     bool holds =
         expect(flow::Ends().first_time() == flow::Ends::kNever, "nobody ends in an empty tournament");
@@ -102,12 +104,12 @@ bool ends() {
     return holds;
 }
 
-// Numbers that are held stay those of their value; others are given away from the longest let go on.
+// Ids in use keep their values. The id that has been idle longest is reused first.
 bool kept() {
     bool holds = true;
     Random random(7);
     flow::IdCache cache;
-    std::vector<std::uint64_t> values;  // by number
+    std::vector<std::uint64_t> values;  // values by id
     std::vector<int> holders;
     for (int turn = 0; turn < 60'000 && holds; ++turn) {
         const std::uint64_t value = below(random, 20'000);
@@ -145,7 +147,7 @@ struct Job {
     int flows;
 };
 
-// Max-min fair rates by filling the fullest link first, over and over.
+// Return max-min fair rates, by repeatedly filling the fullest link first.
 std::vector<double> fair(const std::vector<double>& capacities, const std::vector<Job>& jobs) {
     std::vector<double> rates(jobs.size(), 0);
     std::vector<bool> settled(jobs.size(), false);
@@ -172,7 +174,7 @@ std::vector<double> fair(const std::vector<double>& capacities, const std::vecto
     }
 }
 
-// Rates are max-min fair after every change of who takes part; paths without answers and windows.
+// Rates are max-min fair after every change of the active flows, without acknowledgements and windows.
 bool sharing() {
     bool holds = true;
     for (std::uint64_t seed = 0; seed < 300 && holds; ++seed) {

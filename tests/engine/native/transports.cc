@@ -1,5 +1,5 @@
-// What carries an emulated rank's messages and tells how far it is, on its own: `make sanitize` builds it
-// with each of the sanitizers in seconds. Exits with 1 if it does not do what it should.
+// Tests the transports of emulated ranks and the progress reporter alone. `make sanitize` builds this
+// program with each of the sanitizers in seconds. Exits with 1 if a test fails.
 #include <sys/socket.h>
 
 #include <array>
@@ -27,7 +27,7 @@ bool expect(bool holds, const char* what) {
     return holds;
 }
 
-// Notes until it is told to stop, and is told nothing that does not belong together.
+// A reporter only reports consistent states, and stops when its receiver returns false.
 bool reports() {
     bool whole = true;
     int told = 0;
@@ -76,7 +76,7 @@ bool carries() {
     return expect(found == kThreads * kMessages, "every event of every thread is told once");
 }
 
-// Two ranks, each a thread, send each other messages that fit into no buffer, and some that are empty.
+// Two ranks, each a thread, exchange messages that are larger than every buffer, and empty messages.
 bool exchanges() {
     constexpr std::array<std::uint64_t, 6> kSizes{0, 1, 47, 4096, 262'145, 3'000'000};
     std::array<int, 2> ends{};

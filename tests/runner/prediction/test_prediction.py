@@ -119,6 +119,7 @@ def test_a_prediction_says_how_sure_it_is():
     assert found.fits
     assert found.constant_utilisation_ns > 0
     assert any("fitted on 20 measured steps" in line for line in found.assumptions)
+    assert any(line.startswith("A gradient takes 4 bytes in reductions") for line in found.assumptions)
     wider = predict(replace(SMALL, plan=replace(SMALL.plan, schedule="zero-bubble")))
     assert wider.range_ns[1] / wider.step_ns > high / found.step_ns
     assert any("zero bubble" in line for line in wider.assumptions)
@@ -170,6 +171,14 @@ def test_resnet50_on_a_dgx_2_takes_about_what_was_measured():
         predict(replace(setting, plan=replace(plan, dp=8, tp=2)))
 
 
+def test_a_plan_fits_if_it_leaves_a_twentieth_of_the_memory():
+    needed = predict(SMALL).memory_bytes
+    for share, fits in ((0.94, True), (0.96, False)):
+        chip = replace(SMALL.chip, memory_bytes=round(needed / share))
+        assert predict(replace(SMALL, chip=chip)).fits == fits
+        assert (needed <= chip.usable_bytes) == fits
+
+
 def test_what_measured_rows_had_does_not_widen_the_range():
     """NeMo shards the optimizer, as all rows of its fit do; no row of another fit has that."""
     sharded = replace(SMALL, plan=replace(SMALL.plan, zero=1))
@@ -209,6 +218,8 @@ def test_ranges_widen_with_the_distance_from_what_was_measured():
     assert layer_flops(smaller) < layer_flops(small) < SMALL.costs.fit.least_layer_flops
     assert width(SMALL) < width(other)
     assert width(SMALL) < width(small) < width(smaller)
+    many, million = (replace(SMALL, plan=replace(SMALL.plan, dp=dp)) for dp in (1 << 6, 1 << 18))
+    assert width(SMALL) < width(many) < width(million)
     assumed = replace(SMALL, chip=find_chip("tpu-v2"), plan=replace(SMALL.plan, precision="bf16"))
     assert uncertainty(replace(assumed, software="default"))[1] > 1.45
 

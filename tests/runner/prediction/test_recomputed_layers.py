@@ -313,7 +313,7 @@ def test_a_plan_that_does_not_fit_is_offered_the_host():
 
     assert offered(4.5e11)[0] == "--recompute offload"
     # Over a slow link, recomputation is faster.
-    assert offered(1e9)[0] == "--recompute 13"
+    assert offered(1e9)[0] == "--recompute 15"
 
 
 @pytest.mark.parametrize("change", [{"recompute": "offload:2"}, {"offload_optimizer": True}])

@@ -389,8 +389,9 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
         workload = training_step(model, whole, Prices(), 4, every_rank=every)
         steps.add(simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns)
     assert len(steps) == 1
-    with pytest.raises(UsageError, match="need sequence parallelism"):
-        training_step(model, replace(whole, sequence_parallel=False), Prices(), 8)
+    for plan, words in ((whole, "need sequence parallelism"), (cut, "as in Megatron.*--sequence-parallel")):
+        with pytest.raises(UsageError, match=words):
+            training_step(model, replace(plan, sequence_parallel=False), Prices(), 8)
 
 
 @pytest.mark.parametrize("expert_tp", [1, 2, 4])
@@ -495,7 +496,7 @@ def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
             "over --cp 2 x --dp 8, 16 ranks, which --ep 64 does not divide. Next: --ep 16.",
         ),
         (
-            Plan(tp=8, dp=8, ep=64),
+            Plan(tp=8, dp=8, ep=64, sequence_parallel=True),
             "Next: --ep 8, or --expert-tp 1, which distributes experts over all 64 ranks of a stage.",
         ),
         (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "which are not adjacent"),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from random_schedule import Thread, Wrong, run_threads
+from random_schedule import Key, Thread, Wrong, run_threads
 
 SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 LOOPS = 2  # how often the program goes over parts of its chunks
@@ -76,14 +77,15 @@ class Machine:
         self.random = random_
         self.count = int(root.get("ngpus", "0"))
         self.chunks = int(root.get("nchunksperloop", "0"))
-        self.collective = root.get("coll", "")
+        self.collective = root.get("coll", "").replace("_", "")
         self.in_place = root.get("inplace", "1") == "1"
         self.slots = SLOTS[root.get("proto", "Simple")]
         self.together = random_.choice((1, 2, 71))  # chunks that go in one message; 1 for large buffers
+        self.changed: set[Hashable] = set()
         self.fresh = itertools.count(10**9, 10**6 + 3)
         self.gpus = sorted(root, key=lambda gpu: int(gpu.get("id", "0")))
         self.memory = [self.buffers(rank, gpu) for rank, gpu in enumerate(self.gpus)]
-        self.blocks = [{int(tb.get("id", "0")): tb for tb in gpu} for gpu in self.gpus]
+        self.blocks = [{int(tb.get("id", "0")): tb for tb in gpu.findall("tb")} for gpu in self.gpus]
         self.steps = [{n: transmissions(tb) for n, tb in blocks.items()} for blocks in self.blocks]
         self.flags: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.gpus]
         self.fifos: dict[tuple[int, int, int], deque[list[int]]] = {}
@@ -116,14 +118,14 @@ class Machine:
             raise Wrong(f"rank {rank} reaches past its buffer {place[0]}")
         return memory[first + index]
 
-    def run(self) -> None:
-        """Run `CALLS` calls; raises `Wrong`."""
-        threads: dict[tuple[int, ...], Thread] = {}
+    def run(self, suspects: Collection[Key]) -> int:
+        """Run `CALLS` calls, and return the number of events; raises `Wrong`."""
+        threads: dict[Key, Thread] = {}
         for rank in range(self.count):
             threads[rank, -1, 0] = self.rank(rank)
             for number in self.blocks[rank]:
                 threads[rank, number, 0] = self.block(rank, number)
-        run_threads(threads, self.random)
+        return run_threads(threads, self.random, self.changed, suspects)
 
     def rank(self, rank: int) -> Thread:
         """Begin each call of a rank with new input, and check what it ends with."""
@@ -132,7 +134,8 @@ class Machine:
             self.fill(rank, call)
             self.started[rank] = call
             self.running[rank] = len(self.blocks[rank])
-            yield lambda: not self.running[rank]
+            self.changed.add(("start", rank))
+            yield ("end", rank), lambda: not self.running[rank]
             self.check(rank, call)
             self.ended[rank] = call
             for name in "io":
@@ -164,7 +167,7 @@ class Machine:
         goes = self.fifos.setdefault((rank, int(block.get("send", "-1")), channel), deque())
         comes = self.fifos.setdefault((int(block.get("recv", "-1")), rank, channel), deque())
         for call in range(1, CALLS + 1):
-            yield lambda call=call: self.started[rank] == call
+            yield ("start", rank), lambda call=call: self.started[rank] == call
             for loop in range(LOOPS):
                 raised = 0
                 for step in steps:
@@ -174,13 +177,18 @@ class Machine:
                     raised += len(step.others) - 1
                     if step.raises:
                         self.flags[rank][number] = (call, loop, raised)
+                        self.changed.add(("flag", rank, number))
                     raised += 1
             self.running[rank] -= 1
+            self.changed.add(("end", rank))
 
     def await_flags(self, rank: int, call: int, loop: int, step: Transmission) -> Thread:
         for other, place in step.waits:
             goal = (call, loop, place)
-            yield lambda other=other, goal=goal: self.flags[rank].get(other, (0, 0, 0)) >= goal
+            yield (
+                ("flag", rank, other),
+                lambda other=other, goal=goal: self.flags[rank].get(other, (0, 0, 0)) >= goal,
+            )
 
     def transmit(
         self, rank: int, loop: int, step: Transmission, goes: deque[list[int]], comes: deque[list[int]]
@@ -189,11 +197,12 @@ class Machine:
             chunks = range(first, min(first + self.together, step.count))
             values = [0] * len(chunks)
             if step.type in RECEIVES:
-                yield lambda: bool(comes)
+                yield id(comes), lambda: bool(comes)
             if step.type in SENDS:
-                yield lambda: len(goes) < self.slots
+                yield id(goes), lambda: len(goes) < self.slots
             if step.type in RECEIVES:
                 message = comes.popleft()
+                self.changed.add(id(comes))
                 values = [*message, *(next(self.fresh) for _ in chunks)][: len(chunks)]
             for place, chunk in enumerate(chunks):
                 if step.type not in {"r", "rcs", "re"}:
@@ -208,6 +217,7 @@ class Machine:
                     self.cell(rank, step.target, chunk)[loop] = values[place]
             if step.type in SENDS:
                 goes.append(values)
+                self.changed.add(id(goes))
             yield None
 
 
@@ -227,13 +237,3 @@ def expected_chunk(
     if collective == "alltoall":
         return given[chunk // each][rank * each + chunk % each]
     return None
-
-
-def msccl_fault(text: str, seed: int, schedules: int) -> str:
-    """Return what is wrong with an XML in one of *schedules* random orders, or ""."""
-    try:
-        for number in range(schedules):
-            Machine(ElementTree.fromstring(text), random.Random(f"{seed}-{number}")).run()
-    except Wrong as wrong:
-        return str(wrong)
-    return ""

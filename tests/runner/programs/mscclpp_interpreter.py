@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterator
 from math import lcm
 from typing import Any, NamedTuple
 
-from random_schedule import Thread, Wrong, run_threads
+from random_schedule import Key, Thread, Wrong, run_threads
 
 CALLS = 2
 UNIT = 2  # words of an aligned unit of 16 bytes
@@ -48,6 +48,7 @@ class Machine:
         self.plan, self.random = plan, random_
         self.gpus = sorted(plan["gpus"], key=lambda gpu: gpu["id"])
         self.count = len(self.gpus)
+        self.changed: set[Hashable] = set()
         self.fresh = itertools.count(10**9, 10**6 + 3)
         every = [op for gpu in self.gpus for block in gpu["threadblocks"] for op in walk(block["ops"])]
         groups = lcm(*(op["tbg_info"]["tbg_size"] for op in every if "tbg_info" in op), 1)
@@ -55,8 +56,8 @@ class Machine:
         self.reuse = bool(plan.get("reuse_resources")) and max(starts, default=0) > 0
         self.turns = max(starts, default=0) + 2 if self.reuse else 2
         pipelines = any(op["name"] == "pipeline" for op in every)
-        # Of a chunk, so that two threads or more have a part in what a group shares.
-        self.units = PIPELINE_UNITS * self.turns if pipelines else 2 * groups
+        # Of a chunk: two threads or more have a part in what a group shares, and a pipeline ends with less.
+        self.units = PIPELINE_UNITS * self.turns - 1 if pipelines else 2 * groups
         self.scratch_units = PIPELINE_UNITS * max(starts, default=0) if self.reuse else self.units
         lists = ("channel_ids", "semaphore_ids", "dst_buff")
         self.threads = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
@@ -108,6 +109,10 @@ class Machine:
             raise Wrong(f"rank {rank} reaches past its buffer {buffer}")
         return memory, first + word
 
+    def store(self, memory: list[Word], at: int, value: Word) -> None:
+        memory[at] = value
+        self.changed.add((id(memory), at // UNIT))
+
     def number(self, word: Word) -> int:
         return word if isinstance(word, int) else next(self.fresh)
 
@@ -132,9 +137,9 @@ class Machine:
 
     # Ranks.
 
-    def run(self) -> None:
-        """Run `CALLS` calls; raises `Wrong`."""
-        threads: dict[tuple[int, ...], Thread] = {}
+    def run(self, suspects: Collection[Key]) -> int:
+        """Run `CALLS` calls, and return the number of events; raises `Wrong`."""
+        threads: dict[Key, Thread] = {}
         for rank, gpu in enumerate(self.gpus):
             threads[rank, -1, 0] = self.rank(rank)
             for peer, number in self.channels[rank]["port"]:
@@ -144,7 +149,7 @@ class Machine:
                 own = _Block(self, rank, block)
                 for thread in range(self.threads):
                     threads[rank, block["id"], thread] = own.thread(thread)
-        run_threads(threads, self.random)
+        return run_threads(threads, self.random, self.changed, suspects)
 
     def rank(self, rank: int) -> Thread:
         """Begin each call of a rank with new input, and check what it ends with."""
@@ -153,17 +158,16 @@ class Machine:
             self.fill(rank, call)
             self.running[rank] = len(self.gpus[rank]["threadblocks"]) * self.threads
             self.started[rank] = call
+            self.changed.add(("start", rank))
             # Whoever reuses the input waits for the proxies, too: a put without flush may outlast the kernel.
-            yield (
-                lambda: (
-                    not (self.running[rank] or any(self.queues[key] for key in self.queues if key[0] == rank))
-                )
-            )
+            queues = [queue for key, queue in self.queues.items() if key[0] == rank]
+            yield ("end", rank), lambda queues=queues: not (self.running[rank] or any(queues))
             self.check(rank, call)
             for name in "io":
                 memory, _, _ = self.memory[rank][name]
                 memory[:] = self.garbage(len(memory))
             self.ended[rank] = call
+            self.changed.update(self.queues)
 
     def fill(self, rank: int, call: int) -> None:
         while len(self.inputs) < call:
@@ -199,7 +203,7 @@ class Machine:
         key = (rank, peer, number)
         queue = self.queues[key]
         while True:
-            yield lambda: bool(queue) or min(self.ended) == CALLS
+            yield key, lambda: bool(queue) or min(self.ended) == CALLS
             if not queue:
                 return
             kind, *data = queue[0]
@@ -211,11 +215,13 @@ class Machine:
                     to, place = self.place(*target[:2], target[2] + word, 1, False)
                     value = memory[at]
                     yield None  # on its way
-                    to[place] = value
+                    self.store(to, place, value)
             elif kind == "signal":
                 self.signals["port", rank, peer, number] += 1
+                self.changed.add(("port", rank, peer, number))
             queue.popleft()
             self.served[key] += 1
+            self.changed |= {("served", key), ("end", rank)}
 
 
 class _Block:
@@ -223,6 +229,7 @@ class _Block:
 
     def __init__(self, machine: Machine, rank: int, block: dict[str, Any]) -> None:
         self.machine, self.rank, self.block = machine, rank, block
+        self.known: dict[tuple[int, str], list[Ref]] = {}  # by id of the op
         own: dict[str, list[int]] = {"memory": [], "port": [], "switch": []}
         for item in block.get("channels", ()):
             own[item["channel_type"]] += item["channel_ids"]
@@ -236,7 +243,7 @@ class _Block:
     def thread(self, thread: int) -> Thread:
         machine, rank = self.machine, self.rank
         for call in range(1, CALLS + 1):
-            yield lambda call=call: machine.started[rank] == call
+            yield ("start", rank), lambda call=call: machine.started[rank] == call
             for op in self.block["ops"]:
                 if op["name"] != "pipeline":
                     yield from self.step(op, thread, call, 0, 1 << 30)
@@ -246,6 +253,7 @@ class _Block:
                     for part in op["ops"]:
                         yield from self.step(part, thread, call, turn * unit, unit)
             machine.running[rank] -= 1
+            machine.changed.add(("end", rank))
 
     def step(self, op: dict[str, Any], thread: int, call: int, offset: int, unit: int) -> Thread:
         name, kind = op["name"], op.get("channel_type", "memory")
@@ -268,7 +276,8 @@ class _Block:
         machine, key = self.machine, (self.rank, self.block["id"])
         machine.met[key] += 1
         goal = -(-machine.met[key] // machine.threads) * machine.threads
-        yield lambda: machine.met[key] >= goal
+        machine.changed.add(("met", key))
+        yield ("met", key), lambda: machine.met[key] >= goal
 
     def barrier(self, op: dict[str, Any], thread: int) -> Thread:
         yield from self.meet()
@@ -280,8 +289,12 @@ class _Block:
             counters[number, (at + 1) % 3] = 0
             yield None
             counters[number, at] += 1
+            self.machine.changed.add(("barrier", self.rank, number))
             yield None
-            yield lambda: counters[number, at] == op["num_threadblocks"]
+            yield (
+                ("barrier", self.rank, number),
+                lambda: counters[number, at] == op["num_threadblocks"],
+            )
             counters[number, "at"] = at
         yield from self.meet()
 
@@ -293,14 +306,16 @@ class _Block:
         peer, number = self.channels[kind][ids[thread]]
         if name == "signal" and kind == "port":
             machine.queues[self.rank, peer, number].append(("signal",))
+            machine.changed.add((self.rank, peer, number))
             machine.pushed[self.rank, peer, number] += 1
         elif name == "signal":
             machine.signals[kind, self.rank, peer, number] += 1
+            machine.changed.add((kind, self.rank, peer, number))
         else:
             key = (kind, peer, self.rank, number)
             machine.expected[key] += 1
             goal = machine.expected[key]
-            yield lambda: machine.signals[key] >= goal
+            yield key, lambda: machine.signals[key] >= goal
 
     def semaphore(self, name: str, ids: list[int], thread: int) -> Thread:
         yield None
@@ -309,14 +324,18 @@ class _Block:
         values, number = self.machine.semaphores[self.rank], ids[thread]
         before = values[number]
         values[number] += 1 if name == "sem_release" else -1
+        self.machine.changed.add(("semaphore", self.rank, number))
         if name == "sem_acquire" and before <= 0:
-            yield lambda: values[number] >= before
+            yield ("semaphore", self.rank, number), lambda: values[number] >= before
 
     # Data.
 
     def refs(self, op: dict[str, Any], side: str) -> list[Ref]:
         """Return what the entries of src_buff or dst_buff mean for this block of a group."""
-        machine, made = self.machine, []
+        machine, key = self.machine, (id(op), side)
+        if key in self.known:
+            return self.known[key]
+        made = self.known[key] = []
         group = op.get("tbg_info", {"tb_id": 0, "tbg_size": 1})
         for item in op.get(side, ()):
             ranks: tuple[int, ...] = (self.rank,)
@@ -365,10 +384,11 @@ class _Block:
         machine.queues[key].append(("put", source, goal, words))
         if name in {"pws", "pwsf"}:
             machine.queues[key].append(("signal",))
+        machine.changed.add(key)
         machine.pushed[key] += 1 + (name in {"pws", "pwsf"})
         if name == "pwsf":
             served = machine.pushed[key]
-            yield lambda: machine.served[key] >= served
+            yield ("served", key), lambda: machine.served[key] >= served
 
     def data(self, op: dict[str, Any], thread: int, call: int, offset: int, unit: int) -> Thread:
         """Do what all threads do together, each its elements."""
@@ -420,13 +440,13 @@ class _Block:
                     for rank, side in itertools.product(ref.ranks, range(2)):
                         place = (ref.first * UNIT + word) * 2 + side
                         memory, at = machine.place(rank, ref.buffer, place, call, True)
-                        memory[at] = (call, side, machine.number(values[lane]))
+                        machine.store(memory, at, (call, side, machine.number(values[lane])))
                     continue
                 first = skips[name][1] if name == "get" else ref.first
                 place = (first + self.moved(ref.buffer, offset)) * UNIT + word
                 for rank in ref.ranks:
                     memory, at = machine.place(rank, ref.buffer, place, call, ref.local)
-                    memory[at] = values[lane]
+                    machine.store(memory, at, values[lane])
 
     def read_packet(self, buffer: str, packet: int, call: int) -> Iterator[Any]:
         """Wait for the flag of a packet, and return what it holds."""
@@ -442,7 +462,7 @@ class _Block:
             other = memory[high]
             return isinstance(other, tuple) and other[0] == call and other[1] == 1
 
-        yield arrived
+        yield (id(memory), low // UNIT), arrived
         return memory[low][2]
 
 
@@ -454,13 +474,3 @@ def reads_packets(name: str, number: int) -> bool:
 def writes_packets(name: str, number: int) -> bool:
     """Return whether an op writes flags to its *number*-th target."""
     return name in {"ppkt", "cpkt", "rppkt", "gstorepkt"} or (name in REDUCTIONS and number > 0)
-
-
-def mscclpp_fault(plan: dict[str, Any], seed: int, schedules: int) -> str:
-    """Return what is wrong with a plan in one of *schedules* random orders, or ""."""
-    try:
-        for number in range(schedules):
-            Machine(plan, random.Random(f"{seed}-{number}")).run()
-    except Wrong as wrong:
-        return str(wrong)
-    return ""

@@ -83,7 +83,8 @@ def _shift_step(_root: Element, block: Element, random_: random.Random) -> None:
 
 
 def _count_step(_root: Element, block: Element, random_: random.Random) -> None:
-    _add(random_.choice(block), "cnt", random_.choice((-1, 1)))
+    step = random_.choice(block)
+    _add(step, "cnt", random_.choice((-1, 1)) if int(step.get("cnt", "1")) > 1 else 1)
 
 
 def _buffer_step(_root: Element, block: Element, random_: random.Random) -> None:
@@ -170,8 +171,10 @@ def _shift_op(ops: list[Any], random_: random.Random) -> bool:
 def _count_op(ops: list[Any], random_: random.Random) -> bool:
     moving = [op for op in ops if op.get("src_buff")]
     if moving:
-        op, change = random_.choice(moving), random_.choice((-1, 1))
-        for item in (*op["src_buff"], *op["dst_buff"]):
+        op = random_.choice(moving)
+        items = (*op["src_buff"], *op["dst_buff"])
+        change = random_.choice((-1, 1)) if all(item["size"] > 1 for item in items) else 1
+        for item in items:
             item["size"] += change
     return bool(moving)
 

@@ -1,52 +1,69 @@
 """Runs threads, as generators, in one random order: priorities that change now and then.
 
-A thread yields None where another may go on, or a condition that it waits for.
+A thread yields None where another may go on, or a key and a condition that it waits for. Whoever may have
+made a condition true adds its key to the set *changed*, which all threads share.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator
+from heapq import heapify, heappop, heappush
 
-Thread = Iterator[Callable[[], bool] | None]
-MOST_EVENTS = 2_000_000
+Key = tuple[int, ...]
+Awaited = tuple[Hashable, Callable[[], bool]]
+Thread = Iterator[Awaited | None]
 
 
 class Wrong(Exception):
     """The program does what no right one does."""
 
 
-def run_threads(threads: dict[tuple[int, ...], Thread], random_: random.Random) -> None:
-    """Run all *threads* to their end; raises `Wrong` for a deadlock.
+def run_threads(
+    threads: dict[Key, Thread],
+    random_: random.Random,
+    changed: set[Hashable],
+    suspects: Collection[Key] = (),
+) -> int:
+    """Run all *threads* to their end, and return the number of events; raises `Wrong` for a deadlock.
 
-    The keys are rank, block, thread: a random order of ranks, of blocks, or of all threads decides.
+    The keys are rank, block, thread: a random order of ranks, of blocks, or of all threads decides. Each of
+    the *suspects*, a rank and a block, goes before or after all others.
     """
     depth = random_.choice((1, 2, 3))
     prefixes = {key[:depth]: random_.random() for key in sorted(threads)}
+    biases = {suspect: random_.choice((-1.0, 1.0)) for suspect in sorted(suspects)}
     change = random_.choice((0.0, 0.01, 0.1))
-    order = sorted(threads, key=lambda key: (prefixes[key[:depth]], key))
-    awaits: dict[tuple[int, ...], Callable[[], bool] | None] = dict.fromkeys(order)
+    ready = [(biases.get(key[:2], 0.0) + prefixes[key[:depth]], key) for key in threads]
+    heapify(ready)
+    awaits: dict[Key, Awaited] = {}
+    waiting: dict[Hashable, list[tuple[float, Key]]] = defaultdict(list)
     events = 0
-    while order:
-        key = next((key for key in order if (ready := awaits[key]) is None or ready()), None)
-        if key is None:
-            raise Wrong(f"deadlock of {len(order)} threads")
-        thread, moved = threads[key], False
-        for condition in thread:
-            events += 1
-            if events > MOST_EVENTS:
-                raise RuntimeError("the program runs for too long")
-            if condition is not None and not condition():
-                awaits[key] = condition
-                break
-            awaits[key] = None
-            if random_.random() < change:
-                order.remove(key)
-                order.insert(random_.randrange(len(order) + 1), key)
-                moved = True
-                break
-            if random_.random() < 0.02:
-                break  # a thread before it may go on by now
-        else:
-            if not moved:
-                order.remove(key)
+    while ready:
+        priority, key = heappop(ready)
+        if key not in awaits or awaits[key][1]():  # another thread may have made it false again
+            awaits.pop(key, None)
+            for awaited in threads[key]:
+                events += 1
+                if awaited is not None and not awaited[1]():
+                    awaits[key] = awaited
+                    break
+                draw = random_.random()
+                if draw < change:
+                    priority = biases.get(key[:2], 0.0) + random_.random()
+                if draw < change + 0.02:
+                    heappush(ready, (priority, key))  # a thread before it may go on by now
+                    break
+        if key in awaits:
+            waiting[awaits[key][0]].append((priority, key))
+        for what in list(changed) if ready else list(waiting):
+            for item in waiting.pop(what, ()):
+                if awaits[item[1]][1]():
+                    heappush(ready, item)
+                else:
+                    waiting[what].append(item)
+        changed.clear()
+    if awaits:
+        raise Wrong(f"deadlock of {len(awaits)} threads")
+    return events

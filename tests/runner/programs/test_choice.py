@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from program_samples import SAMPLES, changed_plan, path_of, plan, sample, xml
+from program_samples import SAMPLES, changed_plan, changed_xml, path_of, plan, sample, xml
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
@@ -269,6 +269,14 @@ def test_the_built_in_algorithms_are_read_back_as_written(algorithm):
         assert read == replace(program, chunkwise=True)  # as an executor runs a file
 
 
+def test_the_copies_that_taccl_lists_are_ignored_as_the_executor_does():
+    def change(root):
+        for gpu in root:
+            gpu.insert(0, gpu.makeelement("copy", {"i_off": "0", "o_off": "1"}))
+
+    assert changed_xml("allgather_ring", change).ranks == sample("allgather_ring").ranks
+
+
 def test_a_plan_is_no_xml():
     with pytest.raises(ConfigError, match="MSCCL XML has no steps"):
         write_msccl(sample("allreduce_packet"))
@@ -362,13 +370,15 @@ def test_a_damaged_plan(change, words):
     ("place", "attributes", "words"),
     [
         ("algo", {"ngpus": "9"}, "ngpus is 9, but the ranks are [0, 1, 2, 3, 4, 5, 6, 7]"),
-        ("algo", {"proto": "LL129"}, "the protocol cannot be 'LL129'"),
+        ("algo", {"proto": "LL129"}, "'proto' of <algo> cannot be 'LL129'"),
+        ("algo", {"coll": "reduce"}, "'coll' of <algo> cannot be 'reduce'"),
+        ("algo", {"coll": ""}, "'coll' of <algo> is missing"),
         ("algo", {"nchunksperloop": "0"}, "'nchunksperloop' of <algo> must be a whole number"),
         ("tb", {"send": "8"}, "rank 0, thread block 0, line 3: 'send' of <tb> must be a whole number"),
         ("tb", {"send": "0"}, "it exchanges with its own rank"),
         ("tb", {"send": "-1"}, "thread block 0, op 0 (s): it sends, but its thread block has no peer"),
         ("tb", {"recv": "-1"}, "op 1 (rcs): it receives, but its thread block has no peer"),
-        ("step", {"type": "rss"}, "rank 0, thread block 0, op 0: there is no step type 'rss'"),
+        ("step", {"type": "rss"}, "rank 0, thread block 0, op 0: 'type' of <step> cannot be 'rss'"),
         ("step", {"srcbuf": "x"}, "'srcbuf' must be i, o or s"),
         ("step", {"srcoff": "8"}, "op 0 (s): it reaches to chunk 8 of the output buffer of rank 0"),
         ("step", {"depid": "1", "deps": "0"}, "it waits for step 0 of thread block 1"),

@@ -1,8 +1,8 @@
-"""Run a training script without its devices, peers and data, and record the work of one rank.
+"""Run a training script without devices, peers and data, and record the work of one rank.
 
 Tensors are fake: they have shapes and no values, so no memory is allocated. Process groups are torch's fake
 process groups. Devices are emulated, including streams and events, so that the order of device work is
-recorded. The recording covers one training step. Afterwards the process ends.
+recorded. The recording covers one training step. The process ends after the recording.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Emulate the GPUs of a script whose tensors are fake tensors on the host."""
+"""Emulate the GPUs of a script that runs with fake tensors on the host."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _streams() -> dict[str, Any]:
 
 
 def stand_in_for_cuda(torch: Any) -> None:
-    """Answer the script's calls of ``torch.cuda`` like a node with GPUs; torch's own code sees no GPU."""
+    """Answer the script's calls of ``torch.cuda`` like on a node with GPUs; torch's own code sees no GPU."""
     cuda, rank = torch.cuda, int(os.environ.get("LOCAL_RANK", "0"))
     count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     properties = SimpleNamespace(
@@ -108,7 +108,7 @@ def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
 
 
 def move_modules(torch: Any) -> None:
-    """Let modules replace parameters instead of swapping contents, which fake tensors lack."""
+    """Let modules replace parameters instead of swapping their contents, which fake tensors lack."""
 
     def apply(module: Any, function: Any, recurse: bool = True) -> Any:
         for part in module.modules() if recurse else [module]:
@@ -157,7 +157,7 @@ class _Nothing(contextlib.nullcontext[None]):
 
 
 def _uncompiled(model: Any = None, **options: Any) -> Any:
-    """Return *model*, a module or a function, whose operators are marked as fused."""
+    """Return *model* (a module or a function) with its operators marked as fused."""
     if model is None:
         return functools.partial(_uncompiled, **options)
     if options.get("disable"):
@@ -194,7 +194,7 @@ def map_autocast(autocast_module: Any) -> None:
 
 
 def make_function_mode(torch: Any) -> Any:
-    """Return the torch mode that creates tensors on the host if a script names a GPU."""
+    """Return the torch mode that creates tensors on the host if a script requests a GPU."""
     from torch.overrides import TorchFunctionMode  # noqa: PLC0415
 
     class OnHost(TorchFunctionMode):
@@ -237,7 +237,7 @@ def _is_fake(tensor: Any) -> bool:
 
 
 def _mapped(torch: Any, value: Any) -> Any:
-    """Return the host device for a GPU, and return other values unchanged."""
+    """Return the host device for a GPU; return any other value unchanged."""
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type in ("cuda", "cpu") else value
     if isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu"):

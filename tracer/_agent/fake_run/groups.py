@@ -26,7 +26,7 @@ _METHODS = (
 )  # fmt: skip
 _sent: Counter[tuple[int, int]] = Counter()
 _works: dict[int, tuple[Any, int, range]] = {}
-# The recorded communication of each work object, for as long as the work object may be awaited.
+# The recorded communication of each work object, as long as the script may wait for the work object.
 _tensors: dict[int, Any] = {}
 _asking: list[bool] = []
 
@@ -176,7 +176,7 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _places(work: Any) -> range:
-    """Return the indices of the entries of *work*, and remove *work* from the table."""
+    """Return the indices of the recorded entries of *work*, and remove *work* from the table."""
     _, epoch, places = _works.pop(id(work), (None, -1, range(0)))
     return places if epoch == PROGRAM.epoch else range(0)
 

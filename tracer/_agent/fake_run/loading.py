@@ -29,6 +29,6 @@ _ALONE = {
 
 
 def keep_generators(random_module: Any) -> None:
-    """Skip the exchange of random states, because fake random states have no value."""
+    """Skip the exchange of random states between ranks, because fake random states have no values."""
     for name in ("synchronize_rng_state", "synchronize_rng_states"):
         setattr(random_module, name, lambda *_args, **_kwargs: None)

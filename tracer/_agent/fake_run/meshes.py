@@ -1,4 +1,4 @@
-"""Keep device meshes real: their small tensors hold ranks."""
+"""Keep the tensors of device meshes real, because these small tensors contain ranks."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Names:
         return (self._stack[-1][1], "forward") if self._stack else ("", "other")
 
     def passed(self) -> None:
-        """Store the current operator's module for the corresponding backward operator."""
+        """Store the current operator's module, which the corresponding backward operator will get."""
         if self._stack:
             number = self._torch._C._autograd._get_sequence_nr() - 1
             self._of_sequence.setdefault(number, self._stack[-1][1])
@@ -60,7 +60,7 @@ class Names:
             self._leave(part[0], None, None)
 
     def forget(self) -> None:
-        """Delete the data of a single step."""
+        """Delete the data on the operators of the previous step."""
         self._of_sequence.clear()
 
     def _enter(self, module: Any, _inputs: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 class Program:
     """The entries of one step in order of issue, with the dependencies from streams, events and data.
 
-    An entry waits for the entries in ``waits``, and for the previous entry on its stream, which is not
-    listed.
+    An entry waits for the entries in ``waits``, and for the previous entry on its stream, which ``waits``
+    does not list.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Program:
         self.wait(self._sources(storages))
 
     def freed(self, storage: int) -> None:
-        """Delete *storage* and its writer, because another storage may reuse the address."""
+        """Forget *storage* and its writer, because another storage may reuse the address."""
         self._writer.pop(storage, None)
         self._storages.pop(storage, None)
 
@@ -139,7 +139,7 @@ class Stream:
             event.wait(self)
 
     def record_event(self, event: Any = None) -> Event:
-        """Return an event after the work issued to this stream."""
+        """Return an event that follows all work issued to this stream so far."""
         recorded = event if isinstance(event, Event) else Event()
         recorded.record(self)
         return recorded
@@ -169,7 +169,7 @@ class Event:
         self._epoch = -1
 
     def record(self, stream: Any = None) -> Event:
-        """Record the work issued to *stream*, by default the current one."""
+        """Record the work issued to *stream* (default: the current stream) as the event's work."""
         self._places = PROGRAM.reached(stream if isinstance(stream, Stream) else PROGRAM.current)
         self._epoch = PROGRAM.epoch
         return self

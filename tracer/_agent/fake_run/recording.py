@@ -1,4 +1,4 @@
-"""Record every operator, below DTensor and above the fake tensors."""
+"""Record every operator after DTensor has split it, and before the fake tensors execute it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .memory import Memory
 from .program import PROGRAM
 
-# Operators that launch no kernel: they create views, allocate, or query.
+# The operators that launch no kernel: they create views, allocate memory, or query properties.
 _NO_KERNEL = frozenset({
     "aten::_local_scalar_dense", "aten::_reshape_alias", "aten::as_strided_", "aten::detach", "aten::detach_",
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::is_pinned", "aten::lift_fresh",
@@ -132,7 +132,7 @@ def _group(torch: Any, args: Any) -> str:
         if isinstance(value, torch.ScriptObject):
             try:
                 return str(torch.distributed.ProcessGroup.unbox(value).group_name)
-            except RuntimeError:  # a reduction, or another argument that is an object
+            except RuntimeError:  # the argument is a reduction or another object
                 continue
     return next((value for value in reversed(args) if isinstance(value, str)), "")
 
@@ -164,7 +164,7 @@ def _entry(name: str, given: list[Any], outputs: list[Any], names: Any, *, chang
 
 
 def _value(value: Any) -> Any:
-    """Return an argument in the form of host traces: tensors as storage, number of elements and bytes."""
+    """Return an argument in the format of host traces, with tensors as storage, elements and bytes."""
     if hasattr(value, "untyped_storage"):
         (storage,) = _storages(value) or {0}
         number = PROGRAM.storage_number(storage) if storage else 0

@@ -10,7 +10,7 @@ from . import groups
 
 
 def install(parallel_module: Any) -> None:
-    """Give every DistributedDataParallel model a reducer that works without values."""
+    """Give every DistributedDataParallel model a gradient reducer that works without values."""
     kind = parallel_module.DistributedDataParallel
     construct = kind.__init__
 
@@ -79,7 +79,7 @@ class _Reducer(_Nothing):
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def use_hook(self, state: Any, hook: Any) -> None:
-        """Register *hook*, which then reduces the buckets."""
+        """Register the communication hook *hook*, which then reduces the buckets."""
         from . import session  # noqa: PLC0415 - the other module is imported first
 
         session.note("gradients are reduced by the script's communication hook as in its second step")
@@ -89,7 +89,7 @@ class _Reducer(_Nothing):
         self._is_static, self._is_dynamic = True, False
 
     def _cut(self, order: list[int] | None, limits: list[int]) -> list[list[int]]:
-        """Return the parameter indices of each bucket, which is filled in *order* up to the bucket's limit.
+        """Return the parameter indices of each bucket; buckets are filled in *order* up to their limits.
 
         Without an order, buckets are sorted by their first parameter.
         """

@@ -30,7 +30,7 @@ _notes: list[str] = []
 
 
 class _Session:
-    """The recording of one process, and the output files of the recording."""
+    """The recording of one process, with its output files."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -43,7 +43,7 @@ class _Session:
 
     @contextlib.contextmanager
     def optimizer_step(self, optimizer: Any) -> Iterator[None]:
-        """Wrap a step of *optimizer*; the recording covers the time between the ends of two steps."""
+        """Wrap a step of *optimizer*; the recording covers the work between the ends of two steps."""
         if self.inside:
             yield
             return
@@ -79,7 +79,7 @@ class _Session:
         os._exit(0)
 
     def leave(self, what: dict[str, Any]) -> None:
-        """Write the rank's file unless the file is already written."""
+        """Write the rank's file, unless it has already been written."""
         if self.done:
             return
         self.done = True
@@ -155,7 +155,7 @@ def start(torch: Any) -> None:
 
 
 def _count_foreach(fake: Any) -> None:
-    """Make optimizers and gradient clipping use lists of tensors (foreach), as on GPUs."""
+    """Make optimizers and gradient clipping process lists of tensors (foreach), as on GPUs."""
     from torch.utils import _foreach_utils  # noqa: PLC0415
 
     optimizer: Any = sys.modules["torch.optim.optimizer"]
@@ -202,7 +202,7 @@ def _optimizer_step(optimizer: Any) -> Any:
 
 
 def _failed(kind: Any, error: Any, trace: Any) -> None:
-    """Write an error file with the exception and the exception's place in the script."""
+    """Write an error file with the exception and its place in the script."""
     frames = traceback.extract_tb(trace)
     library = os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or ""))
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -10,8 +10,8 @@ namespace chakrascope::tcp {
 namespace {
 
 constexpr std::uint64_t kLargestWrite = 1 << 16;
-// Messages within the last kKeptBytes bytes are kept to count retransmissions. The sender's buffer
-// limits unacknowledged data to fewer bytes.
+// Messages within the last kKeptBytes bytes are kept to count retransmissions. The size of the sender's
+// buffer limits unacknowledged data to fewer bytes.
 constexpr std::uint64_t kKeptBytes = 1 << 28;
 
 }  // namespace

@@ -34,7 +34,7 @@ class Stream {
   private:
     struct Message {
         std::uint64_t id;
-        std::uint64_t end;  // offset of its end in the stream
+        std::uint64_t end;  // offset of the message's end in the stream
     };
 
     void write();

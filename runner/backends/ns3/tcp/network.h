@@ -45,7 +45,7 @@ class Network {
     void set_nodes(std::int32_t count, const std::set<std::int32_t>& switches);
     void add_link(std::int32_t a, std::int32_t b, std::uint64_t rate_bps, std::int64_t delay_ps, double loss,
                   std::uint64_t mark_bytes);
-    // Change the rate of a link at a time of the job. Rate 0: the link is down.
+    // Change the rate of a link at a time of the job. A link with rate 0 is down.
     void add_change(std::int64_t time_ps, std::size_t link, std::uint64_t rate_bps);
     // Build the network, open the connections that exist before the job starts, and start the clock of
     // the job.

@@ -16,8 +16,8 @@
 
 namespace chakrascope::tcp {
 
-// The parameter types of a member function. In ns-3 3.37, the callbacks of routing are passed by value,
-// in later versions by reference.
+// The parameter types of a member function. ns-3 3.37 passes the callbacks of routing by value, and
+// later versions pass them by reference.
 template <class>
 struct Parameters;
 template <class Result, class Class, class... Types>

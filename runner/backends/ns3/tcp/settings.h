@@ -8,8 +8,8 @@
 
 namespace chakrascope::tcp {
 
-// Settings by name, which are integers or words. Settings have no default values here, because the
-// caller sets and reports every default value.
+// The values of settings, which are integers or words, by name. Settings have no default values here,
+// because the caller sets and reports every default value.
 class Settings {
   public:
     void set(const std::string& name, const std::string& value) { values_[name] = value; }

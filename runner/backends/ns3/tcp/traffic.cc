@@ -25,7 +25,7 @@ using SocketCallback = ns3::Callback<void, ns3::Ptr<ns3::Socket>>;
 using FrameCallback = ns3::Callback<void, ns3::Ptr<const ns3::Packet>>;
 using DropCallback = ns3::Callback<void, ns3::Ptr<const ns3::QueueDiscItem>, const char*>;
 
-// Simulate until stopped, and return whether there were any events.
+// Run the simulation until it is stopped, and return whether any event ran.
 bool go_on() {
     const std::uint64_t before = ns3::Simulator::GetEventCount();
     ns3::Simulator::Run();

@@ -45,7 +45,7 @@ void PathWalk::visit(const RankRecords& records) {
     rank_ = open_.origin_rank;
 }
 
-// Read the origin of the current node, and the node that started the origin when it ended.
+// Read the origin of the current node, and the node that started the origin by ending.
 void PathWalk::resolve(const RankRecords& records) {
     const std::size_t row = find(records, open_.origin_node);
     open_.start = std::min(records.start[row], open_.end);

@@ -37,7 +37,7 @@ class PathWalk {
 
     std::int32_t rank() const { return rank_; }
     bool done() const { return done_; }
-    // Return the steps so far, latest step first.
+    // Return the steps that have been walked so far, with the latest step first.
     const std::vector<PathStep>& steps() const { return steps_; }
 
     // Continue the walk until the records of another rank are needed or time 0 is reached. Raises

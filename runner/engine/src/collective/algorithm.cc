@@ -84,8 +84,8 @@ std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     require_works(phase, cluster.config, cluster.customs);
     if (cluster.meetings.active()) {
         if (Meetings::takes(phase)) return make_met(rank, stream);
-        // For other algorithms, the event that ends the phase depends on the order of events within a
-        // tick.
+        // Except for phases that are computed as a whole, the order of events within a tick can
+        // determine the event that ends the phase.
         cluster.tied = true;
     }
     if (phase.custom != nullptr) return make_custom(rank, stream);

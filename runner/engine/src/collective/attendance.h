@@ -16,7 +16,7 @@ class Attendance {
 
     void begin(const Stream& stream) { ++phases_[key_of(stream)].begun; }
     void end(const Stream& stream) {
-        // Members that disagree on the collective may also disagree on the number of members.
+        // Members that disagree on the kind of a collective may also disagree on the number of members.
         const auto entry = phases_.find(key_of(stream));
         if (entry != phases_.end() && ++entry->second.ended == members(stream)) phases_.erase(entry);
     }

@@ -88,7 +88,8 @@ class Custom final : public Algorithm {
         }
     }
 
-    // Return the rank of a peer; the file contains positions in the group's list of members.
+    // Return the rank of a peer. The file of a custom algorithm contains positions in the group's list
+    // of members.
     std::int32_t peer(std::int64_t position) const {
         return ring_.members == nullptr ? static_cast<std::int32_t>(position) : ring_.members[position];
     }

@@ -17,7 +17,7 @@ struct Named {
     bool windowed = false;
 };
 
-// All algorithms except custom algorithms, which are read from files.
+// All collective algorithms except custom algorithms, which are read from files.
 constexpr std::array<Named, 7> kAlgorithms = {{
     {"ring", Implementation::Algorithm::Ring},
     {"direct", Implementation::Algorithm::Direct, false, true},
@@ -32,7 +32,8 @@ std::string key_of(std::size_t kind) {
     return key_name_of(static_cast<Collective>(kind)) + "-implementation";
 }
 
-// Read a window from the first five characters after the name of the algorithm, as ASTRA-sim does.
+// Read the window of a direct algorithm (its number of concurrent peers) from the first five characters
+// after the algorithm's name, as ASTRA-sim does.
 std::int32_t read_window(std::string_view text, const std::string& name) {
     if (text.empty()) return -1;
     std::int32_t window = 0;

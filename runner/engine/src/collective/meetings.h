@@ -23,14 +23,14 @@ class Endpoint;
 
 class Meetings {
   public:
-    // Whether phases can be computed as a whole with this configuration.
+    // Whether the phases of collectives can be computed as a whole with this configuration.
     static bool are_exact(const Config& config);
 
     Meetings(EventQueue& events, const Network& network, bool active)
         : events_(events), network_(network), active_(active) {}
 
     bool active() const { return active_; }
-    // Whether this phase can be computed as a whole.
+    // Whether this phase of a collective can be computed as a whole.
     static bool takes(const Phase& phase);
     // Add a member that begins its phase. `ended` runs when the phase has ended for this member.
     // Returns false if the members disagree on the collective, or if times are too large.
@@ -48,9 +48,9 @@ class Meetings {
         std::vector<Member> members;  // members by position in the ring
         std::int32_t missing = 0;
     };
-    // The delay from a member's last message until the end of the phase is registered, and the delay
-    // from the registration to the end. The chains of a ring do not include the endpoint delay, which
-    // is the same for all members.
+    // Two delays of a member: from its last message until the end of the phase is registered, and from
+    // the registration to the end. The chains of a ring do not include the endpoint delay, which is the
+    // same for all members.
     struct Rest {
         Time registered = 0;
         Time end = 0;

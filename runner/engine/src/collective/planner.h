@@ -33,8 +33,8 @@ struct CollectiveRequest {
     std::uint64_t abreast = 0;
 };
 
-// Return the request for a node's collective, without node index and root. Returns no request if the
-// node is replayed with its recorded time.
+// Return the request for a node's collective, without node index and root. Returns nullopt if the node
+// is replayed with its recorded time.
 std::optional<CollectiveRequest> request_of(const Node& node, const Config& config);
 
 // Chooses the order in which a chunk visits the network dimensions. In ASTRA-sim, the order is always
@@ -50,8 +50,8 @@ class DimensionOrder {
     bool active() const { return config_.inter_dimension_policy != InterDimensionPolicy::Ascending; }
 
     // Return the order in which the reduction of a chunk visits the dimensions, which are passed in
-    // ascending order. The gather visits the dimensions in reverse order. Chunk 0 of a collective
-    // starts without load.
+    // ascending order. The gather visits the dimensions in reverse order. For chunk 0 of a collective,
+    // all dimensions start without load.
     std::vector<std::size_t> next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
                                   Collective kind, std::uint64_t size);
 

@@ -39,8 +39,8 @@ class Inspector {
     }
 
   private:
-    // Check a collective on its members. The rings of members differ only in position, and only custom
-    // algorithms depend on the position.
+    // Check a collective on the members of its group. The rings of members differ only in position, and
+    // only custom algorithms depend on the position.
     void inspect(const CollectiveRequest& request) {
         const auto& members = groups_.members(request.group);
         const auto count =
@@ -52,7 +52,7 @@ class Inspector {
         }
     }
 
-    // Check a collective on one rank, and return whether the other members have to be checked as well.
+    // Check a collective on one rank, and return whether the other members have to be checked.
     bool inspect(const CollectiveRequest& request, std::int32_t rank) {
         Planner& planner =
             planners_.try_emplace(rank, config_, groups_, implementations_, rank).first->second;

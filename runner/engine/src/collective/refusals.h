@@ -12,8 +12,8 @@
 
 namespace chakrascope::engine {
 
-// Return representatives of the collectives of a program: the first one of each kind, group, set of
-// dimensions and size. If `sizes` is false, sizes are distinguished only by whether they are 0. All
+// Return representatives of the collectives of a program: one collective of each kind, group, set of
+// dimensions and size. If `sizes` is false, only zero and nonzero sizes are distinguished. All
 // collectives of the nodes in `apart` are returned.
 std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
                                        bool sizes);

@@ -40,7 +40,7 @@ class Rooted final : public Algorithm {
     }
 
   private:
-    // Return the position in the ring of a position relative to the root.
+    // Convert a position relative to the root to a position in the ring.
     std::int32_t absolute(std::int32_t place) const { return (place + stream_.phase().root) % ring_.count; }
 
     void received(std::uint64_t) override { bundle(processed_, false, Side::ToNpu, size_); }
@@ -55,7 +55,8 @@ class Rooted final : public Algorithm {
         finish();
     }
 
-    // Send data to a child without waiting, so that all chunks are sent in one tick.
+    // Send data to a child without waiting. All chunks of a broadcast or scatter therefore leave in one
+    // tick.
     void pass_on(std::int32_t place) { send(absolute(place), size_, true); }
 
     const std::uint64_t size_;

@@ -21,7 +21,7 @@ class StreamScheduler {
 
     // Create and queue all chunks of a collective. Returns false if there are no chunks.
     bool launch(const CollectiveRequest& request);
-    // Move the stream to its next phase, or end it.
+    // Move the stream to its next phase, or end the stream after its last phase.
     void proceed(Stream& stream);
 
   private:
@@ -40,8 +40,8 @@ class StreamScheduler {
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
     void watch_ties(Queue& queue);
-    // Record whether the effects of the end of a phase have a certain order. Used if phases are
-    // computed as a whole.
+    // Record whether the effects of the end of a phase have a certain order. This record is used if
+    // phases are computed as a whole.
     void watch_order(bool certain);
     static bool is_mixed(const Queue& queue);
     void release(std::int32_t queue);

@@ -52,8 +52,8 @@ std::map<std::int64_t, Summary> summaries_of(const Program& program) {
     return summaries;
 }
 
-// Return the bytes that a member has for each other member: the amounts in its file, or equal shares if
-// the file has no amounts.
+// Return the bytes that a member has for each other member. The amounts are read from the member's file;
+// without amounts in the file, all shares are equal.
 std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
     if (node.comm_splits.size() == members) return node.comm_splits;
     if (node.comm_type == CommType::AllGather) return std::vector<std::uint64_t>(members, node.comm_size);

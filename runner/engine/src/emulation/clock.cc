@@ -16,8 +16,8 @@ constexpr Time kSecond = 1'000'000'000;
 constexpr Time kLeastMargin = 100'000, kMostMargin = 1'000'000;
 constexpr Time kRemembered = 64;
 
-// Yield the processor to other ranks, but only with real-time priority, because a process without it
-// may be resumed late.
+// Yield the processor to other ranks, but only with real-time priority. Without real-time priority, a
+// process that yields may be resumed late.
 void give_way() {
     const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;  // flag returned with the policy
     if (policy == SCHED_RR || policy == SCHED_FIFO) sched_yield();
@@ -43,7 +43,8 @@ void Sleeper::doze(int file, Until until) {
     if (ppoll(&ready, 1, &limit, nullptr) == 0) learn(monotonic_ns() - now - left);
 }
 
-// Adapt the margin: grow to 1.5 times the delay of a late wake-up, or else shrink slowly.
+// Adapt the margin: set it to 1.5 times the delay of a late wake-up, or shrink it slowly after a
+// punctual wake-up.
 void Sleeper::learn(Time late) {
     const Time wanted = std::clamp(late + late / 2, kLeastMargin, kMostMargin);
     margin_ = std::max(wanted, margin_ - (margin_ - kLeastMargin) / kRemembered);

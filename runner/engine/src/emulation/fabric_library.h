@@ -1,4 +1,5 @@
-// Loads libfabric on first use, so that an engine built with libfabric also runs on hosts without it.
+// Loads libfabric on first use, so that an engine built with libfabric also runs on hosts without
+// libfabric.
 #pragma once
 
 #include <rdma/fabric.h>

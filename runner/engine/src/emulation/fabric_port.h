@@ -43,7 +43,7 @@ class FabricPort {
     bool reaches(std::int32_t peer) const { return peers_.count(peer) != 0; }
     std::uint64_t queued(std::int32_t peer) const { return peers_.at(peer).queued; }
     void post(std::int32_t peer, const Header& header);
-    // Do all work that is possible now, and return whether there was any work.
+    // Process all sends and receives that are possible now, and return whether there were any.
     bool move(std::vector<Event>& events);
     bool idle() const { return unsent_ == 0; }
 
@@ -91,7 +91,7 @@ class FabricPort {
         std::uint64_t room = 0;    // credits: number of packets that the peer can receive
         std::uint64_t piece = 0;   // payload bytes per packet
         std::uint64_t taken = 0;   // processed packets for which the peer has not received new credits yet
-        std::uint64_t queued = 0;  // bytes
+        std::uint64_t queued = 0;  // queued bytes
         std::deque<std::shared_ptr<Outgoing>> queue;
         std::unordered_map<std::uint64_t, Incoming> arriving;  // messages by number and kind
     };
@@ -135,7 +135,7 @@ class FabricPort {
     std::deque<Slot> slots_;
     std::vector<Slot*> free_;  // free slots for sending
     std::map<std::int32_t, Peer> peers_;
-    std::uint64_t unsent_ = 0;  // messages
+    std::uint64_t unsent_ = 0;  // number of messages that have not left completely
 };
 
 }  // namespace chakrascope::emulation

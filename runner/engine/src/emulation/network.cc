@@ -78,7 +78,7 @@ bool EmulatedNetwork::advance(std::int64_t limit) {
     }
 }
 
-// Turn notices of the transport into events, and return whether there were any.
+// Turn notices of the transport into events, and return whether there were any notices.
 bool EmulatedNetwork::take_in() {
     const Origin outer = events_.origin();
     bool found = false;

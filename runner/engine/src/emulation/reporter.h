@@ -12,8 +12,8 @@
 
 namespace chakrascope::emulation {
 
-// The progress of a rank: ns since the start, whether the rank has finished, whether it has sent all
-// its messages and only waits to receive, and the numbers of sent and received messages.
+// The progress of a rank: ns since the start, whether the rank has finished, whether the rank has sent
+// all its messages and only waits to receive, and the numbers of sent and received messages.
 struct Progress {
     std::int64_t now_ns = 0;
     bool finished = false;
@@ -32,7 +32,8 @@ class Reporter {
     Reporter(const Reporter&) = delete;
     Reporter& operator=(const Reporter&) = delete;
 
-    // Store the progress of the rank. Returns immediately; false means that the rank must stop.
+    // Store the progress of the rank, and return immediately. The result false means that the rank must
+    // stop.
     bool note(const Progress& progress);
     // End the thread, and rethrow an exception of `tell`.
     void finish();

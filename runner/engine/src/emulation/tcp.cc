@@ -18,7 +18,8 @@
 namespace chakrascope::emulation {
 namespace {
 
-// The bytes per system call: enough to be fast, and few enough to check the clock regularly.
+// The number of bytes per system call: large enough for fast transfers, and small enough to check the
+// clock regularly.
 constexpr std::size_t kPiece = 256 << 10;
 constexpr int kMostReady = 64;
 // The longest time without a TCP acknowledgement before a peer counts as lost. The default of TCP is 15

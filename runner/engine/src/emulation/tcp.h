@@ -40,7 +40,7 @@ class TcpTransport final : public Transport {
     struct Outgoing {
         Header header;
         Frame frame;
-        std::uint64_t done = 0;  // bytes sent, including the frame
+        std::uint64_t done = 0;  // bytes of the message that have been sent, including the frame
         Time begun = 0;
         std::uint64_t total() const { return sizeof(Frame) + header.size; }
     };
@@ -51,7 +51,7 @@ class TcpTransport final : public Transport {
         bool writable = true;
         bool closed = false;  // whether the peer closed the connection; earlier data may be readable
         std::deque<Outgoing> queue;
-        std::uint64_t queued = 0;  // bytes
+        std::uint64_t queued = 0;  // queued bytes
         // State of the message that is being received.
         std::array<char, sizeof(Frame)> frame{};
         std::size_t framed = 0;
@@ -72,7 +72,7 @@ class TcpTransport final : public Transport {
     std::vector<std::unique_ptr<Stream>> streams_;
     std::unordered_map<std::int32_t, std::vector<Stream*>>
         ways_;                  // connections by peer, the next connection in round-robin order first
-    std::uint64_t unsent_ = 0;  // messages
+    std::uint64_t unsent_ = 0;  // number of messages that have not left completely
     std::vector<char> payload_;
     std::vector<char> discarded_;
 };

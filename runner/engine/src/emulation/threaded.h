@@ -38,7 +38,7 @@ class ThreadedTransport final : public Transport {
     const Post post_;
     int wake_ = -1;
     Sleeper sleeper_;
-    std::uint64_t unsent_ = 0;  // messages
+    std::uint64_t unsent_ = 0;  // number of messages that have not left yet
     std::atomic<bool> told_ = false;
     std::mutex lock_;  // protects the following members
     std::vector<Event> events_;

@@ -18,14 +18,15 @@ struct FabricLink {
     double loss = 0;
 };
 
-// A change of a link's rate at a time. Rate 0: the link is down.
+// A change of a link's rate at a given time. A link with rate 0 is down.
 struct LinkChange {
     Ticks time = 0;
     std::uint32_t link = 0;
     std::uint64_t rate_bps = 0;
 };
 
-// Nodes are numbered from 0. All nodes that are not switches are hosts, which do not forward packets.
+// The nodes and links of a network. Nodes are numbered from 0. All nodes that are not switches are
+// hosts, which do not forward packets.
 struct Fabric {
     std::int32_t nodes = 0;
     std::vector<std::int32_t> switches;
@@ -34,7 +35,8 @@ struct Fabric {
     std::vector<LinkChange> changes;  // ascending by time
 };
 
-// Return the device number of each node: ranks are numbered first, then switches.
+// Return the device number of each node: ranks have the first numbers, and switches have the next
+// numbers.
 inline std::vector<std::int32_t> number_devices(const Fabric& fabric) {
     std::vector<std::int32_t> numbers(static_cast<std::size_t>(fabric.nodes), -1);
     std::int32_t next = 0;

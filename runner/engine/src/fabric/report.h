@@ -1,5 +1,5 @@
-// The results of fabric models, in addition to the finish time of each rank. Ranks are numbered first,
-// then switches.
+// The results of fabric models, in addition to the finish time of each rank. Ranks have the first device
+// numbers, and switches have the next numbers.
 #pragma once
 
 #include <cstdint>

@@ -82,9 +82,9 @@ void Routes::refresh() {
     tables_.assign(host_.size(), std::nullopt);
 }
 
-// Return the sort key of a node: hosts by number, then switches from last to first. ASTRA-sim sorts
-// switches by the memory addresses of their objects. For objects of this size, common allocators assign
-// addresses from high to low, so the last switch comes first.
+// Return the sort key of a node. Hosts come first in order of their numbers, followed by the switches
+// from last to first. ASTRA-sim sorts switches by the memory addresses of their objects. For objects of
+// this size, common allocators assign addresses from high to low, so the last switch comes first.
 std::int64_t Routes::place(std::int32_t node) const {
     if (is_host(node) || step_ == 1) return node;
     return std::int64_t{1} << 32 | (0x7fffffff - node);

@@ -21,7 +21,7 @@ struct Direction {
     double loss = 0;
 };
 
-// The properties of a path that determine the window of a flow.
+// The round-trip properties of a path, which determine the window of a flow.
 struct PathMeasure {
     Ticks rtt = 0;                    // round-trip time of a payload without headers and its acknowledgement
     std::uint64_t product_bytes = 0;  // round-trip time multiplied by the rate of the slowest link
@@ -64,7 +64,7 @@ class Routes {
     }
     static std::uint32_t reverse(std::uint32_t direction) { return direction ^ 1; }
 
-    // Set the rate of a link, or 0 if the link is down. `refresh` then recomputes the paths.
+    // Set the rate of a link (0: the link is down). A call of `refresh` recomputes the paths afterwards.
     void set_rate(std::uint32_t link, std::uint64_t rate_bps);
     void refresh();
 

@@ -6,7 +6,7 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Waits are considered only above this share of a round-trip time.
+// Waits of acknowledgements are ignored if they take less than this share of a round-trip time.
 constexpr double kNotable = 0.05;
 
 double between(double low, double value, double high) {
@@ -45,17 +45,18 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// Return the time to drain the queue of a link: the time to send the windows of all flows, minus their
-// mean round-trip time without queues.
+// Return the time to drain the queue of a link: the time to send the windows of all flows, minus the
+// flows' mean round-trip time without queues.
 double Clusters::queue_time(std::uint32_t link) const {
     const Cluster& cluster = clusters_[link];
     if (cluster.flows == 0 || cluster.bytes < 1) return 0;
     return std::max(cluster.bytes / capacities_[link] - cluster.rtt / cluster.bytes, 0.0);
 }
 
-// If data queues in both directions, windows also travel in clusters (ACK compression):
-// acknowledgements wait behind the data of the other direction and leave together, and so do the
-// packets that they release. With such clusters, the links are idle for half of each round trip.
+// If data queues in both directions, windows also travel in clusters (ACK compression): acknowledgements
+// wait behind the data of the other direction and leave together. The packets that these
+// acknowledgements release also leave together. With such clusters, the links are idle for half of each
+// round trip.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {

@@ -9,8 +9,8 @@
 
 namespace chakrascope::engine::flow {
 
-// The window of a flow, which limits its rate: bytes of full packets in flight, and the round-trip time
-// (ps) without queues.
+// The window of a flow, which limits the rate of the flow: bytes of full packets in flight, and the
+// round-trip time (ps) without queues.
 struct Window {
     double bytes = 0;
     double rtt = 0;
@@ -23,8 +23,9 @@ struct Window {
         const double turn = (rtt + wait) / bytes;
         return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
     }
-    // Return the lag of acknowledgements, which begin half a round trip later than data. The product of
-    // lag and rate is the share of acknowledgements that are still outstanding when all data has left.
+    // Return the lag of acknowledgements behind data. Acknowledgements begin half a round trip later
+    // than data. The product of lag and rate is the share of acknowledgements that are still outstanding
+    // when all data has left.
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 
@@ -40,7 +41,7 @@ class Clusters {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-    // Create the clusters of links with these capacities, in bytes per ps.
+    // Create the clusters of links with the given capacities, in bytes per ps.
     explicit Clusters(std::vector<double> capacities);
 
     void set_capacity(std::uint32_t link, double capacity) { capacities_[link] = capacity; }

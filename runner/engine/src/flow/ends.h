@@ -24,8 +24,8 @@ class Ends {
         for (std::size_t match = (leaves_ + player) / 2; match > 0; match /= 2) play(match);
     }
 
-    // Set a time without updating the tree. To set many times, call `put` for each of them and then
-    // `replay` once.
+    // Set the time of a bundle without updating the tree. To set many times, call `put` for each bundle,
+    // and then call `replay` once.
     void put(std::uint32_t player, double time) {
         if (player >= leaves_) grow(player + 1);
         if (player >= size_) size_ = player + 1;

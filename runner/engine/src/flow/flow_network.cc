@@ -9,7 +9,8 @@ namespace chakrascope::engine::flow {
 namespace {
 
 constexpr double kPsPerNs = 1000;
-// Shares of links count as equal if they differ by less than this fraction (kSame) or factor (kAlike).
+// Rates per flow of two links count as equal if they differ by less than this fraction (kSame) or factor
+// (kAlike).
 constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
 // Flows that end within this fraction of their age are removed together, because their rates would
@@ -130,7 +131,7 @@ void FlowNetwork::leave_bundle(const Flow& flow) {
     bundle_ids_.release(flow.bundle);
 }
 
-// Find the forward and return paths of a flow. Returns whether both paths exist.
+// Find the forward path and the return path of a flow. Returns whether both paths exist.
 bool FlowNetwork::find_path(const Flow& flow) {
     path_.clear();
     const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
@@ -268,7 +269,7 @@ double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
 }
 
-// Return the time that a new flow can wait for its rate. The flow is compensated for this delay.
+// Return the time that a new flow can wait for its rate. The model compensates the flow for this delay.
 double FlowNetwork::patience(const Flow& flow) const {
     const double share = together();
     if (share < kTogether) return 0;
@@ -323,7 +324,7 @@ void FlowNetwork::join(std::uint32_t number) {
     const Flow& flow = flows_[number];
     sharing_.join(flow.bundle);
     sharing_.set_queue(flow.bundle, flow.hop > 0 ? sharing_.forward(flow.bundle)[flow.hop] : Clusters::kNone);
-    // Senders pace data that waits for their first link. Data that waits at any later link stands in a
+    // Senders pace data that waits for their first link. Data that waits at any later link is in a
     // queue.
     if (flow.hop > 0) sharing_.clusters().add(sharing_.forward(flow.bundle)[flow.hop], stake(flow));
     validity_.joined(checked(flow), sharing_.clusters());

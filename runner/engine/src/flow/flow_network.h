@@ -37,7 +37,7 @@ class FlowNetwork final : public Network {
         std::uint16_t port = 0;
         Stage stage = Stage::kOnItsWay;
         bool begun = false;     // whether the flow has begun
-        std::uint32_t hop = 0;  // position of its most contended link in the path
+        std::uint32_t hop = 0;  // position of the flow's most contended link in the path
         bool waited = false;    // whether the flow has waited for the queue of its most contended link
         Origin origin;
         std::int32_t source = 0;

@@ -31,7 +31,8 @@ class History {
         double sum = 0;
         for (std::size_t place = 0; place < kStretches; ++place) {
             sum += bytes_[link * kStretches + place];
-            // The difference of rounded sums avoids accumulated rounding errors.
+            // The bytes of an interval are a difference of rounded sums, which avoids accumulated
+            // rounding errors.
             const auto bytes = static_cast<std::uint64_t>(std::llround(sum) - std::llround(before));
             before = sum;
             const auto start = static_cast<std::int64_t>(place) * width_ns;

@@ -99,7 +99,8 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
     }
 }
 
-// Resume the stopped flows. Flows in flight still share links as they would without the change.
+// Resume the stopped flows. Flows in flight still have the rates that they would have without the
+// change.
 void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
     std::vector<double> reached(flows_.size(), time);
     for (; !reaches_.empty(); reaches_.pop()) reached[reaches_.top().flow] = reaches_.top().time;
@@ -109,7 +110,7 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
         const std::uint32_t hop = flow.hop;
         find_contended(flow);
         const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
-        // Data that has passed the first link has not yet passed the link at the later hop.
+        // Data that has passed the first link of a path has not yet passed the link at a later hop.
         if (std::equal(path.begin(), path.end(), item.path.begin(), item.path.end()))
             flow.amount += std::min(item.rate * (timing_.head(path, flow.hop, flow.packets) -
                                                  timing_.head(path, hop, flow.packets)),

@@ -34,8 +34,8 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     return uses_;
 }
 
-// Count the first `packets` packets of a flow at the links of its path, without packets already
-// counted.
+// Count the first `packets` packets of a flow at the links of its path, except packets that were counted
+// before.
 void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     const Packets& data = flow.packets;
     const std::uint64_t more = packets - flow.counted;
@@ -96,7 +96,8 @@ void FlowNetwork::record(double time) {
     }
 }
 
-// Add the wire bytes that a flow has sent to the history. `bytes` is the total so far.
+// Add the wire bytes that a flow has sent to the history. `bytes` is the total number of wire bytes of
+// the flow so far.
 void FlowNetwork::tell_history(Flow& flow, double bytes) {
     const double more = bytes - flow.recorded;
     if (!(more > 0)) return;

@@ -47,7 +47,7 @@ class Pacing {
     }
     void update(std::uint32_t bundle) { ends_.set(bundle, next_end(paces_[bundle])); }
 
-    // Set the rates of these bundles from this time on. `rate` returns the rate of a bundle.
+    // Set the rates of the given bundles from this time on. `rate` returns the rate of a bundle.
     template <class Rate>
     void set_rates(const std::vector<std::uint32_t>& bundles, double time, const Rate& rate) {
         const bool many = bundles.size() * kManyOf > ends_.size();
@@ -94,7 +94,7 @@ class Pacing {
     static constexpr std::size_t kManyOf = 16;
 
     struct Pace {
-        double served = 0;  // bytes served to each of its flows until `since`
+        double served = 0;  // bytes served to each of the bundle's flows until `since`
         double since = 0;
         double rate = 0;
         double key = Ends::kNever;  // key of the first flow to end

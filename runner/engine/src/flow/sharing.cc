@@ -15,16 +15,17 @@ constexpr std::size_t kMany = 1000;
 constexpr int kMostPasses = 12;
 // The least fraction of a link's capacity that acknowledgements leave for data.
 constexpr double kLeast = 0.05;
-// Rates count as equal if they differ by less than this fraction.
+// Rates of flows count as equal if they differ by less than this fraction.
 constexpr double kSame = 1e-7;
 // With many flows, rates of acknowledgements count as equal if they differ by less than this fraction.
 constexpr double kSameAnswers = 1e-3;
 // If a search for independent parts puts more than half of the bundles into one part, the next
-// kWholePasses solutions include all bundles without a search. There must be at least kWhole bundles.
+// kWholePasses solutions include all bundles without a search. This rule applies only if there are at
+// least kWhole bundles.
 constexpr std::size_t kWhole = 256;
 constexpr int kWholePasses = 16;
 constexpr std::size_t kPrefetched = 8;
-// Marks of a bundle: its rate changed in this pass (kMoved), or in this solution (kChanged).
+// The marks of a bundle with a changed rate: in this pass (kMoved), or in this solution (kChanged).
 constexpr std::uint8_t kMoved = 1;
 constexpr std::uint8_t kChanged = 2;
 
@@ -107,8 +108,8 @@ void Sharing::note_queues() {
     affected_.clear();
 }
 
-// Update the rate limit of a bundle by its window, for the time that its acknowledgements wait in
-// queues.
+// Update the rate limit that follows from the window of a bundle and from the time that the bundle's
+// acknowledgements wait in queues.
 void Sharing::limit(std::uint32_t number) {
     Bundle& bundle = bundles_[number];
     const Limits& limits = limits_[number];
@@ -150,7 +151,7 @@ void Sharing::touch(std::uint32_t number) {
     touched_.push_back(number);
 }
 
-// Return the list of the link at a hop that contains the bundle.
+// Return the list that contains the bundle at the link of the given hop.
 std::vector<std::uint32_t>& Sharing::list(std::uint32_t hop, const Bundle& bundle) {
     Link& link = links_[hops_[hop]];
     return hop < bundle.first + bundle.forward ? link.users : link.answered;
@@ -239,8 +240,8 @@ void Sharing::gather() {
         if (reaches(link)) gather_link(link);
     }
     dirty_.clear();
-    // The lists of links and bundles grow while they are scanned. A link with spare capacity does not
-    // couple its bundles.
+    // The lists of links and bundles grow during the scan. A link with spare capacity does not couple
+    // its bundles.
     for (std::size_t next_link = 0, next = 0;
          next < part_bundles_.size() || next_link < part_links_.size();) {
         if (next_link < part_links_.size()) {
@@ -346,7 +347,7 @@ void Sharing::fill_link(std::uint32_t number) {
     }
 }
 
-// Build a heap of the bundles' own limits, when the limits are first needed.
+// Build a heap of the rate limits of bundles, when the limits are first needed.
 void Sharing::find_caps() {
     caps_known_ = true;
     const std::vector<std::uint32_t>& part = whole_ ? active_ : part_bundles_;

@@ -69,8 +69,8 @@ class Sharing {
     struct alignas(64) Bundle {
         double most = 0;  // rate limit by its slowest link and its window
         double rate = 0;
-        std::uint32_t near[kNear] = {};  // a copy of its links, if there are at most kNear
-        std::uint32_t first = 0;         // index of its links in hops_: forward, then return links
+        std::uint32_t near[kNear] = {};  // a copy of the bundle's links, if there are at most kNear
+        std::uint32_t first = 0;         // index of the bundle's links in hops_: forward, then return links
         std::uint16_t forward = 0;
         std::uint16_t back = 0;
         std::int32_t flows = 0;
@@ -81,10 +81,10 @@ class Sharing {
     // Rarely used data of a bundle.
     struct Limits {
         Window window;
-        double line = 0;  // rate of its slowest link
+        double line = 0;  // rate of the bundle's slowest link
         std::uint32_t queue = kNone;
         std::uint32_t place = 0;  // index in active_
-        std::uint32_t room = 0;   // space for its links in hops_
+        std::uint32_t room = 0;   // space for the bundle's links in hops_
         bool affected = false;
     };
     struct Answers {

@@ -49,13 +49,13 @@ class Timing {
 
     // Return the time from the start of a message until its first packet reaches the start of the hop.
     double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
-    // Return the times from the departure of the last packet at the hop, where its transmission took
-    // `last` ps, until the last two packets arrive.
+    // Return the times until the last two packets of a message arrive, measured from the departure of
+    // the last packet at the hop. The transmission of the last packet at the hop took `last` ps.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
     // Return the arrival times of the acknowledgements of the last two packets.
     Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
-    // Return the time of a single acknowledgement over the path.
+    // Return the time that a single acknowledgement takes over the path.
     double answer_time(std::span<const std::uint32_t> path) const;
 
   private:

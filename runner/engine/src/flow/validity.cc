@@ -7,10 +7,10 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Congestion marks are flagged from this fraction of the marking threshold, because queues exceed the
-// level that windows allow.
+// Congestion marks are flagged if a queue reaches this fraction of the marking threshold, because real
+// queues exceed the level that windows allow.
 constexpr double kMargin = 0.8;
-// The least fraction of all bytes that must be affected for a flag; with fewer affected bytes, the
+// The smallest fraction of all bytes that must be affected for a flag. With fewer affected bytes, the
 // makespan hardly changes.
 constexpr double kShare = 0.2;
 constexpr double kReserveBytes = 4096;

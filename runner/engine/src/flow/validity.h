@@ -14,7 +14,7 @@
 
 namespace chakrascope::engine::flow {
 
-// The properties of a flow that the checks use.
+// The properties of a flow that the checks of the fluid model use.
 struct Checked {
     std::span<const std::uint32_t> path;
     std::size_t hop = 0;  // position of the link where the flow waits

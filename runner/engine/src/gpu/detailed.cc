@@ -26,8 +26,8 @@ void DetailedFabric::connect(Gpu& gpu) {
     add(gpu.in, machine_.units, unit);
     const Fs hop = to_fs(machine_.hop_ns);
     add(gpu.mesh, mesh_.links(), {machine_.mesh_bytes_per_ns, hop, buffer, 0, inside});
-    // The buffer at the end of a long link is large enough for all flits in flight until their credits
-    // return.
+    // The buffer at the end of a long link is large enough for all flits that are in flight until their
+    // credits return.
     const double port = machine_.port_bytes_per_ns / machine_.ports;
     const double away = 2 * machine_.link_ns * port / machine_.flit_bytes;
     const std::int32_t room = buffer + static_cast<std::int32_t>(std::ceil(away));
@@ -44,7 +44,7 @@ void DetailedFabric::connect(Gpu& gpu) {
     gpu.nic_out = gpu.nic_in = Server(machine_.nic_bytes_per_ns, 1);
 }
 
-// Paths of parcels: append links, and create parcels for a path.
+// The following functions append links to paths, and create parcels for a path.
 
 void DetailedFabric::cross(Way& way, std::int32_t gpu, std::int32_t from, std::int32_t to) const {
     while (from != to) {
@@ -144,7 +144,7 @@ Parcel& DetailedFabric::from_switch(ParcelKind kind, bool data, std::int32_t gpu
     return parcel(kind, data, std::move(way), 0);
 }
 
-// Delayed calls, and the service of lines at memory channels.
+// The following functions delay calls, and serve lines at memory channels.
 
 void DetailedFabric::later(Fs delay, std::function<void()> then) {
     clock_.post<&DetailedFabric::run_later>(delay, this, new std::function<void()>(std::move(then)));
@@ -161,7 +161,7 @@ void DetailedFabric::serve(std::int32_t gpu, std::uint64_t line, Fs after, std::
     later(train.tail + after - clock_.now(), std::move(then));
 }
 
-// Loads and stores, one parcel per line.
+// The following functions issue loads and stores, with one parcel per line.
 
 void DetailedFabric::load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                           Listener& listener) {

@@ -56,7 +56,8 @@ class DetailedFabric final : public Fabric {
     void leave(Way& way, std::int32_t gpu, std::int32_t router, std::int32_t port) const;
     void enter(Way& way, std::int32_t gpu, std::int32_t port, std::int32_t router) const;
     Parcel& parcel(ParcelKind kind, bool data, Way way, std::uint32_t entered);
-    // Create a parcel from a compute unit to the memory channel of a line, or back.
+    // Create a parcel from a compute unit to the memory channel of a line (`to_memory`), or in the
+    // opposite direction.
     Parcel& to_memory(ParcelKind kind, bool data, Place from, std::int32_t gpu, std::uint64_t line);
     Parcel& to_unit(ParcelKind kind, std::int32_t gpu, Place to, std::uint64_t line);
     Parcel& to_switch(ParcelKind kind, bool data, Place from, std::uint64_t line);

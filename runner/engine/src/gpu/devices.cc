@@ -80,8 +80,8 @@ void Devices::enqueue_computation(ComputeKernel* kernel) {
     place(kernel->gpu);
 }
 
-// Place workgroups on compute units. Workgroups of communication are placed first, each on the next
-// unit with free slots. Then as many workgroups of computation as fit are placed.
+// Place workgroups on compute units. Workgroups of communication are placed first, each on the next unit
+// with free slots. The remaining slots are filled with workgroups of computation.
 void Devices::place(std::int32_t number) {
     Gpu& gpu = at(number);
     while (gpu.slots > 0 && !gpu.kernels.empty()) {
@@ -306,8 +306,8 @@ void Devices::see(Errand& errand) {
 
 // Completions of operations, and progress of time.
 
-// Record a completed operation. All operations that complete at the same instant are recorded before
-// the run stops.
+// Record a completed operation. The run stops only after all operations that complete at the same
+// instant have been recorded.
 void Devices::complete(std::uint64_t id) {
     completions_.push_back({id, clock_.now()});
     if (!clock_.pending(settle_)) settle_ = clock_.after<&Devices::stop>(0, this);

@@ -54,9 +54,9 @@ class Devices {
     Devices& operator=(const Devices&) = delete;
     ~Devices();
 
-    // Launch work at the given time, or now if this time has passed. `launch` starts the kernel of one
-    // member of a run. `compute` starts a computation with the duration that it takes alone on the GPU
-    // and its share of the memory bandwidth. `transfer` starts a transfer by proxies.
+    // Launch work at the given time, or immediately if the given time has passed. `launch` starts the
+    // kernel of one member of a run. `compute` starts a computation with the duration that it takes
+    // alone on the GPU and its share of the memory bandwidth. `transfer` starts a transfer by proxies.
     void launch(std::shared_ptr<Run> run, std::int32_t member, Fs time, std::uint64_t id);
     void compute(std::int32_t gpu, Fs duration, double memory_share, Fs time, std::uint64_t id);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Fs time, std::uint64_t id);
@@ -71,16 +71,16 @@ class Devices {
     std::uint64_t events() const { return clock_.events(); }
     const Fabric& fabric() const { return *fabric_; }
 
-    // The following functions are called by workers.
+    // Workers call the following functions.
     const Machine& machine() const { return machine_; }
     const Settings& settings() const { return settings_; }
     packet::Clock& clock() { return clock_; }
     Fabric& fabric() { return *fabric_; }
     Counts& counts() { return counts_; }
-    // Let a batch issue its requests, now or when the compute unit has space for the requests.
+    // Let a batch issue its requests as soon as the compute unit has space for the requests.
     void ask(Batch& batch);
     void release(Place place, std::uint32_t lines);
-    // Return the time at which the compute unit will have reduced these bytes, after the work that is
+    // Return the time at which the compute unit will have reduced `bytes` bytes, after the work that is
     // already queued.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);

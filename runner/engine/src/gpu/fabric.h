@@ -19,7 +19,7 @@ class Listener {
     virtual ~Listener() = default;
     // Process the arrival of answers to loads.
     virtual void loaded(std::uint32_t) {}
-    // Process stores that have left the GPU, or are in its memory.
+    // Process stores that have left the GPU, or that are already in the GPU's own memory.
     virtual void sent(std::uint32_t) {}
     // Process stores that are visible in the memory of a GPU.
     virtual void delivered(std::int32_t, std::uint32_t) {}
@@ -65,9 +65,9 @@ class Fabric {
     // different nodes.
     virtual void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) = 0;
     // Reserve a share of the memory bandwidth for computation from now on. A negative share releases
-    // bandwidth.
+    // memory bandwidth.
     virtual void take_memory(std::int32_t gpu, double share) = 0;
-    // Return the time for which all requests so far occupy the memory, at full bandwidth.
+    // Return the time that the memory needs for all requests so far at full bandwidth.
     virtual Fs memory_work(std::int32_t gpu) const = 0;
     virtual std::vector<LinkReport> links() const = 0;
 };

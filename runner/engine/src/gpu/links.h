@@ -23,7 +23,7 @@ struct Parcel {
     bool data = false;
     Fs came = 0;  // arrival time at its current queue
     std::uint64_t number = 0;
-    std::uint32_t leaves = ~0u;  // index of the link that leaves its GPU
+    std::uint32_t leaves = ~0u;  // index of the link that leaves the parcel's GPU
     // `left` is called when the parcel has passed the link that leaves its GPU, `arrived` at the end of
     // the path.
     std::function<void()> left, arrived;
@@ -56,7 +56,8 @@ class Links {
 
     std::int32_t add(const LinkSettings& settings);
     Parcel& parcel();
-    // Send a parcel, which queues for its first link with all other parcels that start at this link.
+    // Send a parcel. The parcel queues for its first link with all other parcels that start at this
+    // link.
     void send(Parcel& parcel);
     // Free a parcel that was created but not sent.
     void drop(Parcel& parcel) { free_.push_back(&parcel); }

@@ -24,8 +24,8 @@ struct Machine {
     std::int32_t router_of_unit(std::int32_t unit) const {
         return static_cast<std::int32_t>(std::int64_t{unit} * routers() / units);
     }
-    // Return the router of a memory channel. Channels are spread over the routers of the top and bottom
-    // rows, ports over the routers of the left and right columns.
+    // Return the router of a memory channel. Memory channels are spread over the routers of the top and
+    // bottom rows. Ports are spread over the routers of the left and right columns.
     std::int32_t router_of_channel(std::int32_t channel) const {
         const std::int32_t place = channel % (rows > 1 ? 2 * columns : columns);
         return place < columns ? place : (rows - 1) * columns + place - columns;

@@ -14,7 +14,7 @@ namespace chakrascope::gpu {
 class Worker;
 
 // The counter of a semaphore, a flag, or a barrier. Workers that wait for a larger value are notified
-// when the value changes.
+// when the counter changes.
 struct Counter {
     std::int64_t value = 0;
     std::vector<Worker*> waiting;

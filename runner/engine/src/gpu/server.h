@@ -52,7 +52,8 @@ class Server : public Served {
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(ways_) * bytes + 0.5);
     }
-    // Serve a train. With `ahead`, the train waits for at most one line of data.
+    // Serve a train of lines. With `ahead`, the train has priority, and waits for at most one line of
+    // queued data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const Fs line = line_time(bytes);
         const Fs work = work_of(train.lines, bytes);
@@ -65,7 +66,7 @@ class Server : public Served {
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
-    // Return the time that the queued work takes.
+    // Return the time that the server needs for its queued work.
     Fs backlog(Fs now) const { return std::max<Fs>(0, free_ - now); }
 
   private:
@@ -88,8 +89,8 @@ class Bank : public Served {
         : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns),
           free_(static_cast<std::size_t>(ways), 0) {}
 
-    // Serve a train of lines that arrive evenly spaced. With `ahead`, a line waits for at most one line
-    // of data.
+    // Serve a train of lines that arrive evenly spaced. With `ahead`, a line has priority, and waits for
+    // at most one line of queued data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const auto ways = static_cast<std::uint32_t>(free_.size());
         const std::uint32_t used = std::min(train.lines, ways);

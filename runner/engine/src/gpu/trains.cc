@@ -272,7 +272,7 @@ void TrainFabric::acknowledged(Trip* trip) {
     listener.acknowledged(lines);
 }
 
-// Operations of the switch: legs of a trip to each GPU.
+// The following functions simulate operations of the switch, with one leg of a trip per GPU.
 
 TrainFabric::Trip& TrainFabric::leg(Trip& whole, std::int32_t gpu) {
     Trip& leg = begin(whole.kind, whole.from, gpu, whole.train.lines);
@@ -382,7 +382,8 @@ void TrainFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t byt
     send_piece(&trip);
 }
 
-// Send the next piece of a transfer. Pieces leave one after another, and arrive separately.
+// Send the next piece of a transfer. The pieces of a transfer leave one after another, and arrive
+// separately.
 void TrainFabric::send_piece(Trip* trip) {
     const std::int32_t from = trip->from.gpu, to = trip->gpu;
     const bool away = from / machine_.gpus != to / machine_.gpus;

@@ -17,7 +17,8 @@
 
 namespace chakrascope::gpu {
 
-// Routers that are sources or destinations of lines. Line n uses router n modulo the number of routers.
+// The routers that are sources or destinations of lines. Line n uses router n modulo the number of
+// routers.
 using Ends = std::vector<std::int32_t>;
 
 // The routers of the on-chip network at which lines start and end. All GPUs have the same routers.
@@ -35,7 +36,8 @@ struct Ways {
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
         const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
-        // The answers of up to four routers arrive over different sides of the mesh, and in order.
+        // The answers of up to four routers arrive in order, because they use different sides of the
+        // mesh.
         reads_everywhere = routers > 4 && machine.unroll >= routers;
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             Ends& own = ports.emplace_back();
@@ -64,10 +66,10 @@ struct Ways {
 // The link into a compute unit, which is shared by answers to many batches.
 //
 // Answers from the local memory of a GPU come from all sides of the mesh, and routers arbitrate
-// round-robin between the sides. If a wavefront reads from every router of the memory, it completes
-// only when the answers from the furthest router arrive. In this case, all waiting answers are served
-// together, line by line in turn (`join`). All other answers, including answers from peers, which are
-// serialised by the ports, are served train by train and before the waiting answers (`pass_by`).
+// round-robin between the sides. If a wavefront reads from every router of the memory, it completes only
+// when the answers from the furthest router arrive. The waiting answers of such wavefronts are served
+// together, line by line in turn (`join`). All other answers are served train by train, before the
+// waiting answers (`pass_by`). These answers include answers from peers, which the ports serialise.
 // `Through` is called for an item when the last line of its train has passed.
 template <class Owner, class Item, void (Owner::*Through)(Item*, Fs)>
 class Inlet {
@@ -99,8 +101,8 @@ class Inlet {
         looked_ = now;
     }
 
-    // Schedule a wake-up at the earliest time at which the first item can be complete. Items that
-    // arrive until then only delay the completion.
+    // Schedule a wake-up at the earliest time at which the first item can be complete. Items that arrive
+    // before the wake-up only delay the completion.
     void wait() {
         const Fs left = std::max<Fs>(0, std::get<0>(items_.front()) - turn_);
         const Fs next = clock_->now() + left * static_cast<Fs>(items_.size());

@@ -133,7 +133,7 @@ void Worker::begin_op() {
     }
 }
 
-// Finish the worker. All its stores must be visible before its kernel ends.
+// Finish the worker. All stores of the worker must be visible before its kernel ends.
 void Worker::finish() {
     waits_ = Waits::End;
     go_on_if_idle();
@@ -161,7 +161,7 @@ void Worker::transferred() {
     go_on_if_idle();
 }
 
-// Counters that the operation waits for.
+// The following functions handle counters for which the operation waits.
 
 void Worker::check() {
     for (; use_ < op().uses; ++use_) {
@@ -208,7 +208,7 @@ void Worker::hand_to_proxy() {
     next_op();
 }
 
-// Data operations, which run in batches of lines.
+// Data operations run in batches of lines.
 
 std::uint32_t Worker::wavefronts_together() const {
     if (devices_.settings().detailed) return 1;
@@ -271,7 +271,7 @@ void Worker::next_batch(Batch& batch) {
     next_op();
 }
 
-// Return the number of lines that a batch moves for an access. Numbers are rounded up once per
+// Return the number of lines that a batch moves for an access. Numbers of lines are rounded up once per
 // operation, not once per batch.
 std::uint32_t Worker::lines_of(const Access& access, const Batch& batch) const {
     const std::uint64_t begin = batch.first - first_line_;

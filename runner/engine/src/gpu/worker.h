@@ -54,7 +54,7 @@ class Worker {
 
     // Start the first operation.
     void start();
-    // Continue after a change of a counter that the worker waits for.
+    // Continue after a change of a counter for which the worker waits.
     void woken();
     // Issue the requests of a batch, after the unit has space for these requests.
     void ask(Batch& batch);

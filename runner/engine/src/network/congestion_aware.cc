@@ -10,13 +10,13 @@
 namespace chakrascope::engine {
 namespace {
 
-// Records the traffic of lines, which carry one message at a time, in equal intervals from time 0.
-// Intervals are equally long for all lines. Their length doubles when there are too many intervals.
+// Records the traffic of lines, which carry one message at a time, in equal intervals from time 0. All
+// lines have the same intervals. The length of the intervals doubles when there are too many intervals.
 class LineHistory {
   public:
     explicit LineHistory(std::size_t lines) : bytes_(lines) {}
 
-    // Add a message that occupies the line for `busy` ns from `start`, at a constant rate.
+    // Add a message that occupies the line for `busy` ns from `start`, and sends at a constant rate.
     void add(std::size_t line, Time start, Time busy, std::uint64_t bytes) {
         const Time end = start + std::max<Time>(busy, 1);
         while (end > kStretches * width_) widen();
@@ -179,7 +179,7 @@ class AwareNetwork final : public Network {
         transmit(message, link);
     }
 
-    // Apply the link changes that are due. A message already on a link that goes down still arrives.
+    // Apply all link changes that are due now. A message already on a link that goes down still arrives.
     // Messages that wait for the link, or for any path, are rerouted.
     void change_links(std::uint64_t) {
         std::vector<Stranded> moved;

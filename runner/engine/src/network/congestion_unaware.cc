@@ -1,7 +1,7 @@
-// The congestion-unaware network: the time of a message is its latency and serialization time, and
-// messages never queue. ASTRA-sim charges a message only for the lowest dimension in which its two
-// ranks differ. With trace semantics, a message is charged for the latency of every dimension in which
-// the ranks differ, and for the bandwidth of the slowest of these dimensions.
+// The congestion-unaware network, in which the time of a message is its latency plus its serialization
+// time, and messages never queue. ASTRA-sim charges a message only for the lowest dimension in which its
+// two ranks differ. With trace semantics, a message is charged for the latency of every dimension in
+// which the ranks differ, and for the bandwidth of the slowest of these dimensions.
 #include <algorithm>
 
 #include "../errors.h"

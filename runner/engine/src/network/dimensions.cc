@@ -83,7 +83,7 @@ class Dimensions final : public Topology {
         if (dimension.shape == Shape::FullyConnected)
             return base + place * count + static_cast<std::size_t>(to);
         const std::int32_t clockwise = (to - from + dimension.count) % dimension.count;
-        // If the destination is halfway around the ring, both directions are equally long, and the
+        // If the destination is halfway around the ring, both directions have the same length, and the
         // message goes clockwise.
         const bool onwards = clockwise <= dimension.count - clockwise;
         return base + place + (onwards ? 0 : static_cast<std::size_t>(ranks_));

@@ -32,7 +32,7 @@ class ExternalNetwork final : public Network {
         Origin origin;
     };
 
-    // Let the external network simulate up to the limit, and return whether any message arrived.
+    // Let the external network simulate up to the time limit, and return whether any message arrived.
     bool advance(std::int64_t limit) {
         if (under_way_.empty()) return false;
         const std::vector<ExternalArrival> arrivals = advance_(posted_, limit);

@@ -53,8 +53,8 @@ void ArrivedBytes::add(const MessageKey& key) {
     const MessageKey pair = without_size(key);
     std::size_t place = accounts_.find_or_add(pair).first;
     accounts_[place].bytes += key.size;
-    // A completed receive may post another receive, which may complete immediately. The account is
-    // therefore looked up in each iteration.
+    // A completed receive may post another receive, which may complete immediately. The account of the
+    // pair of ranks is therefore looked up in each iteration.
     for (; place != MessageMap<Account>::kNone; place = accounts_.find(pair)) {
         Account& account = accounts_[place];
         if (account.first == kNone || account.bytes < awaited_[account.first].size) return;
@@ -294,8 +294,8 @@ void Mailbox::arrived(std::uint64_t place) {
 }
 
 void Mailbox::hand_over(std::uint32_t place, Callback received) {
-    // A receive in the same tick as the arrival of its message has not waited, regardless of the order
-    // of the two events.
+    // A receive that is posted in the tick in which its message arrives has not waited, regardless of
+    // the order of the two events.
     const Origin sender = events_.origin();
     if (messages_[place].awaited == events_.now()) events_.set_origin(messages_[place].receiver);
     received();

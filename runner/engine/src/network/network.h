@@ -52,7 +52,7 @@ class Network {
     // Return the time of a message on a network without queues; nullopt on all other networks.
     virtual std::optional<Time> delay(Route, std::uint64_t) const { return std::nullopt; }
     virtual const std::vector<LinkUse>& links() const = 0;
-    // Return the report of a fabric model; null for other networks.
+    // Return the report of a fabric model; null for all other networks.
     virtual const FabricReport* report() const { return nullptr; }
     // Whether the run stopped because packet trains distorted the congestion marks that senders
     // react to.
@@ -72,7 +72,7 @@ class ArrivedBytes {
     // Consume the bytes of the key if the bytes have arrived; otherwise, `received` runs at their
     // arrival.
     bool take(const MessageKey& key, Callback received);
-    // Count the bytes of an arrived message, and run the callbacks of completed receives.
+    // Count the bytes of an arrived message, and run the callbacks of receives that are now complete.
     void add(const MessageKey& key);
 
   private:
@@ -131,7 +131,8 @@ class Mailbox {
     Route route(std::uint32_t message) const { return messages_[message].route; }
     std::uint64_t size(std::uint32_t message) const { return messages_[message].key.size; }
     Network& network() { return *network_; }
-    // Return the send time of the message that is arriving; now, if no message is arriving.
+    // Return the send time of the message that is arriving, or the current time if no message is
+    // arriving.
     Time begun() const { return begun_ == kNow ? events_.now() : begun_; }
 
   private:

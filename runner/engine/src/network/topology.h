@@ -28,7 +28,8 @@ struct Link {
     double latency;    // ns
 };
 
-// A topology of devices and links. Ranks are numbered first, then switches.
+// A topology of devices and links. Ranks have the first device numbers, and switches have the next
+// numbers.
 class Topology {
   public:
     virtual ~Topology() = default;

@@ -8,8 +8,8 @@
 namespace chakrascope::packet {
 namespace {
 
-// DCQCN (SIGCOMM 2015) with three timers. A congestion mark reduces the rate by the fraction alpha / 2;
-// alpha is a moving average of the frequency of marks.
+// DCQCN (SIGCOMM 2015) with three timers. A congestion mark reduces the rate by the fraction alpha / 2.
+// The value alpha is a moving average of the frequency of marks.
 class Dcqcn final : public CongestionControl {
   public:
     explicit Dcqcn(Flow& flow)
@@ -78,7 +78,8 @@ class Dcqcn final : public CongestionControl {
     Timer increase_timer_;
 };
 
-// DCTCP (SIGCOMM 2010) on rates: once per window, alpha averages the share of marked packets.
+// DCTCP (SIGCOMM 2010), applied to rates. Once per window, alpha is updated as a moving average of the
+// share of marked packets.
 class Dctcp final : public CongestionControl {
   public:
     void acknowledged(Flow& flow, const Packet& packet) override {
@@ -154,7 +155,8 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        // The gap before the waiting packet does not change; only HPCC changes this gap.
+        // A new rate does not change the gap before the packet that is waiting. Only HPCC changes this
+        // gap.
         flow.rate_bps = rate_;
     }
 

@@ -33,8 +33,8 @@ void Flow::answered_until(std::uint64_t sequence) {
 }
 
 // Compute the enlargement of the window for trains. A train is acknowledged as a whole, which delays
-// acknowledgements. The window of a message without queueing is enlarged by the delayed packets. A
-// message that queues behind others needs no larger window.
+// acknowledgements. The window of a message that does not queue is enlarged by the delayed packets. A
+// message that queues behind other messages needs no larger window.
 void Flow::hold_back(Ticks round_trip) {
     const auto followers = static_cast<Ticks>(train - 1);
     const Ticks unhindered = base_rtt + 2 * followers * full_time;

@@ -87,13 +87,13 @@ struct Flow {
     void answered_until(std::uint64_t sequence);
     bool finished() const { return acknowledged >= size; }
 
-    // Change the sending rate, and with it the gap before the next packet.
+    // Change the sending rate and the gap before the next packet.
     void change_rate(double bits_per_second);
     Ticks gap(double bits_per_second) const;
     // Adapt the flow to a new rate of its first link.
     void change_line(double bits_per_second);
-    // Process the loss of a packet of this flow: start the retransmission timer of the sender, if there
-    // is one.
+    // Process the loss of a packet of this flow: start the sender's retransmission timer, if the
+    // settings have a timeout.
     void lost();
 
   private:

@@ -20,8 +20,7 @@ void Host::start(Flow& flow) {
     flow.out().kick();
 }
 
-// Return the next packet of a port. Acknowledgements have priority, and messages that may send take
-// turns.
+// Return the next packet of a port. Acknowledgements have priority. Messages that may send take turns.
 Packet* Host::next(Port& port) {
     Interface& interface = interfaces_[port.index()];
     if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
@@ -78,8 +77,9 @@ bool Host::may_send(const Port& port, const Flow& flow) const {
     return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
-// Set an alarm for the earliest time at which a message may send its next packet. ASTRA-sim's
-// interfaces also consider messages that have used up their window, and then wait for the next arrival.
+// Set an alarm for the earliest time at which a message may send its next packet. ASTRA-sim's interfaces
+// also set the alarm for messages that have used up their window, and therefore wait for the next
+// arrival.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (world_.clock.pending(interface.alarm)) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
@@ -133,8 +133,8 @@ std::uint32_t Host::fill(const Flow& flow, Packet& packet, std::uint32_t turn) {
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);
-    // The train leaves its last packet for the next train, because a short last packet sent alone could
-    // overtake this train.
+    // The last full packet is left for the next train, because a short last packet that is sent alone
+    // could overtake this train.
     if (payload < left && left - payload < full) payload -= full;
     packet.followers = static_cast<std::uint8_t>((payload - 1) / full);
     world_.pool.data_packets += packet.followers;

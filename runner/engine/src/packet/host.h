@@ -27,14 +27,14 @@ class Host final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Start to send a flow; its ports and limits are already set.
+    // Start to send a flow. The ports and limits of the flow are already set.
     void start(Flow& flow);
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
     std::uint64_t discard(Port& port) override;
     // Move the flow to another outgoing port.
     void move(Flow& flow, const Port& before);
-    // Make sure that the port checks for data to send at this time or earlier.
+    // Make sure that the port checks for data to send at the given time or earlier.
     void wake_by(Port& port, Ticks time);
 
   private:

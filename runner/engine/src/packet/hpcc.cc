@@ -20,8 +20,8 @@ struct Step {
     std::uint32_t stage;
 };
 
-// Return one step of the control law. The step is multiplicative if the target is exceeded or after
-// enough additive steps, and additive otherwise.
+// Return one step of the control law. The step is multiplicative if the utilisation exceeds the target,
+// or after enough additive steps. All other steps are additive.
 Step next_step(const Settings& settings, double rate, std::uint32_t stage, double utilisation, double line) {
     const double excess = utilisation / settings.target_utilisation;
     Step step{};

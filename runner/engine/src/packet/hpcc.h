@@ -8,7 +8,8 @@
 
 namespace chakrascope::packet {
 
-// Add the telemetry of a port to a packet. Fields are as narrow as on the wire, and wrap around.
+// Add the telemetry of a port to a packet. The fields have the same widths as on the wire, and wrap
+// around.
 void add_report(Packet& packet, const Settings& settings, const HopReport& report);
 
 class Hpcc final : public CongestionControl {
@@ -30,8 +31,8 @@ class Hpcc final : public CongestionControl {
     void react(Flow& flow, const Packet& packet, bool fast);
     double react_to_path(Flow& flow, const Packet& packet, bool fast, bool& heard);
     double react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard);
-    // Return the utilisation of a hop since the last report. `covered` is the time since the last
-    // report.
+    // Return the utilisation of a hop since the last report. `covered` is the time between the two
+    // reports.
     double hop_utilisation(const Flow& flow, const HopReport& report, const HopReport& last,
                            Ticks& covered) const;
 
@@ -46,8 +47,8 @@ class Hpcc final : public CongestionControl {
 // The load of a port, averaged over a round-trip time, for HPCC-PINT.
 class PortLoad {
   public:
-    // Update the load when a data packet leaves, and return it. The traffic since the last update is
-    // the previous packet.
+    // Update the load when a data packet leaves, and return the new load. The traffic since the last
+    // update is the previous packet.
     double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
     void sent(Ticks now, std::uint32_t bytes) {
         last_sent_ = now;

@@ -12,7 +12,7 @@ void Simulation::wait_for_change() {
     world_.clock.post<&Simulation::change_links>(delay, this);
 }
 
-// Apply all link changes of this time together. Packets on links that go down are lost, and then all
+// Apply all link changes of this time together. Packets on links that go down are lost. Afterwards, all
 // messages take the remaining paths.
 void Simulation::change_links() {
     engine::ChangeRecord record;

@@ -14,8 +14,8 @@ struct Flow;
 
 enum class Kind : std::uint8_t { Data, Ack, Nack, Pause, Resume };
 
-// Telemetry of HPCC: the state of the port by which a packet left a switch. Narrow fields wrap around,
-// as in a packet header.
+// Telemetry of HPCC: the state of the port by which a packet left a switch. The narrow fields wrap
+// around, like the fields of a packet header.
 struct HopReport {
     std::uint64_t rate_bps = 0;
     Ticks time = 0;
@@ -40,9 +40,9 @@ struct Path {
     std::array<std::uint8_t, kSteps> ports{};
 };
 
-// A packet, or a train of packets. A train consists of consecutive packets of a message, all full
-// except the last packet, or of their acknowledgements. The object has the size of a cache line,
-// because fetching packets from memory takes most of the time on large fabrics.
+// A packet, or a train of packets. A train consists of consecutive packets of a message, which are all
+// full except the last packet, or of the acknowledgements of such packets. The object has the size of a
+// cache line, because fetching packets from memory takes most of the time on large fabrics.
 struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;

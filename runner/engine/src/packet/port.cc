@@ -54,8 +54,8 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// Update the largest queue. The queue is longest when the last packet of a train arrives. Packets that
-// have left before this time do not count.
+// Update the largest queue length. The queue is longest when the last packet of a train arrives. Packets
+// that have left before the last packet arrives do not count.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
@@ -124,7 +124,7 @@ void Port::transmit(Packet* packet) {
     use_.busy += duration;
     ++use_.packets;
     history_.add(world_.clock.now(), packet->bytes);
-    // A packet of a split train may not have arrived yet.
+    // A packet that was split from a train may not have arrived yet.
     const Ticks wait = std::max<Ticks>(packet->queued_since - world_.clock.now(), 0);
     world_.clock.post<&Port::transmitted>(wait + duration, this);
     world_.clock.post<&Port::arrive>(wait + duration + delay_, peer_, packet);
@@ -148,10 +148,10 @@ Ticks Port::sending_time_of_all(const Packet& packet) {
            world_.settings.transmission(last, rate_bps_);
 }
 
-// Send a train. A switch processes a train when the first packet arrives, a host when the last packet
-// arrives. If the outgoing link is faster than the incoming link, the last packet leaves when it has
-// arrived. Acknowledgements actually arrive one by one, so the last acknowledgement is as early as a
-// single acknowledgement.
+// Send a train. A switch processes a train when the first packet arrives. A host processes a train when
+// the last packet arrives. If the outgoing link is faster than the incoming link, the last packet leaves
+// when it has arrived. Acknowledgements actually arrive one by one, so the last acknowledgement is as
+// early as a single acknowledgement.
 void Port::transmit_train(Packet* packet) {
     const Ticks now = world_.clock.now();
     const Ticks duration = sending_time_of_all(*packet);
@@ -188,7 +188,7 @@ bool Port::pass(Packet* packet, bool at_once) {
     const Ticks each = duration / (packet->followers + 1);
     const Ticks boundary = now + (free_at_ - now) % step_;
     // Packets that overtake a train are sent one after another. All acknowledgements of a train except
-    // the last have overtaken earlier.
+    // the last one overtook the data train earlier.
     passing_until_ = std::max(passing_until_, boundary - (duration - each)) + duration;
     const Ticks start = std::max(boundary, passing_until_ - duration);
     owed_ += duration;

@@ -44,7 +44,7 @@ struct SendHistory {
     Ticks width = 1'000'000;
     std::array<std::uint64_t, kStretches> bytes{};
 
-    // Add bytes sent at a time; times must not decrease.
+    // Add `count` bytes that were sent at `time`. Times must not decrease between calls.
     void add(Ticks time, std::uint64_t count) {
         if (time >= end_) move_to(time);
         bytes[current_] += count;
@@ -90,7 +90,7 @@ class Port {
     // Take the link down in the direction to this port. Packets in flight to this port and packets
     // queued at this port are lost. Returns the number of lost packets.
     std::uint64_t take_down();
-    // Lose a packet that left by this port or was queued for it.
+    // Lose a packet that left by this port or was queued for this port.
     void lose(Packet* packet);
 
     // Queue a packet, and send it as soon as possible. Control packets overtake data packets and ignore
@@ -105,7 +105,7 @@ class Port {
     bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
     // Return the time from the first bit of a train to the last bit.
     Ticks sending_time_of_all(const Packet& packet);
-    // Send the next packet of the owner, unless a packet is being sent.
+    // Send the next packet of the port's owner, unless the port is already sending a packet.
     void kick();
 
     // Remove and return the first packet of the control queue or, unless the port is paused, of the

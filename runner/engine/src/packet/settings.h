@@ -11,8 +11,8 @@ namespace chakrascope::packet {
 
 using engine::Ticks;
 
-// Congestion control algorithms by their numbers in CC_MODE. Every other number means no congestion
-// control.
+// Congestion control algorithms by their numbers in CC_MODE. Every number that is not listed means no
+// congestion control.
 enum class Control { None = 12, Dcqcn = 1, Hpcc = 3, Timely = 7, Dctcp = 8, HpccPint = 10 };
 inline constexpr std::array kControls{Control::Dcqcn, Control::Hpcc, Control::Timely, Control::Dctcp,
                                       Control::HpccPint};
@@ -57,7 +57,7 @@ struct Settings {
 
     // Return whether senders adapt their rates to congestion.
     bool controlled() const;
-    // Return the step of the clock; durations are rounded to multiples of this step.
+    // Return the step of the clock. Durations are rounded to multiples of this step.
     Ticks time_step() const { return astra_sim_clock ? kAstraSimStep : 1; }
 
     // Return the header bytes of a data packet. `ack_bytes` is the size of an acknowledgement.
@@ -66,7 +66,7 @@ struct Settings {
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step() / 2) / time_step() * time_step(); }
-    // Return the time to transmit these bytes on a link of this rate.
+    // Return the time to transmit `bytes` bytes on a link with the given rate.
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };
 

@@ -63,8 +63,8 @@ Simulation::Simulation(const engine::Fabric& fabric, const Settings& settings)
     wait_for_change();
 }
 
-// Size the windows of new messages, and the buffers and thresholds of switches, for the links that are
-// up.
+// Set the windows of new messages, and the buffers and thresholds of switches, according to the links
+// that are up.
 void Simulation::size_for_links() {
     const Settings& settings = world_.settings;
     std::uint64_t interface_rate = 0;
@@ -218,7 +218,7 @@ std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
 
 // Return the maximum length of a flow's trains. The packets of a train arrive and leave together, so a
 // train must be short compared with the message and the window. With a clock of whole nanoseconds, a
-// packet may take no time on a fast link; there are no trains in this case.
+// packet may take no time on a fast link. Flows over such a link have no trains.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
     Ticks slowest = 0;

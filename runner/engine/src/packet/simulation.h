@@ -31,14 +31,14 @@ class Simulation final : public Router {
     void send(std::uint64_t message, std::int32_t source, std::int32_t destination, std::uint64_t bytes,
               Ticks time);
     // Advance to the end of the time step of the next completion, but not past the limit. `keep_going`
-    // is called regularly, and ends the run if it returns false.
+    // is called regularly. The run ends if `keep_going` returns false.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
     // Return whether a queue with packet trains came near the threshold for ECN marks. A simulation of
     // single packets might then mark different packets, so the caller repeats the run without trains.
     bool trains_misled() const { return world_.trains_misled; }
 
-    // Return the outgoing port of a packet at a node, with the links that are up now.
+    // Return the outgoing port of a packet at a node. Only links that are up are considered.
     Port* way_out(std::int32_t node, const Packet& packet) override;
 
     // Return the traffic of links so far. Nodes have the same numbers as in the fabric's description.

@@ -16,8 +16,9 @@ class Switch final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Size the buffer for the links that are up; called again when links change. `interface_rate_bps`
-    // is the rate of the hosts' interfaces, `longest_rtt` the averaging time of HPCC-PINT.
+    // Set the size of the buffer according to the links that are up. `build` is called again when links
+    // change. `interface_rate_bps` is the rate of the hosts' interfaces. `longest_rtt` is the averaging
+    // time of HPCC-PINT.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
     // Return the bytes that data from one port may occupy in an empty buffer before the port is paused.
     std::uint64_t smallest_share() const;
@@ -27,7 +28,7 @@ class Switch final : public Node {
     bool near_pause(const Port& port) const override;
 
   private:
-    // The buffer space used by data from one port.
+    // The buffer space of a switch that data from one port occupies.
     struct Ingress {
         std::uint64_t bytes = 0;           // bytes in the reserve and the shared pool
         std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect

@@ -9,7 +9,7 @@ constexpr std::size_t kFirstCapacity = 16;
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kBelow = 4;
 
-// The comparison for a heap with the earliest element first.
+// The comparison function for a heap with the earliest element first.
 constexpr auto kLater = [](const auto& a, const auto& b) { return b < a; };
 
 }  // namespace

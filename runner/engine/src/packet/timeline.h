@@ -14,10 +14,10 @@ struct Event {
     void* argument = nullptr;
 };
 
-// Most events have one of a few delays, such as the transmission time of a full packet on a link.
-// Events with the same delay are due in the order in which they were scheduled. Therefore, each common
-// delay has a FIFO queue, and a heap contains only the heads of these queues. All other events are in a
-// second heap. Events of the same time run in the order of scheduling.
+// Most events have one of a few delays, such as the transmission time of a full packet on a link. Events
+// with the same delay are due in the order in which they were scheduled. Therefore, each common delay
+// has a FIFO queue, and a heap contains only the heads of these queues. Events with less common delays
+// are in a second heap. Events of the same time run in the order of scheduling.
 class Timeline {
   public:
     struct Entry {

@@ -9,7 +9,7 @@ namespace chakrascope::packet {
 
 class Port;
 
-// Chooses outgoing ports of packets, if links have changed since the sender chose the path.
+// Chooses the outgoing ports of packets if links have changed since the sender chose the path.
 class Router {
   public:
     virtual ~Router() = default;

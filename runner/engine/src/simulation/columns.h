@@ -10,7 +10,7 @@
 
 namespace chakrascope::engine {
 
-// Columns with one row per executed node.
+// Columns of node records, with one row per executed node.
 struct NodeColumns {
     std::vector<std::int32_t> rank;
     std::vector<std::int64_t> node_id, start_ns, end_ns, cause;
@@ -32,7 +32,7 @@ struct CollectiveColumns {
 NodeColumns node_columns(const Output& output, std::size_t first, std::size_t last);
 
 // Return the collectives of the simulated ranks. With `of_all`, return the collectives of every rank,
-// copied from its representative.
+// which are copied from the rank's representative.
 CollectiveColumns collective_columns(const Output& output, bool of_all);
 
 }  // namespace chakrascope::engine

@@ -72,7 +72,7 @@ class WaitGraph {
         return found;
     }
 
-    // Return the send or receive of the peer that matches a node, if it has not begun.
+    // Return the peer's send or receive that matches a node, if the peer has not begun this operation.
     std::vector<Place> counterparts(const Facts& node, NodeType type, std::int64_t peer, std::int32_t self) {
         std::vector<Place> found;
         add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Facts& theirs) {
@@ -83,8 +83,8 @@ class WaitGraph {
         return found;
     }
 
-    // Add the first node that would begin, among the nodes of a rank that have not begun. The order of
-    // node ids does not determine which node would begin first.
+    // Among the nodes of a rank that have not begun, add the node that would begin first. The order of
+    // node ids does not determine the node that begins first.
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {
@@ -94,7 +94,7 @@ class WaitGraph {
         }
     }
 
-    // Return the nodes of a rank that have not begun. Nodes follow their dependencies.
+    // Return the nodes of a rank that have not begun, in topological order.
     const std::vector<std::uint32_t>& waiting(const Rank& rank) {
         const auto [entry, created] = waiting_.try_emplace(rank.id());
         std::vector<std::uint32_t>& order = entry->second;

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxRounds = 64;
 constexpr std::uint8_t kRooted = 1U << kConfigured;
 
-// Computes two independent 64-bit hashes. Contents with equal pairs of hashes count as equal.
+// Computes two independent 64-bit hashes. Two inputs with the same two hashes count as equal.
 class Mixer {
   public:
     void add(std::uint64_t value) {
@@ -168,7 +168,8 @@ class FoldFinder {
   private:
     using Key = std::array<std::uint64_t, 2>;
 
-    // A rank's view of its uneven collectives: the blocks, seen from its position, and the groups.
+    // A rank's view of its uneven collectives: the groups, and the blocks relative to the rank's
+    // position.
     struct View {
         Key blocks;
         std::vector<std::int64_t> groups;
@@ -228,7 +229,7 @@ class FoldFinder {
             const std::int64_t group = shape.groups[i];
             if (!groups_.contains(group)) continue;
             mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
-            // Every position has a different role in a tree from the root.
+            // Every position has a different role in the tree of a rooted collective.
             if (config_.native_collectives && (shape.kinds[i] & kRooted) != 0)
                 mixer.add(static_cast<std::uint64_t>(rank));
             for (std::size_t kind = 0; kind < kConfigured; ++kind) {

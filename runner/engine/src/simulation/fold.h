@@ -6,8 +6,8 @@
 // colour changes; the result is an equitable partition. In an uneven collective, ranks are also
 // distinguished by the amounts that they have for each following member. On a network without
 // contention, all ranks of a colour do the same operations at the same times. Therefore, only one
-// representative per colour is simulated, and sends to the representatives of its peers. Messages are
-// matched by the port on which they arrive, instead of by their source.
+// representative per colour is simulated. A representative sends to the representatives of its peers.
+// Messages are matched by the port on which they arrive, instead of by their source.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class Fold {
     // Identify a message of a collective by its port. `displacement` is the position of the sender
     // minus the position of the receiver.
     void rename(MessageKey& key, const Stream& stream, std::int32_t displacement) const;
-    // Identify a point-to-point message by its port.
+    // Identify a point-to-point message by the port on which it arrives.
     void rename(MessageKey& key) const;
 
   private:

@@ -16,14 +16,16 @@
 namespace chakrascope::engine {
 namespace {
 
-// Return whether a stalled simulation is repeated with more overtaking. A captured job did not stall,
-// so its simulation must not stall either. A network outside the engine cannot restart.
+// Return whether a stalled simulation is repeated with more overtaking. A captured job did not stall, so
+// its simulation must not stall either. A simulation with a network outside the engine cannot be
+// restarted.
 bool may_ease(const Config& config) {
     return config.semantics == Semantics::Trace && !config.external_network &&
            config.overtaking < kMostOvertaking;
 }
 
-// Return whether phases are computed as a whole, which requires enough ranks to be worthwhile.
+// Return whether phases of collectives are computed as a whole, which is worthwhile only with enough
+// ranks.
 bool may_meet(const Config& config) {
     return config.meeting_ranks > 0 && config.num_ranks() >= config.meeting_ranks &&
            Meetings::are_exact(config);
@@ -116,7 +118,7 @@ class Simulated {
     std::int32_t representative(std::int32_t rank) const {
         return fold_ != nullptr ? fold_->representative(rank) : rank;
     }
-    // Return the simulated representative of a rank.
+    // Return the simulated rank that represents the given rank.
     const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
 
     const std::shared_ptr<const Program>& program(std::int32_t rank) const {
@@ -206,7 +208,8 @@ struct Attempt {
     bool stalled = false;
 };
 
-// Simulate every rank, or the representatives of a fold. With `meet`, phases are computed as a whole.
+// Simulate every rank, or the representatives of a fold. With `meet`, phases of collectives are computed
+// as a whole.
 Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
             const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
             const Progress& progress, bool meet = false) {
@@ -234,10 +237,11 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         return {std::move(output)};
     }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
-    // A fold cannot show which of several identical ranks is stuck, so every rank is simulated instead.
+    // A fold cannot show which of several identical ranks is stuck, so the simulation is repeated with
+    // every rank.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
-    // Only the simulation of all messages reports stalls.
+    // Stalls are reported only by a simulation of all messages.
     if (meet && (cluster.tied || stalled)) return {std::nullopt, false};
     return {collect(cluster, simulated), stalled};
 }
@@ -257,7 +261,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
     if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
         Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
         if (folded.output) return std::move(*folded.output);
-        // Without a fold, all ranks would stall like their representatives.
+        // If representatives stall, a simulation of all ranks would also stall.
         if (folded.stalled && may_ease(eased)) ++eased.overtaking;
     }
     if (may_meet(eased)) {

@@ -24,7 +24,7 @@ struct Stall {
     std::string waits_for;
 };
 
-// An operation in a deadlock, which has begun or cannot begin.
+// An operation in a deadlock. The operation may have begun, or cannot begin.
 struct Blocked {
     std::int32_t rank;
     std::int64_t node_id;
@@ -45,7 +45,7 @@ struct Output {
     std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
     std::vector<Statistics> rank_statistics;
     std::vector<std::int32_t> finish_order;
-    // The representative of each rank: the rank itself, unless identical ranks were folded.
+    // The representative of each rank. Without a fold, each rank represents itself.
     std::vector<std::int32_t> rank_representative;
     std::vector<RankNodes> nodes;  // records of the simulated ranks, in order of rank
     // The program of each rank, if only representatives were simulated.

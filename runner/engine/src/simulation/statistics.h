@@ -1,4 +1,4 @@
-// Totals over the nodes of a rank. If nodes have no kinds, the totals are equal to ASTRA-sim's.
+// Totals over the nodes of a rank. If nodes have no kinds, the totals are equal to those of ASTRA-sim.
 #pragma once
 
 #include "../config.h"

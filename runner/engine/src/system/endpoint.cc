@@ -36,7 +36,8 @@ void Endpoint::processed(std::uint64_t held) {
     events_.after(rank_, reduction(data.size), data.done);
 }
 
-// Return the time of a reduction, which reads twice the bytes of the message and writes them once.
+// Return the time of a reduction in memory. The reduction reads twice the bytes of the message, and
+// writes the bytes of the message once.
 Time Endpoint::reduction(std::uint64_t size) const {
     if (memory_bandwidth_ == 0) return 0;
     return 3 * truncate(static_cast<double>(size) / memory_bandwidth_ * kGiga);

@@ -12,7 +12,7 @@ namespace chakrascope::engine {
 
 class SharedBus;
 
-// A piece of data that moves through the endpoint.
+// A piece of data that moves through the endpoint of a rank.
 struct Bundle {
     std::uint64_t size = 0;
     Side side = Side::ToMemory;

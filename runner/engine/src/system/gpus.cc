@@ -90,7 +90,7 @@ bool Gpus::advance(std::int64_t limit) {
     if (completions.empty() && until < 0 && !cancelled) {
         for (const gpu::Stuck& stuck : devices_.stuck()) {
             const Pending& pending = pending_.at(stuck.kernel);
-            // A wait for a rank that has not arrived is not a deadlock of the GPU program.
+            // A GPU program that waits for a rank that has not arrived is not in a deadlock.
             if (pending.meeting != nullptr && pending.meeting->missing == 0) refuse_deadlock(stuck);
         }
     }

@@ -26,13 +26,13 @@ class Gpus {
     // ranks belong together. Returns false if the collective needs no work. Raises ConfigError if there
     // is no program.
     bool collective(const Node& node, std::int32_t rank, Callback done);
-    // Run a computation that takes `duration` alone on the GPU. `bytes` is the memory traffic; 0 if
-    // unknown.
+    // Run a computation that takes `duration` if it runs alone on the GPU. `bytes` is the memory traffic
+    // of the computation, or 0 if the traffic is unknown.
     void compute(std::int32_t rank, Time duration, std::uint64_t bytes, Callback done);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Callback done);
 
     std::vector<gpu::LinkReport> links() const { return devices_.links(); }
-    // Return the time of each rank's computations, as simulated and alone on the GPU.
+    // Return the time of each rank's computations: the simulated time, and the time alone on the GPU.
     const std::vector<GpuUse>& use() const { return use_; }
     std::uint64_t events() const { return devices_.events(); }
 

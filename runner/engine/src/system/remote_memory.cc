@@ -46,8 +46,8 @@ void RemoteMemory::access(std::int32_t rank, std::uint64_t size, Callback done) 
     }
 }
 
-// Serve a request. The rank is notified first, so that its next request queues behind requests that
-// already wait.
+// Serve a request for remote memory. The rank is notified first, so that the rank's next request queues
+// behind requests that already wait.
 void RemoteMemory::serve(std::size_t server, const Request& request) {
     servers_[server].busy = true;
     events_.set_origin(request.origin);

@@ -60,7 +60,7 @@ void BusPort::kick() {
     if (current_ == State::Free && !out_.empty() && !arbitrate()) begin();
 }
 
-// Yield to the partner port if the partner has waited during a long streak of this port.
+// Yield the bus to the partner port if the partner has waited while this port sent many items in a row.
 bool BusPort::arbitrate() {
     if (streak_ <= kLongestStreak || partner_->out_.empty() || partner_->streak_ > kLongestStreak)
         return false;
@@ -146,8 +146,8 @@ void BusPort::to_output(Item item) {
         {size, false, true, [this, item = std::move(item)]() mutable { push_out(std::move(item)); }});
 }
 
-// Pass the first item of a queue to its owner. Without an inner bus, the item leaves its queue only
-// after the owner has been notified.
+// Pass the first item of a queue to the owner of the port. Without an inner bus, the item leaves its
+// queue only after the owner has been notified.
 void BusPort::to_owner(std::deque<Item>& from) {
     if (inner_near_ == nullptr) {
         const auto done = from.front().done;

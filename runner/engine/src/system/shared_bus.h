@@ -50,8 +50,8 @@ class BusPort {
     void receive_done(std::uint64_t);
     void start_processing();
     void processing_done(std::uint64_t);
-    // Pass an item to its next stage: to processing, to the output of the port, or to the owner of the
-    // port.
+    // Pass an item to its next stage, which is the processing, the output of the port, or the owner of
+    // the port.
     void to_processing(Item item);
     void to_output(Item item);
     void to_owner(std::deque<Item>& from);

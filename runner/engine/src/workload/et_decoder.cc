@@ -55,8 +55,8 @@ class NodeIntake {
     const std::size_t place_;  // byte offset of the node in the file
 };
 
-// Kinds of nodes during which no device is active (converter/chakra/_kinds.py), including the kinds of
-// version 0.2.
+// The kinds of nodes during which no device is active (see converter/chakra/_kinds.py), including the
+// kinds of version 0.2.
 constexpr std::array<std::string_view, 7> kNotAtWork = {"host",   "sync",   "wait",     "idle",
                                                         "memory", "launch", "comm_call"};
 
@@ -185,7 +185,7 @@ void refuse_repeated(std::vector<std::pair<std::uint64_t, std::size_t>> places) 
 }
 
 // Call *take* with each node of an .et file, in file order, and its byte offset. *take* may move the
-// node, and stops the loop if it returns false. Before the loop, *count* is called with the number of
+// node. The loop stops if *take* returns false. Before the loop, *count* is called with the number of
 // nodes.
 template <class Count, class Take>
 void each_node(std::string_view bytes, Count count, Take take) {

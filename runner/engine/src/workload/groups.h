@@ -1,4 +1,4 @@
-// The communicator groups of an experiment; group 0 contains all ranks.
+// The communicator groups of an experiment. Group 0 contains all ranks.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class Groups {
     std::int32_t size(std::int64_t group) const;
     // Return the members of a group in their listed order; empty for the default group.
     const std::vector<std::int32_t>& members(std::int64_t group) const;
-    // Return the ring of a rank through the members in listed order. The position is -1 if the rank is
-    // not a member.
+    // Return a rank's ring through the members of a group in listed order. The position is -1 if the
+    // rank is not a member.
     Ring ring(std::int64_t group, std::int32_t rank) const;
     // Return the index of the rank among the sorted members; -1 if the rank is not a member.
     std::int32_t sorted_position(std::int64_t group, std::int32_t rank) const;

@@ -52,8 +52,8 @@ class Decoding {
         try {
             while (threads.size() < wanted) threads.emplace_back([this] { work(); });
         } catch (const std::system_error&) {
-            // If no further thread can be created, the started threads or the current thread do the
-            // work.
+            // If no further thread can be created, the threads that have started or the current thread
+            // do the work.
             const std::lock_guard lock(mutex_);
             working_ -= wanted - threads.size();
         }

@@ -18,7 +18,7 @@ class Moments {
     // The following functions are called for an event, and return whether the order of the event is
     // certain.
 
-    // Record that a node ends, by a callback that was registered at `registered`.
+    // Record that a callback that was registered at `registered` ends a node.
     bool node(Time now, Time registered) {
         const bool certain = begin(now, registered) && group_.phases == 0;
         group_.nodes = true;
@@ -38,13 +38,14 @@ class Moments {
         ++group_.phases;
         return certain;
     }
-    // Record that a phase with omitted callbacks begins (`leave_out`) or ends (`take_up`).
+    // Record that a phase of a collective with omitted callbacks begins (`leave_out`) or ends
+    // (`take_up`).
     void leave_out() { ++left_out_; }
     void take_up(Time now) {
         --left_out_;
         taken_up_ = now;
     }
-    // Record that the phase that ends is the last phase of a collective.
+    // Record that the phase that is ending is the last phase of its collective.
     bool collective() {
         group_.collective = true;
         return group_.phases == 1;

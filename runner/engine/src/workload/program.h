@@ -25,11 +25,11 @@ enum class CommType : std::int8_t {
     Barrier
 };
 
-// The activity of a Comp node, by its attribute "kind". A node without this attribute computes, as in
-// ASTRA-sim.
+// The activity of a Comp node, which the node's attribute "kind" determines. A node without this
+// attribute computes, as in ASTRA-sim.
 enum class Work : std::uint8_t { Computes, Communicates, Copies, Neither };
 
-// Bits for the attributes that a node has. Absent attributes have default values.
+// Bits for the attributes that a node has. An attribute that a node lacks has its default value.
 enum NodeHas : std::uint16_t {
     kHasOps = 1,
     kHasTensor = 2,
@@ -114,9 +114,9 @@ class Program {
         std::uint16_t slot_astra;
         std::uint16_t slot_trace;
     };
-    // The properties of a single node, next to each other in memory: its duration in ns (in
-    // microseconds if the node has no ns), its kind if the number fits, the difference between its ns
-    // and its microseconds, and the number of its dependencies.
+    // The properties of a single node, in adjacent memory: the duration in ns (in microseconds if the
+    // file has no ns), the kind if its number fits, the difference between the durations in ns and in
+    // microseconds, and the number of dependencies.
     struct Own {
         std::uint32_t duration;
         std::uint16_t kind;
@@ -145,7 +145,7 @@ class Program {
     std::vector<Facts> facts_;
     std::string names_;
     std::vector<std::size_t> name_ends_;
-    // Values that do not fit into `Own`.
+    // The durations that do not fit into `Own`.
     std::unordered_map<std::uint32_t, Duration> long_;
     std::unordered_map<std::uint32_t, std::uint32_t> many_waits_;
     std::vector<std::uint32_t> child_offset_;

@@ -53,7 +53,7 @@ void ProgramBuilder::add(RawNode& raw) {
     parents_.insert(parents_.end(), parents.begin(), parents.end());
 }
 
-// Set the kind of the node that was added last.
+// Set the kind of the most recently added node.
 void ProgramBuilder::set_kind(std::uint32_t kind) {
     auto& many = program_.many_kinds_;
     if (kind >= Program::kMostKinds && many.empty()) {
@@ -151,7 +151,7 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
     return static_cast<std::uint32_t>(place - ids.begin());
 }
 
-// Assign slots to facts. Lanes are numbered in the order of their first nodes, like facts.
+// Assign slots to facts. Lanes and facts are numbered in the order of their first nodes.
 void ProgramBuilder::assign_slots() {
     std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
     std::vector<std::pair<std::uint16_t, std::uint16_t>> slots;

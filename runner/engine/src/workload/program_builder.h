@@ -17,9 +17,9 @@ class ProgramBuilder {
     explicit ProgramBuilder(std::string source) : source_(std::move(source)) {}
 
     void reserve(std::size_t nodes);
-    // Add a node. Ids must be ascending. The dependencies of the node are sorted in place.
+    // Add a node. The ids of nodes must be ascending. The dependencies of the node are sorted in place.
     void add(RawNode& raw);
-    // Return the program. Raises DependencyError for a dependency on a missing node, and if no node can
+    // Return the program. Raises DependencyError if a node depends on a missing node, or if no node can
     // start.
     Program build();
 

@@ -19,9 +19,10 @@ bool is_compute(const Facts& facts) {
 // compute units.
 bool is_kernel(const Facts& facts) { return is_compute(facts) && facts.work == Work::Computes; }
 
-// Return the library time for a size. The time is interpolated linearly between the given sizes,
-// constant below the smallest size, and extrapolated from the last two sizes above the largest size.
-// Without given sizes, the time is 0.
+// Return the overhead of the communication library for an operation of `size` bytes. The overhead is
+// interpolated linearly between the sizes in `points`. The overhead is constant below the smallest size,
+// and extrapolated from the last two sizes above the largest size. If `points` is empty, the overhead is
+// 0.
 Time library_time(const Config::Costs& points, std::uint64_t size) {
     if (points.empty()) return 0;
     if (size <= points.front().first || points.size() == 1) return points.front().second;
@@ -90,7 +91,8 @@ void Rank::end(std::uint32_t node) {
     test_finished();
 }
 
-// Check the order of the current event, which may be uncertain if phases are computed as a whole.
+// Check whether the order of the current event is certain. The order may be uncertain if phases of
+// collectives are computed as a whole.
 void Rank::watch_order() {
     const EventQueue& events = cluster_.events;
     const bool own = events.registered() != EventQueue::kUnregistered;
@@ -119,8 +121,8 @@ void Rank::make_ready(std::uint32_t node) {
 }
 
 // Issue ready nodes. In ASTRA-sim, nodes that an INVALID or empty node frees wait for the next
-// completion of the rank. If no node is running, a rank in ASTRA-sim would hang; here, the scan
-// continues instead.
+// completion of the rank. If no node is running, a rank in ASTRA-sim would hang. To avoid such a hang,
+// the scan continues here.
 void Rank::scan(std::int32_t cause) {
     last_skipped_ = -1;
     scan_once(cause);
@@ -219,7 +221,7 @@ void Rank::start_operation(std::uint32_t index) {
     }
 }
 
-// Skip a node, which takes no time. Unlike a completion, a skipped node does not trigger another scan.
+// Skip a node that takes no time. Unlike a completed node, a skipped node does not trigger another scan.
 void Rank::skip(std::uint32_t node) {
     vacate(node);
     --taken_;

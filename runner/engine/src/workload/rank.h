@@ -25,9 +25,9 @@ class Rank {
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
 
-    // Issue the nodes that can start when the rank begins.
+    // Issue the nodes of the program that can start when the rank begins.
     void fire(std::uint64_t = 0);
-    // Complete a node after the end of its operation.
+    // Complete a node whose operation has ended.
     void complete(std::uint64_t node);
     // Process the end of a collective's messages. The node completes after the library's overhead.
     void collective_ended(std::uint32_t node);
@@ -42,7 +42,7 @@ class Rank {
         return traced_ ? program_.slot_trace(node) : program_.slot_astra(node);
     }
     const Records& records() const { return records_; }
-    // Move the records out of the rank.
+    // Return the records of the nodes, and remove them from the rank.
     Records take_records() { return std::move(records_); }
     bool finished() const { return finish_time_ >= 0; }
     std::int64_t finish_time() const { return finish_time_; }
@@ -68,7 +68,7 @@ class Rank {
     void finish_children(std::uint32_t node);
     void test_finished();
     void issue(std::uint32_t node, std::int32_t cause);
-    // Occupy or vacate the slot of a node. Nodes that may be overtaken do not occupy their slot.
+    // Occupy or vacate the resource slot of a node. Nodes that may be overtaken do not occupy a slot.
     void occupy(std::uint32_t node);
     void vacate(std::uint32_t node);
     bool is_passable(std::uint32_t node) const;

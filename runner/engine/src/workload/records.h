@@ -35,16 +35,16 @@ class Records {
     bool less(std::uint32_t node) { return --own_[node].low != 0; }
 
     void begin(std::uint32_t node, Time now, std::int32_t cause);
-    // Record the end of a node that has begun. `origin` is another node, or empty.
+    // Record the end of a node that has begun. `origin` is empty, or refers to another node.
     void finish(std::uint32_t node, Time now, Origin origin);
 
   private:
     static constexpr std::uint16_t kNever = 0xFFFF, kLate = 0xFFFE;
     static constexpr std::uint32_t kOpen = 0xFFFFFFFF, kLong = 0xFFFFFFFE;
 
-    // The compact record of a node: its start in 48 bits, except for starts after three days, and its
-    // end as a duration. Until the node begins, the low bits of the start contain the number of
-    // unfinished dependencies.
+    // The compact record of a node: a start time in 48 bits, except for starts after three days, and a
+    // duration. Until the node begins, the low bits of the start contain the number of unfinished
+    // dependencies.
     struct [[gnu::packed, gnu::aligned(2)]] Own {
         std::uint32_t low;
         std::uint32_t duration;

@@ -31,8 +31,8 @@ bool SyncPoints::arrive(Rank& rank, std::uint32_t node, Time duration) {
     else
         point.waiting.push_back({&rank, node, duration - std::min(duration, static_cast<Time>(wait))});
     if (--point.missing > 0) return true;
-    // The origin of the current event is the last member to arrive, for which all other members have
-    // waited.
+    // The origin of the current event is the last member to arrive. All other members have waited for
+    // this member.
     for (const Waiting& one : point.waiting)
         events_.after(one.rank->id(), one.transfer, bind<&Rank::complete>(one.rank, one.node));
     return true;

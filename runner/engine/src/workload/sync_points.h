@@ -1,8 +1,8 @@
 // The sync points of a replay: communications of a measured job in which ranks waited for each other.
 //
 // A replay without sync points repeats each measured duration, including waits. If a rank is made
-// faster, its peers still wait as long as before. With sync points, members that waited in a collective
-// or message end it after the last arrival, with the same delay as measured.
+// faster, its peers still wait for the measured time. With sync points, members that waited in a
+// collective or message end the operation after the last arrival, with the measured delay.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class SyncPoints {
   public:
     SyncPoints(const Config& config, EventQueue& events);
 
-    // Begin a node with this measured duration. Returns false if the node is not a member of a sync
-    // point. Otherwise, the node completes once all members have arrived.
+    // Begin a node with its measured duration. Returns false if the node is not a member of a sync
+    // point. A member of a sync point completes once all members have arrived.
     bool arrive(Rank& rank, std::uint32_t node, Time duration);
 
   private:
