@@ -32,7 +32,6 @@ _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::recomputation", Mark("recomputation")),
     (r"chakrascope::sampler", Mark("sampler")),
     (r"chakrascope::", None),
-    (r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter\.__iter__", Mark("process_start")),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
     (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from ._remedies import MORE_THREADS, REMEDIES, UNKNOWN, moved
 from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
 
+if TYPE_CHECKING:
+    from .._experiment import Experiment
+
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
 """Simulate the step with each target sped up by its factor. An infinitely fast target takes no time."""
 
@@ -40,6 +43,9 @@ _LEAST_SHARE = 0.01
 _MOST_REPLAYED = 6
 _MOST_ADVICE = 4
 _MOST_PATH_NODES = 200_000  # the critical path of a replay with more nodes is not computed
+# The largest run that is replayed. A run is replayed up to 14 times. A replay takes over 1 µs for each node
+# of a program to change the columns of nodes, and a twentieth of this time for each event of each rank.
+_MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
 _SLOW = 0.1  # share of the network's bandwidth; slower communication is not limited by bandwidth
 _LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least bandwidth assumed for an unknown network
 _COVERED = 0.5
@@ -100,6 +106,23 @@ def advise(
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
     return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves, together_ns)
+
+
+def replays_of(result: Result, workload: Workload, experiment: Callable[[], Experiment]) -> Simulate | None:
+    """Return a function that replays the *experiment* of *result*, a run of *workload*.
+
+    The result is None if the run is too large or its backend is slow.
+    """
+    events = int(result.provenance.get("events", result.num_nodes))
+    nodes = sum(graph.num_nodes for graph in workload.graphs)
+    if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS or nodes > _MOST_NODES:
+        return None
+    from .._experiment import Detail  # noqa: PLC0415 - analyses of large runs do not need the simulator
+    from ._what_if import what_if  # noqa: PLC0415
+
+    detail = Detail.EVERYTHING if result.num_nodes <= _MOST_PATH_NODES else Detail.TOTALS
+    asked = replace(experiment(), detail=detail)
+    return lambda changes: what_if(asked, list(changes))
 
 
 def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simulate: Simulate | None) -> int:

@@ -19,7 +19,7 @@ from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
 from ..study import RunInfo, Study
-from ._advice import advise, link_bytes_per_ns
+from ._advice import advise, link_bytes_per_ns, replays_of
 from ._advised import Advice, Advised, advice_table
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, critical_path
@@ -191,7 +191,6 @@ class RunAnalysis:
     def _advised(self) -> Advised:
         """Return the advice for the run from a cache file next to the run, because advice needs replays."""
         from ._kept import advised_beside  # noqa: PLC0415 - few analyses need the cache
-        from ._replays import replays_of  # noqa: PLC0415
 
         def make() -> Advised:
             messages = self._messages()

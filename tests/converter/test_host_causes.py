@@ -47,6 +47,7 @@ def training_thread():
     [
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "input_pipeline"),
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "worker_wait"),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__iter__", "worker_wait"),  # may be a reset
         ("Optimizer.step#SGD.step", "optimizer"),
         ("save_checkpoint", "checkpoint"),
         ("[pl][profile]run_training_batch", "python"),

@@ -47,8 +47,8 @@ def test_a_script_that_never_steps_is_told_what_to_do(script, run_ranks):
     assert "Traceback" not in done.stderr
 
 
-def test_a_recording_without_steps_does_not_suggest_a_shorter_warm_up(script, run_trace):
-    done = run_trace(sys.executable, script("train(0)"), steps=0)
+def test_a_recording_without_steps_does_not_suggest_a_shorter_warm_up(script, run_ranks):
+    done = run_ranks(script("train(0)"), steps=0)
     assert done.returncode == 11
     assert "no training step was seen" in done.stderr
     assert "Mark the steps yourself" in done.stderr

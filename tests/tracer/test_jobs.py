@@ -65,19 +65,20 @@ def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script
     assert [group.description for group in trace_set.ranks[0].process_groups] == ["default_pg", "pair"]
 
 
-def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run_trace):
+def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run_ranks):
     ending = "import multiprocessing as m; worker = m.get_context('fork').Process(target=train, args=(5,))"
-    path = script(f"{ending}; worker.start(); worker.join()")
-    done = run_trace(sys.executable, path, warmup=2, steps=9)
+    path = script(
+        f"{ending}; worker.start(); worker.join()", start="import os; del os.environ['RANK']" + TRAIN
+    )
+    done = run_ranks(path, warmup=2, steps=9)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert trace_set.reasons == ["rank 0 ended after 2 of 9 captured steps"]
     assert trace_set.ranks[0].device_trace is not None
 
 
-def test_workers_that_start_in_a_captured_step_do_not_write_to_its_host_trace(tmp_path, script, run_trace):
-    path = script("train(6, load)", start=f"{TRAIN}\n{LOADS}")
-    done = run_trace(sys.executable, path, warmup=2, steps=2)
+def test_workers_that_start_in_a_captured_step_do_not_write_to_its_host_trace(tmp_path, script, run_ranks):
+    done = run_ranks(script("train(6, load)", start=f"{TRAIN}\n{LOADS}"), warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     graph = convert(tmp_path / "out").graphs[0]
     assert "aten::linspace" not in set(graph.nodes["name"])
@@ -411,8 +412,8 @@ def test_a_profile_that_is_never_stopped_or_of_another_kind_is_taken(tmp_path, s
     assert (tmp_path / "own.json").exists() == (ending is AUTOGRAD)
 
 
-def test_what_the_script_exports_after_the_capture_has_is_the_same(tmp_path, script, run_trace):
-    done = run_trace(sys.executable, script(EXPORTED_LATE), warmup=2, steps=2)
+def test_what_the_script_exports_after_the_capture_has_is_the_same(tmp_path, script, run_ranks):
+    done = run_ranks(script(EXPORTED_LATE), warmup=2, steps=2)
     trace_set = captured_profile(tmp_path, done)
     assert steps(trace_set) == [[2, 3, 4]]
     assert device_traces(trace_set) == [(tmp_path / "own.json").read_bytes()]

@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import math
+import mmap
 import os
 import threading
 import time
@@ -61,6 +62,19 @@ def called_at_the_end(evidence, since_ns):
     rows = zip(*evidence.samples.columns.values(), strict=True)
     stacks = Counter(row[3] for row in rows if row[2] == 0 and row[0] >= since_ns)
     return [evidence.frames_of(stack)[0] for stack, _ in stacks.most_common()]
+
+
+def test_new_pages_are_counted_and_have_a_cost(recorder, tmp_path):
+    recorder.boundary(0, recorded=False)
+    with mmap.mmap(-1, 512 * mmap.PAGESIZE) as memory:
+        memory[:: mmap.PAGESIZE] = bytes(512)
+    time.sleep(0.002)
+    recorder.boundary(1, recorded=False)
+    evidence = saved(recorder, tmp_path)
+    first, last = evidence.steps.faults
+    assert last - first >= 1  # huge pages are few
+    assert evidence.page_fault_ns > 0
+    assert evidence.steps.compile_ns == [evidence.steps.compile_ns[0]] * 2
 
 
 def test_what_is_written_is_what_is_read(recorder, tmp_path):

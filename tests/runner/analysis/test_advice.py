@@ -1114,14 +1114,14 @@ def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, lim
     program = launched(stall_ns=5 * MS)
     events = analysed(tmp_path / "first", program).result.provenance["events"]
     size = events if limit == "_MOST_EVENTS" else program.graphs[0].num_nodes
-    monkeypatch.setattr(f"chakrascope.runner.analysis._replays.{limit}", size + spare)
+    monkeypatch.setattr(f"chakrascope.runner.analysis._advice.{limit}", size + spare)
     run = analysed(tmp_path / "second", program)
     assert gain_text(run.advices()[0]) == gain
     assert bool(run._advised.half_kinds_ns) == (spare == 0)
 
 
 def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", 0)
+    monkeypatch.setattr("chakrascope.runner.analysis._advice._MOST_EVENTS", 0)
     program = extra_forward(3 * MS, 4 * MS, "track (train.py:12)")
     first = analysed(tmp_path, program).advices()[0]
     assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
@@ -1142,7 +1142,7 @@ def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
     def fail(*_):
         raise AssertionError("replayed again")
 
-    monkeypatch.setattr("chakrascope.runner.analysis._replays.replays_of", fail)
+    monkeypatch.setattr("chakrascope.runner.analysis._run.replays_of", fail)
     assert analyse_run(run.study).summary.to_json() == before
 
 
