@@ -17,8 +17,7 @@ _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
 _PROTOCOLS = ("Simple", "LL", "LL128")
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 # TACCL's writer puts the elements <copy> into a <gpu>. MSCCL's executor ignores these elements.
-_IGNORED = "copy"
-_PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", _IGNORED: "gpu"}
+_PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", "copy": "gpu"}
 
 
 @dataclass
@@ -106,7 +105,7 @@ def _parse(content: bytes, source: str) -> _Element:
             steps <= MOST_OPS, f"{source}: there are more than {MOST_OPS} steps; such a program is not read."
         )
         element = _Element(tag, attributes, line, source)
-        if tag != _IGNORED:
+        if tag != "copy":
             (stack[-1].children if stack else root).append(element)
         stack.append(element)
 

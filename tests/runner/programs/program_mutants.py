@@ -24,13 +24,13 @@ def mutated_xml(text: str, random_: random.Random) -> tuple[str, str]:
 def mutated_plan(plan: dict[str, Any], random_: random.Random) -> tuple[dict[str, Any], str]:
     """Return a plan with one mistake in it, and the name of the mistake."""
     plan = copy.deepcopy(plan)
-    lists = []
-    for gpu in plan["gpus"]:
-        for block in gpu["threadblocks"]:
-            lists += [block["ops"], *(op["ops"] for op in block["ops"] if op["name"] == "pipeline")]
+    blocks = [block["ops"] for gpu in plan["gpus"] for block in gpu["threadblocks"]]
+    bodies = [op["ops"] for ops in blocks for op in ops if op["name"] == "pipeline"]
     names = sorted(PLAN_MISTAKES)
     while True:
         name = random_.choice(names)
+        # The reader refuses an op with more chunks than its pipeline, even where it does no harm.
+        lists = blocks if name == "count" else blocks + bodies
         ops = random_.choice([each for each in lists if each])
         if PLAN_MISTAKES[name](ops, random_):
             return plan, name
@@ -116,7 +116,7 @@ def _dependency(root: Element, block: Element, random_: random.Random) -> None:
         step.set("depid", str(random_.randrange(len(gpu))))
         step.set("deps", str(random_.randrange(max(1, len(block)))))
     elif kind == "step" and int(step.get("depid", "-1")) >= 0:
-        _add(step, "deps", random_.choice((-1, 1)))
+        _add(step, "deps", random_.choice((-1, 1)) if step.get("deps") != "0" else 1)
     else:
         step.set("hasdep", random_.choice("01"))
 
@@ -188,7 +188,8 @@ def _peer_of_op(ops: list[Any], random_: random.Random) -> bool:
 
 
 def _channel_of_op(ops: list[Any], random_: random.Random) -> bool:
-    using = [op for op in ops if op.get("channel_ids")]
+    # The kernel takes the channel of a switch from the buffers.
+    using = [op for op in ops if op.get("channel_ids") and op.get("channel_type") != "switch"]
     if using:
         ids = random_.choice(using)["channel_ids"]
         kind = random_.choice(("shuffle", "other", "drop"))
