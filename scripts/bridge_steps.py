@@ -36,6 +36,10 @@ _OVERLAPPED = {
     ("26.04", "gb200", "gpt-oss-120b"), ("26.04", "b200", "deepseek-v3"),
 }  # fmt: skip
 _NO_GRAPHS = {("b300", "gpt-oss-120b"), ("b300", "deepseek-v3")}
+# By the same recipes: tensor parallelism without overlap, apart from all recipes in NVFP4, and the layers of
+# Llama 3 70B with sharded weights that are offloaded to the host.
+_NO_TENSOR_OVERLAP = {("h100", "qwen3-235b-a22b")}
+_OFFLOADED = {"gb200": 40, "gb300": 20}
 _PLAIN = {("b200", "qwen3-235b-a22b"), ("h100", "qwen3-235b-a22b")}
 _PLAIN_IN_26_02 = {("b300", "qwen3-235b-a22b"), ("b200", "qwen3-30b-a3b")}
 # Release, chip, model, GPUs, precision, sequences of a step and a micro-batch, tokens of a sequence, whether
@@ -187,7 +191,8 @@ def bridge_steps() -> Iterator[Step]:
             precision=precision,
             grad_bytes=2,
             sequence_parallel=tp > 1,
-            tensor_overlap=tp > 1,
+            tensor_overlap=tp > 1 and precision != "nvfp4" and (chip, name) not in _NO_TENSOR_OVERLAP,
+            recompute=_recomputed(chip, name, sharding),
             **_options(release, chip, name, precision),
         )
         tokens = int(batch) * int(sequence) / int(ranks)
@@ -198,10 +203,17 @@ def bridge_steps() -> Iterator[Step]:
                    tokens / speed * 1e9)  # fmt: skip
 
 
+def _recomputed(chip: str, name: str, sharding: str) -> str:
+    """Return the `Plan.recompute` of a recipe; Llama 3 8B on H100 recomputes five layers."""
+    if sharding != "fsdp":
+        return "none"
+    return f"offload:{_OFFLOADED[chip]}" if name == "llama3-70b" else "5"
+
+
 def _options(release: str, chip: str, name: str, precision: str) -> dict[str, bool]:
     """Return the token dispatcher of a recipe, and whether its steps are CUDA graphs."""
     if name.startswith("llama"):
-        return {}
+        return {"cuda_graphs": name == "llama3-8b" and chip != "h100"}
     graphs = release > "26.05" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS
     plain = _PLAIN | (_PLAIN_IN_26_02 if release == "26.02" else set())
     if name == "gpt-oss-120b":

@@ -54,11 +54,13 @@ _USUAL: dict[str, float] = {
 _LEAST = {
     "gemm_fp8": 0.2,
     "tensor_exposed": 1e-3,
+    "part_ns": 1.0,
     **dict(zip(_USUAL, (0.2, 1e-3, 0.02, 0.05, 1.0, 1.0, 1.0, 1e-3, 0.1, 1.0, 0.1, 1.0), strict=True)),
 }
 _MOST = {
     "gemm_fp8": 1.0,
     "tensor_exposed": 1.0,
+    "part_ns": 1e6,
     **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 1.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
 }
 _SMALL = 0.02  # errors below it are squared
@@ -125,7 +127,7 @@ TASKS = (
     Task(
         "gb200", "megatron", "GB200 NeMo",
         "NVIDIA/dgxc-benchmarking support/25.05, README tables: Nemotron-4 340B and Grok-1 with NeMo",
-        {"layer_ns": 1, "step_ns": 1, "tensor_exposed": 0.5}, {"within_share": 0.63},
+        {"layer_ns": 1, "step_ns": 1, "part_ns": 1}, {"within_share": 0.63, "part_ns": 1e4},
         like=("h100", "megatron"), habits={"tensor_overlap": True, **_NEMO},
     ),
     Task(
@@ -272,6 +274,7 @@ def costs_from(costing: Mapping[str, float], habits: Mapping[str, Any], *, exact
         step_ns=value["step_ns"],
         exposed=value["exposed"],
         tensor_exposed=value.get("tensor_exposed", value["exposed"]),
+        part_ns=value.get("part_ns", 0.0),
         within_node=LinkCosts(value["within_share"], value["within_latency_ns"]),
         across_nodes=LinkCosts(value["across_share"], value["across_latency_ns"]),
         **habits,

@@ -93,7 +93,7 @@ class Costs:
       the host's time for a layer and pass, in parallel to the chip. *step_ns* is a fixed time per step.
     * *exposed* is the share of an overlapped collective's time that is added to the computation.
       *tensor_exposed* is this share for collectives of tensor parallelism between the parts of a matmul
-      (default: *exposed*).
+      (default: *exposed*). A matmul has one part per rank, and each part adds *part_ns*.
     * *within_node* and *across_nodes* are the costs of collectives on the links of a node and between nodes.
 
     The other fields are defaults of the software: *fused_attention*, *overlap* of gradients with the backward
@@ -111,6 +111,7 @@ class Costs:
     step_ns: float = 0.0
     exposed: float = 0.0
     tensor_exposed: float | None = None
+    part_ns: float = 0.0
     within_node: LinkCosts = LinkCosts()
     across_nodes: LinkCosts = LinkCosts()
     fused_attention: bool = True

@@ -178,12 +178,14 @@ class ChipPrices:
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
         """Return the time (ns) by which a concurrent collective prolongs computation."""
-        total = 0.0
+        total, parts = 0.0, 0
         for step in phases(exchange.kind, exchange.size_bytes, where, exchange.routing):
+            parts += where.inside * where.nodes
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share
             total += self.links.transfer_ns(step, where)[0] / share
-        is_product = exchange.overlapped and exchange.kind is not CollectiveType.ALL_TO_ALL
-        return total * (self.costs.exposed_tensors if is_product else self.costs.exposed)
+        if exchange.overlapped and exchange.kind is not CollectiveType.ALL_TO_ALL:
+            return total * self.costs.exposed_tensors + parts * self.costs.part_ns
+        return total * self.costs.exposed
 
 
 def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float]:

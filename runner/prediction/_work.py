@@ -32,10 +32,11 @@ from .models import (
 )
 
 Floats = npt.NDArray[np.float64]
+# ``parts`` are the parts of collectives, one per rank; only those of overlapped collectives have a price.
 AMOUNTS = (
     "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "flash_flops", "scores",
     "pointwise_bytes", "passes", "launches", "host", "starts_within", "starts_across", "within_ns",
-    "across_ns", "hops_ns", "copy_bytes", "host_bytes",
+    "across_ns", "hops_ns", "copy_bytes", "host_bytes", "parts",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
 _ROWS = ("stages", "products", "tensor", "overlapped", "offloaded", "data", "end")
@@ -343,7 +344,7 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
     level = ("within" if where.nodes == 1 else "across") if level == "all" else level
     step = Phase(CollectiveType(node["comm_type"]), level, node["comm_size_bytes"])
     transfer, hops = links.transfer_ns(step, where)
-    return [(f"{level}_ns", transfer), ("hops_ns", hops)]
+    return [(f"{level}_ns", transfer), ("hops_ns", hops), ("parts", where.inside * where.nodes)]
 
 
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
@@ -366,6 +367,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
         1 / costs.across_nodes.share,
         1.0,
         *offload,
+        0.0,
     ])  # fmt: skip
 
 
@@ -411,6 +413,7 @@ class Batch:
         tensor = times["tensor"] - copies
         slowed = costs.exposed_tensors * rows["tensor"] + costs.exposed * rows["overlapped"]
         worked = times["stages"] + slowed @ transfers + np.maximum(tensor - times["products"], 0)
+        worked += rows["tensor"][:, _PLACE["parts"]] * costs.part_ns
         worked = np.maximum(worked, rows["stages"][:, _PLACE["host"]] * costs.host_ns)
         worked += self._awaited_ns(copies / 2, price)
         overlapped = tensor + times["overlapped"] - self._concurrent_ns("tensor", price, "overlapped")

@@ -136,6 +136,16 @@ def test_what_overlaps_products_costs_its_own_share():
     assert times[1] > times[0] * 1.02
 
 
+def test_parts_of_overlapped_products_take_time():
+    """Ten collectives overlap products in a layer, and one overlaps those of the output."""
+    base = setting(LLAMA, tp=4, dp=2, sequence_parallel=True, tensor_overlap=True)
+    chip = replace(base.chip, costs={"megatron": replace(base.costs, part_ns=1e4)})
+    other = replace(base, chip=chip)
+    more = (10 * LLAMA.layers + 1) * base.plan.micro_batches * 4 * 1e4
+    assert estimated_ns(other) - estimated_ns(base) == pytest.approx(more, rel=0.01)
+    assert predict(other).step_ns - predict(base).step_ns == pytest.approx(more, rel=0.01)
+
+
 def test_launches_of_experts_add_to_the_step():
     """Two kernels of an expert, and six in FP8; with one expert a rank, an eighth of those with eight."""
     price = find_chip("h100").costs_of("megatron").host_ns / 15
