@@ -5,7 +5,7 @@ Prints, for the default run of STUDY, how long the first page takes to say that 
 its headline and its charts, how long each page takes to its content in a fresh browser and in one
 that has the scripts already, what the first load carries over the wire, how long a window of the timeline
 takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of all
-ranks and the host calls of a small capture on, and the server's memory. Needs Debian's chromium.
+ranks and all host calls of a capture shown, and the server's memory. Needs Debian's chromium.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PAGES = {
 }
 PEEK = 5
 LONG_S, LONGEST_MS = 5.0, 300_000
-# Every rank with its own rows, those of phases, modules and operators on.
-NESTED = "/timeline?rows=nested&same=apart"
+# Every rank with its own rows: phases, modules, operators, and the measured rows and host calls of a capture.
+NESTED = "/timeline?rows=nested&same=apart&measured=1&fit=off"
 # Moves the window by a few pixels a frame for as long as asked, and counts the frames.
 FRAMES = """([zoom, seconds]) => new Promise((resolve) => {
   const view = document.getElementById("timeline").timeline.view, middle = view.makespan / 2;

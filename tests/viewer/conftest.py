@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from studies import make_captured_study, make_study
+from werkzeug.exceptions import NotFound
 
 from chakrascope.viewer import StudyView
 
@@ -54,21 +55,32 @@ def captured(tmp_path_factory, data_dir):
     return make_captured_study(tmp_path_factory.mktemp("captured"), data_dir)
 
 
-@contextmanager
-def serving(app):
-    """Serve *app* on a free loopback port; the value is its address without the final slash."""
+_idle = []
+
+
+def _server():
+    """Start a server on a free loopback port, for as long as the tests run."""
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, app.server, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    server = make_server("127.0.0.1", 0, NotFound(), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@contextmanager
+def serving(app):
+    """Serve *app* on a loopback port; the value is its address without the final slash.
+
+    The next app has the same port, because browsers keep compiled scripts by address.
+    """
+    server = _idle.pop() if _idle else _server()
+    server.app = app.server
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        server.app = NotFound()
+        _idle.append(server)
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +106,8 @@ def page(context):
     yield page
     heard = page.complaints, page.foreign
     assert heard == ([], [])
+    if page.url.startswith("http:"):
+        page.evaluate("window.localStorage.clear()")  # the next app has the same address
     page.close()
 
 
@@ -133,8 +147,35 @@ def follow(page, path, search=""):
     page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
 
 
+# Counts the requests without an answer; waits until none is left and all charts are drawn for a few frames.
+COUNTS = """(() => {
+  const ask = window.fetch;
+  window.unanswered = 0;
+  window.fetch = (...what) => {
+    window.unanswered += 1;
+    return ask(...what).finally(() => { window.unanswered -= 1; });
+  };
+})()"""
+SETTLED = """() => new Promise((resolve) => {
+  const isDrawn = (chart) => !chart.checkVisibility() || chart.querySelector(".main-svg");
+  let quiet = 0;
+  const look = () => {
+    const charts = [...document.querySelectorAll(".dash-graph")];
+    quiet = window.unanswered || !charts.every(isDrawn) ? 0 : quiet + 1;
+    if (quiet > 5) { resolve(); } else { setTimeout(() => requestAnimationFrame(look), 15); }
+  };
+  look();
+})"""
+
+
+def settle(page):
+    """Wait until all that *page* asked for has been answered and drawn."""
+    page.evaluate(SETTLED)
+
+
 def watched(context):
     page = context.new_page()
+    page.add_init_script(COUNTS)
     page.set_default_timeout(120_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)

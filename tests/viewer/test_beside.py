@@ -22,7 +22,7 @@ from chakrascope.viewer.queries import Sides
 from chakrascope.viewer.timeline import TimelineIndex
 from chakrascope.viewer.timeline import _index as timeline
 
-from .conftest import follow, serving
+from .conftest import follow, serving, settle
 from .test_accessibility import KEY_MS, tab_to, violations_on
 
 
@@ -167,7 +167,7 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, page, sch
         shown = page.evaluate("document.getElementById('timeline').timeline.view.t1")
         page.keyboard.press("w")
         page.wait_for_function("t1 => document.getElementById('timeline').timeline.view.t1 !== t1", arg=shown)
-        page.wait_for_load_state("networkidle")
+        settle(page)
         assert violations_on(page) == []
 
 
@@ -209,7 +209,7 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
         page.reload()
         page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
         assert page.evaluate(state % aligned) == [start, start]
-        page.wait_for_load_state("networkidle")
+        settle(page)
         assert violations_on(page) == []
 
 
@@ -337,6 +337,29 @@ def test_host_calls_of_a_small_capture_follow_the_simulated_rows_unasked(capture
         page.wait_for_function(f"() => !{rows}.some((row) => row.thread)")
         page.locator("#timeline-measured").check()
         page.wait_for_function(f"() => {rows}.some((row) => row.measured && !row.thread)")
+
+
+@pytest.mark.browser
+def test_all_ranks_are_in_sight_with_host_calls_until_all_rows_are_asked_for(captured, page):
+    study, run = captured
+    page.add_init_script("window.rowsOf = () => document.getElementById('timeline').timeline.rows")
+    in_sight = """() => window.rowsOf().all.filter((row) => !row.isGroup).every(
+      (row) => row.height && window.rowsOf().y(row) + row.height <= window.rowsOf().timeline.view.height)"""
+    calls = "() => window.rowsOf().all.filter((row) => row.thread && row.height).length"
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/timeline?run={run}&same=apart")
+        page.wait_for_selector("#timeline[data-slices]")
+        page.wait_for_function("() => window.rowsOf().all.some((row) => row.thread)")
+        shown = []
+        for width, height in ((1280, 600), (1280, 800), (1920, 1080)):
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_function(in_sight)
+            shown.append(page.evaluate(calls))
+        assert shown == sorted(shown)
+        page.locator("#timeline-fit").uncheck()
+        page.wait_for_url("**fit=off*")
+        page.wait_for_function("() => window.rowsOf().all.every((row) => row.height)")
+        assert page.evaluate(calls) > shown[0]
 
 
 def test_large_traces_and_many_ranks_are_read_when_asked(captured, monkeypatch):

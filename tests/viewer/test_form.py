@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import shutil
 import zipfile
 from io import BytesIO
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from studies import make_study, make_workload, run_in
 
@@ -18,6 +19,7 @@ from chakrascope.runner import (
     Study,
     SystemConfig,
     backend_report,
+    find_items,
     get_backend,
     list_presets,
     load_groups,
@@ -25,7 +27,8 @@ from chakrascope.runner import (
 )
 from chakrascope.runner.analysis import link_table
 from chakrascope.runner.engine import ALGORITHMS, TOPOLOGIES
-from chakrascope.runner.study import add_network
+from chakrascope.runner.prediction import Origin, find_machine
+from chakrascope.runner.study import add_network, import_item
 from chakrascope.viewer import OpenRun, StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _network as network
@@ -36,12 +39,16 @@ from chakrascope.viewer.queries import (
     Form,
     Networks,
     Setup,
+    axis_names,
     begun_from,
     command_line,
     decode_form,
     differences,
     encode_form,
+    experiment_of,
     link_map,
+    machine_text,
+    systems_for,
 )
 from chakrascope.viewer.queries._form import first_form
 
@@ -69,6 +76,7 @@ dimensions = st.builds(
     ),
 )
 def test_form_survives_its_address(network, system, rows, keys, others):
+    assume(system in systems_for(network))
     setup, (backends, label) = Setup.of_presets(network, system), others
     setup = dataclasses.replace(setup, dimensions=tuple(rows), system=setup.system | keys)
     form = Form("older", setup, tuple(backends), label)
@@ -268,6 +276,98 @@ def test_new_run_and_sweep_show_what_they_begin_from(page, imported):
         page.wait_for_selector("#runs-table [col-id=workload]:has-text('hand-made')")
 
 
+# A machine names chips and their network together, as ``--on`` of the command line.
+
+
+@pytest.fixture(scope="module")
+def on_h100(tmp_path_factory, data_dir):
+    """A study of a step that was captured on one H100."""
+    folder = tmp_path_factory.mktemp("h100")
+    (folder / "loose").mkdir()
+    shutil.copy(data_dir / "converter" / "kineto" / "bert_small_h100.json.gz", folder / "loose")
+    study = Study.create(folder / "study")
+    (item,) = find_items(folder / "loose")
+    import_item(study, folder / "loose", item.id, "bert", lambda _done, _total: None)
+    return study
+
+
+def test_a_machine_of_another_chip_models_the_compute_times(on_h100):
+    networks, prefix = Networks(on_h100), on_h100.workload_prefix("bert")
+    own = networks.start("", "", "8xh100", "bert")
+    assert "roofline-enabled" not in own.system
+    assert machine_text(own) == "8 x h100 (hgx-h100-8): compute times as measured on h100."
+    setup = networks.start("", "", "16xa100-80", "bert")
+    assert machine_text(setup).startswith(
+        "16 x a100-80 (dgx-a100-2x8): compute times by the bf16 peaks of a100-80, a lower bound (100.0 % of"
+    )
+    assert command_line(setup, ["replay"]) == "chakrascope run STUDY --on 16xa100-80 --backend replay"
+    made = experiment_of(setup, prefix, "analytical-unaware")
+    machine, origin = find_machine("16xa100-80"), Origin.of(on_h100.workload("bert"))
+    assert made.content_hash == prepare(prefix, machine.system(origin), machine.network).content_hash
+    assert made.assumptions[0] == machine_text(setup)
+    assert "network" not in axis_names(setup)
+
+    changed = dataclasses.replace(setup, system=setup.system | {"peak-perf": 1.0})
+    assert "differ from those of 16xa100-80" in machine_text(changed)
+    assert "--system system.json" in command_line(changed, ["replay"])
+    assert experiment_of(changed, prefix, "analytical-unaware").assumptions == made.assumptions[1:]
+
+
+def test_a_machine_survives_the_address_and_its_run(on_h100):
+    networks = Networks(on_h100)
+    setup = networks.start("", "", "8xa100-80", "bert")
+    form = Form("bert", setup, ("analytical-unaware",))
+    text = encode_form(form, ["bert"])
+    assert json.loads(text) == {"workload": "bert", "machine": "8xa100-80"}
+    assert decode_form(text, ["bert"], networks) == form
+    assert decode_form(text, ["bert"]).ignored == ("There is no machine '8xa100-80' here.",)
+    experiment = experiment_of(setup, on_h100.workload_prefix("bert"), "analytical-unaware")
+    result = get_backend("analytical-unaware").run(experiment)
+    run = on_h100.add_run(experiment, result, workload="bert")
+    assert begun_from(on_h100, run, networks).form == form
+
+
+def test_only_machines_and_pairs_that_exist_are_offered(on_h100):
+    machines = Networks(on_h100).machines
+    assert {"8xh100", "16xh100", "1024xh100"} <= {*machines["h100"]}
+    for names in machines.values():
+        for name in (names[0], names[-1]):
+            assert find_machine(name).chip is not None
+    assert {*systems_for("cpu-cluster-8")} == {*list_presets("system")}
+    assert [name for name in systems_for("hgx-h100-8") if "roofline" in name] == ["roofline-h100"]
+    assert "roofline-tpu-v2" in systems_for("tpu-v2-8x8")
+    form = decode_form('{"network":"hgx-h100-8","system":"roofline-v100"}', NAMES)
+    assert form.ignored == ("No machine has the network hgx-h100-8 and the peaks of roofline-v100.",)
+    assert form.setup.system_preset == "default"
+
+
+@pytest.mark.browser
+def test_a_machine_is_chosen_in_the_browser(on_h100, page):
+    with serving(create_app(on_h100)) as address:
+        page.goto(f"{address}/new-run")
+        page.wait_for_selector("#new-start:not([disabled])")
+        page.locator("#new-cluster").fill("16xa100-80")
+        page.get_by_role("option", name="16xa100-80").click()
+        page.wait_for_selector("#new-scaling:has-text('by the bf16 peaks of a100-80, a lower bound')")
+        page.wait_for_selector("#new-command:has-text('--on 16xa100-80')")
+        page.wait_for_selector("#findings:has-text('Changes to 16xa100-80')")
+        assert page.locator("#new-network").input_value() == "dgx-a100-2x8"
+        assert page.locator("#new-network").is_disabled()
+        page.wait_for_url("**%22machine%22%3A%2216xa100-80%22*")
+        page.reload()
+        page.wait_for_selector("#new-command:has-text('--on 16xa100-80')")
+        assert page.locator("#new-cluster").input_value() == "16xa100-80"
+        page.get_by_label("Peak performance").fill("100")
+        page.wait_for_selector("#new-scaling:has-text('differ from those of 16xa100-80')")
+        page.wait_for_selector("#new-command:has-text('--system system.json')")
+        page.locator("#new-cluster").locator("..").locator("button").click()
+        page.wait_for_selector("#new-command:has-text('--network dgx-a100-2x8 --system default')")
+        page.wait_for_selector("#new-scaling:empty", state="attached")
+        page.locator("#new-system").click()
+        page.get_by_role("option", name="roofline-a100").wait_for()
+        assert not page.get_by_role("option", name="roofline-v100").count()
+
+
 # A system file of one's own fills the form New run in.
 
 ROWS = setup_rows(Setup.of_presets("hgx-h100-4x8", "default").dimensions)
@@ -386,20 +486,28 @@ def test_switches_keep_their_numbers_beside_one_that_is_down(tmp_path):
     assert "every link of spine.0 is down" in str(network.layout(run, Selection(), "dark"))
 
 
-# Every backend that the New run page offers is run from the browser.
+# Every backend that the New run page offers is run from the browser. ns-3 and ASTRA-sim, which are compiled
+# or installed elsewhere, have tests of their own.
+
+BUILT_IN = [row["backend"] for row in backend_report() if row["found"] == "built in"]
+
+
+@pytest.mark.parametrize("backend", BUILT_IN)
+def test_every_backend_of_the_list_simulates_one_dimension(study, backend):
+    experiment = experiment_of(
+        Setup.of_presets("cpu-cluster-2", "default"), study.workload_prefix(None), backend
+    )
+    assert get_backend(backend).run(experiment).makespan_ns > 0
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("network", ["cpu-cluster-2", "dgx-a100-2x8"])  # of one and of two dimensions
-def test_every_backend_of_the_list_simulates_a_preset(page, tmp_path, network):
-    """ns-3 and ASTRA-sim, which are compiled or installed elsewhere, have tests of their own."""
+def test_every_backend_of_the_list_simulates_two_dimensions(page, tmp_path):
     made = make_study(tmp_path / "study")
-    built_in = [row["backend"] for row in backend_report() if row["found"] == "built in"]
-    setup = quote(json.dumps({"network": network, "backends": built_in}))
+    setup = quote(json.dumps({"network": "dgx-a100-2x8", "backends": BUILT_IN}))
     with serving(create_app(made.study)) as address:
         page.goto(f"{address}/new-run?run={made.run_b}&setup={setup}")
         page.locator("#new-start:not([disabled])").click()
-        page.locator(".job a").nth(len(built_in) - 1).wait_for()
-        assert page.locator(".job:has-text('done')").count() == len(built_in)
+        page.locator(".job a").nth(len(BUILT_IN) - 1).wait_for()
+        assert page.locator(".job:has-text('done')").count() == len(BUILT_IN)
     backends = {info.backend.partition(":")[0] for info in made.study.runs()}
-    assert backends == {*built_in}
+    assert backends == {*BUILT_IN}

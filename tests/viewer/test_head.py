@@ -21,7 +21,7 @@ from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages._graph import draw
 from chakrascope.viewer.queries import edge_kinds, opened_nodes
 
-from .conftest import READY, serving, watched
+from .conftest import READY, serving, settle, watched
 
 KEY_MS = 40
 
@@ -331,7 +331,7 @@ def alone(tmp_path_factory):
 def test_a_page_of_one_rank_opens_quietly(page, alone, path):
     page.goto(f"{alone}{path}")
     page.wait_for_selector(READY[path], state="attached")
-    page.wait_for_load_state("networkidle")
+    settle(page)
     text = page.locator("body").inner_text()
     assert "2 ranks" not in text
     assert "rank 1" not in text.lower()

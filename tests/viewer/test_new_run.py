@@ -68,11 +68,11 @@ def found_in(setup, ranks, backends):
 
 
 def test_failures_are_read_and_wrong_ones_are_errors():
-    assert read_setup(typed(), [], "cpu-cluster-8", "default", " 0,8 ; 1,8=0.5@1ms;").failed == (
+    assert read_setup(typed(), [], setup_of(), " 0,8 ; 1,8=0.5@1ms;").failed == (
         "0,8", "1,8=0.5@1ms",
     )  # fmt: skip
     with pytest.raises(ConfigError, match="Failures: 'a,b,c' is not A,B"):
-        read_setup(typed(), [], "cpu-cluster-8", "default", "0,8; a,b,c")
+        read_setup(typed(), [], setup_of(), "0,8; a,b,c")
 
 
 @pytest.mark.parametrize("network", list_presets("network"))
@@ -220,7 +220,7 @@ def test_fields_the_form_does_not_have_are_ignored():
         {"id": {"field": "all-reduce-implementation-custom"}, "value": ["/etc/passwd"]},
         {"id": {"field": "endpoint-delay"}, "value": 7},
     ]
-    setup = read_setup(rows, sent, start.network_preset, start.system_preset)
+    setup = read_setup(rows, sent, start)
     assert setup.system == {**start.system, "endpoint-delay": 7}
     assert setup.dimensions[0].latency == 0.0
     assert setup.dimensions[0].size == 4
@@ -252,7 +252,7 @@ def typed(number=0, **values):
     ],
 )
 def test_numbers_are_taken_as_typed(field, text, value):
-    setup = read_setup(typed(**{field: text}), [], "cpu-cluster-8", "default")
+    setup = read_setup(typed(**{field: text}), [], setup_of())
     assert getattr(setup.dimensions[0], field) == value
 
 
@@ -271,7 +271,7 @@ def test_what_is_not_such_a_number_is_an_error_at_its_field_and_nothing_else(fie
     assert [name for name, problem in named.items() if problem] == [field]
     assert sum(not text for text in understood) == 1
     with pytest.raises(ConfigError, match="Dimension 1, "):
-        read_setup(fields, [], "cpu-cluster-8", "default")
+        read_setup(fields, [], setup_of())
 
 
 @pytest.mark.parametrize("network", list_presets("network"))
@@ -283,7 +283,7 @@ def test_fields_filled_from_a_preset_read_back_as_the_preset(network):
         for name, value in row.items()
     ]
     keys = [{"id": {"field": name}, "value": typed_text(start.system.get(name))} for name in NUMBER_FIELDS]
-    assert differences(read_setup(fields, keys, network, "default")) == []
+    assert differences(read_setup(fields, keys, start)) == []
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from chakrascope.viewer.charts._comparison import COLOURS
 from chakrascope.viewer.pages import _critical_path, _graph, _summary, _sweep
 from chakrascope.viewer.report import report_html
 
-from .conftest import READY, follow, serving, watched
+from .conftest import READY, follow, serving, settle, watched
 
 
 @pytest.mark.browser
@@ -33,7 +33,7 @@ def test_page_opens_quietly_and_stays_on_this_machine(visit, made, path):
     """The selected node's name is markup, 10,000 characters long and partly written right to left."""
     page = visit(path, f"?run={made.run_a}&rank=1&node=0")
     page.wait_for_selector(READY[path], state="attached")
-    page.wait_for_load_state("networkidle")
+    settle(page)
     assert page.locator('[data-title^="Share"]').count() == 0
     assert page.locator("img[src='x']").count() == 0
     loaded = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")

@@ -35,7 +35,7 @@ from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network
 from chakrascope.viewer.timeline import TimelineIndex
 
-from .conftest import serving
+from .conftest import serving, settle
 from .test_accessibility import violations_on
 
 
@@ -415,6 +415,6 @@ def test_picture_in_the_browser(with_programs, page):
         page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
         page.wait_for_selector("#program:has-text('28 in sequence, in 2 rounds')")
         page.wait_for_selector("#program-chart .main-svg")
-        page.wait_for_load_state("networkidle")
+        settle(page)
         page.wait_for_selector(".ag-delay-render", state="detached")
         assert violations_on(page) == []

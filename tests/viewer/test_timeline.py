@@ -186,7 +186,7 @@ def test_tooltip_goes_away(timeline, after):
 
 
 def test_area_and_its_label_move_with_the_rows(timeline, made):
-    page = timeline("&rows=nested&same=apart", made.run_b)
+    page = timeline("&rows=nested&same=apart&fit=off", made.run_b)
     state(page, "t.mark(0, 2e6, t.rows.all.slice(4, 6))")
     label = dict(texts(page))["2.00 ms"]
     page.keyboard.press("ArrowDown")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
 
-from ...errors import ConfigError, StudyError
+from ...errors import ChakrascopeError, ConfigError, StudyError
 from ...runner import about_backend, backend_report, list_presets
 from ...runner.gpu import list_machines
 from ...runner.study import add_network
@@ -21,9 +22,12 @@ from ..queries import (
     Setup,
     begun_from,
     decode_form,
+    first_form,
     kept_text,
     machine_of,
+    machine_text,
     plain_backend,
+    systems_for,
     takes_machine,
 )
 from ._configure_form import (
@@ -103,21 +107,23 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
 
 
 def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
-    preset = {"w": 240, "allowDeselect": False, "searchable": True}
+    preset = {"w": 200, "allowDeselect": False, "searchable": True}
     return card(
         "What to simulate, and on what",
         dmc.Group(
             [
                 dmc.Select(id="new-workload", label="Workload", data=[*names], value=form.workload, **preset),
-                dmc.Select(id="new-network", label="Platform", data=_platforms(networks),
-                           value=form.setup.network_preset, **preset),
-                dmc.Select(id="new-system", label="System preset", data=list_presets("system"),
-                           value=form.setup.system_preset, **preset),
+                dmc.Select(id="new-cluster", label="Machine", value=form.setup.machine or None, w=200,
+                           data=[{"group": chip, "items": of} for chip, of in networks.machines.items()],
+                           placeholder="none", clearable=True, searchable=True),
+                dmc.Select(id="new-network", label="Platform", **_platforms(form.setup, networks), **preset),
+                dmc.Select(id="new-system", label="System preset", **_systems(form.setup), **preset),
                 dmc.Select(id="new-dimensions", label="Network dimensions", w=150, allowDeselect=False,
                            data=[*"1234"], value=str(len(form.setup.dimensions))),
             ],
             align="end",
         ),
+        dmc.Text(machine_text(form.setup), id="new-scaling", size="sm", className="finding"),
         dmc.Group(
             [
                 dmc.TextInput(id="new-failures", label="Failures of links and switches", w=492, debounce=True,
@@ -144,17 +150,24 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
             align="end",
             mt="xs",
         ),
-        note="A preset, or your own network file (YAML, InfraGraph, XML of lstopo or NCCL), which the study "
-            "stores, is a starting point: change it below. The address contains all settings.",
+        note="A machine is chips and their network. A machine, a preset, or your own network file (YAML, "
+            "InfraGraph, XML of lstopo or NCCL), which the study stores, is a starting point: change it "
+            "below. The address contains all settings.",
     )  # fmt: skip
 
 
-def _platforms(networks: Networks) -> list[Any]:
-    """Return the networks that the form offers: the study's network files, if any, and the presets."""
-    presets = list_presets("network")
-    if not networks.files:
-        return presets
-    return [{"group": "Files of this study", "items": networks.files}, {"group": "Presets", "items": presets}]
+def _platforms(setup: Setup, networks: Networks) -> dict[str, Any]:
+    """Return the properties of the choice of a network, which is disabled while a machine is chosen."""
+    names = dict.fromkeys([*list_presets("network"), *([setup.network_preset] if setup.machine else [])])
+    groups = {"Files of this study": networks.files, "Presets": [*names]}
+    data = [{"group": group, "items": items} for group, items in groups.items() if items]
+    return {"data": data, "value": setup.network_preset, "disabled": bool(setup.machine)}
+
+
+def _systems(setup: Setup) -> dict[str, Any]:
+    """Return the properties of the choice of a system preset: only those that the network can have."""
+    data = systems_for(setup.network_preset)
+    return {"data": data, "value": setup.system_preset, "disabled": bool(setup.machine)}
 
 
 def _backends(chosen: Sequence[str]) -> dmc.Group:
@@ -211,50 +224,83 @@ def _elsewhere() -> dmc.Paper:
 def register(app: Dash, view: StudyView) -> None:
     """Register the callbacks that fill, check and simulate the form, and store the form in the address."""
     _register_fields(app, view)
+    for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
+        _register_states(app, form, path)
     _register_upload(app, view)
     _register_system_upload(app)
     _register_address(app, view)
     register_start(app, view, PATH)
 
 
+# What a form starts from, and the properties of the choices of network and system that depend on it.
+_STARTS = ("cluster", "network", "system", "dimensions", "workload")
+_CHOICE = ("data", "value", "disabled")
+
+
 def _register_fields(app: Dash, view: StudyView) -> None:
     @app.callback(
-        Output("dimension-rows", "children"), Output("system-fields", "children"),
-        Output("new-dimensions", "value"), Output("new-kept", "children"),
-        Input("new-network", "value"), Input("new-system", "value"),
-        Input("new-dimensions", "value"), State({"form": "dimension", "field": ALL, "number": ALL}, "value"),
-        State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
-    )  # fmt: skip
-    def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, ...]:
-        """Fill the form from new presets, or change only the number of network dimensions."""
-        if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
-            rows, wanted = rows_of(ctx.states_list[0]), int(count)
+        output={
+            "rows": Output("dimension-rows", "children"),
+            "system": Output("system-fields", "children"),
+            "count": Output("new-dimensions", "value"),
+            "kept": Output("new-kept", "children"),
+            "machine": Output("new-cluster", "value"),
+            "networks": {name: Output("new-network", name) for name in _CHOICE},
+            "systems": {name: Output("new-system", name) for name in _CHOICE},
+        },
+        inputs={
+            "chosen": {name: Input(f"new-{name}", "value") for name in _STARTS},
+            "fields": State({"form": "dimension", "field": ALL, "number": ALL}, "value"),
+        },
+        prevent_initial_call=True,
+    )
+    def rebuild(chosen: dict[str, Any], fields: Any) -> dict[str, Any]:
+        """Fill the form from a machine or presets, or only change the number of dimensions."""
+        del fields  # `rows_of` takes the fields with their ids from the callback context
+        nothing: dict[str, Any] = dict.fromkeys(("rows", "system", "count", "kept", "machine"), no_update)
+        nothing |= dict.fromkeys(("networks", "systems"), dict.fromkeys(_CHOICE, no_update))
+        triggered = {*ctx.triggered_prop_ids.values()}
+        if triggered == {"new-dimensions"}:
+            rows, wanted = rows_of(ctx.args_grouping["fields"]), int(chosen["dimensions"])
             if wanted == len(rows):
-                return (no_update,) * 4
+                raise PreventUpdate
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
-            return dimension_rows([*rows[:wanted], *more]), no_update, no_update, no_update
-        if len(ctx.triggered_prop_ids) > 1:
-            # All fields have changed because the page drew the whole form again from the address.
-            return (no_update,) * 4
+            return nothing | {"rows": dimension_rows([*rows[:wanted], *more])}
+        # All fields changed if the whole form was drawn again from the address.
+        if len(triggered) > 1 or (triggered == {"new-workload"} and not chosen["cluster"]):
+            raise PreventUpdate
+        machine = "" if triggered == {"new-network"} else chosen["cluster"] or ""
+        networks = Networks(view.study)
         try:
-            setup = Setup.of_presets(network, system, Networks(view.study))
-        except ConfigError as error:
-            return no_update, no_update, no_update, error.message
+            setup = _chosen_setup(chosen, machine, networks)
+        except ChakrascopeError as error:
+            return nothing | {"kept": error.message}
         rows = setup_rows(setup.dimensions)
-        return dimension_rows(rows), system_fields(setup.system), str(len(rows)), kept_text(setup)
+        return {
+            "rows": dimension_rows(rows), "system": system_fields(setup.system), "count": str(len(rows)),
+            "kept": kept_text(setup), "machine": machine or None, "networks": _platforms(setup, networks),
+            "systems": _systems(setup),
+        }  # fmt: skip
 
     @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
     def machine_counts(backends: list[str] | None) -> bool:
         """Return True if no selected backend needs a machine, so that the page disables the control."""
         return not any(map(takes_machine, backends or []))
 
-    for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
-        _register_states(app, form, path)
+
+def _chosen_setup(chosen: Mapping[str, Any], machine: str, networks: Networks) -> Setup:
+    """Return the setup of *machine*, or without a machine of the chosen network and of a system that fits."""
+    network = chosen["network"]
+    if not machine and network not in networks.names:  # the network of the machine before
+        network = first_form([chosen["workload"]]).setup.network_preset
+    system = chosen["system"] if chosen["system"] in systems_for(network) else "default"
+    return networks.start(network, system, machine, chosen["workload"])
 
 
 def _register_upload(app: Dash, view: StudyView) -> None:
     @app.callback(
-        Output("new-network", "data"), Output("new-network", "value"), Output("new-uploaded", "children"),
+        Output("new-network", "data", allow_duplicate=True),
+        Output("new-network", "value", allow_duplicate=True), Output("new-uploaded", "children"),
         Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
     )  # fmt: skip
     def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
@@ -268,7 +314,9 @@ def _register_upload(app: Dash, view: StudyView) -> None:
             return no_update, no_update, error.message
         except ValueError:
             return no_update, no_update, "The file did not arrive whole; add it again."
-        return _platforms(Networks(view.study)), name, f"The study stores it as {name}."
+        networks = Networks(view.study)
+        data = _platforms(networks.start(name, "default"), networks)["data"]
+        return data, name, f"The study stores it as {name}."
 
 
 def _register_system_upload(app: Dash) -> None:

@@ -13,7 +13,7 @@ import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from ...converter import Finding
-from ...errors import ConfigError
+from ...errors import ChakrascopeError, ConfigError
 from ...runner import JobStore, SystemConfig, communication_of
 from ...runner.analysis import duration_estimate, estimate_s, load_of
 from ...runner.config import failure_of_text
@@ -24,7 +24,6 @@ from ..charts import graph, topology_sketch
 from ..queries import (
     DIMENSION_FIELDS,
     NUMBER_FIELDS,
-    PRESETS,
     SYSTEM_FIELDS,
     Dimension,
     Form,
@@ -38,6 +37,7 @@ from ..queries import (
     differences,
     encode_form,
     experiment_of,
+    machine_text,
     typed_text,
 )
 from ._parts import empty, link_to, page_address
@@ -207,20 +207,17 @@ def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[st
     return wrong, understood
 
 
-def read_setup(  # noqa: PLR0917 - the contents of the form's fields, in the order of the form
+def read_setup(
     dimension_fields: Sequence[Mapping[str, Any]],
     system_values: Sequence[Mapping[str, Any]],
-    network_preset: str,
-    system_preset: str,
+    start: Setup,
     failures: str | None = "",
-    networks: Networks = PRESETS,
 ) -> Setup:
     """Return the setup that the form's fields describe; Dash lists the fields with id and value.
 
-    Keys for which the form has no field keep the preset's value, whatever the browser sends. Raises
-    `ConfigError` for the first invalid field.
+    Keys without a field keep the value of *start*, whatever the browser sends. Raises `ConfigError` for the
+    first invalid field.
     """
-    start = Setup.of_presets(network_preset, system_preset, networks)
     dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
     system = dict(start.system)
     for item in system_values:
@@ -317,9 +314,12 @@ _FIELDS: dict[str, Any] = {
     "failures": "new-failures",
     "label": "new-label",
 }
-# The presets are states and not inputs, because a new preset changes other fields, which trigger the form's
-# callbacks.
-_PRESETS = {"network": State("new-network", "value"), "preset": State("new-system", "value")}
+# Presets are states, not inputs: a new preset fills in other fields, which trigger the form's callbacks.
+_PRESETS = {
+    "cluster": State("new-cluster", "value"),
+    "network": State("new-network", "value"),
+    "preset": State("new-system", "value"),
+}
 _ADDRESS = {"search": State("url", "search"), "run": State("run", "data"), "dark": State("dark", "checked")}
 
 
@@ -337,11 +337,11 @@ def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
     fields: dict[str, Any] = ctx.args_grouping["form"]
     value = {name: field["value"] for name, field in fields.items() if not isinstance(field, list)}
     try:
-        setup = read_setup(
-            fields["dimensions"], fields["system"], value["network"], value["preset"], value["failures"],
-            Networks(view.study),
-        )  # fmt: skip
-    except ConfigError as error:
+        start = Networks(view.study).start(
+            value["network"], value["preset"], value["cluster"] or "", value["workload"]
+        )
+        setup = read_setup(fields["dimensions"], fields["system"], start, value["failures"])
+    except ChakrascopeError as error:
         return None, [Finding("error", "field", error.message)]
     backends = chosen_backends(value["backends"], value["machine"])
     form = Form(value["workload"], setup, backends, str(value["label"] or "")[:LABEL_LENGTH])
@@ -366,6 +366,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
             "sketch": Output("sketch", "children"),
             "command": Output("new-command", "children"),
             "blocker": Output("new-blocker", "children"),
+            "scaling": Output("new-scaling", "children"),
             "disabled": [Output(name, "disabled") for name in ("new-start", "new-yaml", "new-json")],
             "written": Output("new-written", "data"),
             "runnable": Output("new-runnable", "data"),
@@ -381,20 +382,21 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
         if read is None:
             return {
                 "findings": _findings(findings, None), "sketch": no_update, "command": _CORRECT,
-                "blocker": blocker, "disabled": [True] * 3, "written": no_update, "runnable": None,
-                "links": [empty(_CORRECT), ""],
+                "blocker": blocker, "scaling": no_update, "disabled": [True] * 3, "written": no_update,
+                "runnable": None, "links": [empty(_CORRECT), ""],
             }  # fmt: skip
         run, scheme = address["run"] or "", "dark" if address["dark"] else "light"
         workloads = view.study.workloads()
         text = encode_form(read, workloads, begun_from(view.study, run, Networks(view.study)).form)
         set_option(path, address["search"], run, "setup", text)
         return {
-            "findings": _findings(findings, differences(read.setup)),
+            "findings": _findings(findings, differences(read.setup), read.setup.machine or "the presets"),
             "sketch": graph(topology_sketch(read.setup.dimensions, scheme)),
             "command": command_line(
                 read.setup, read.backends, "" if read.workload == workloads[-1] else read.workload
             ),
             "blocker": blocker,
+            "scaling": machine_text(read.setup),
             "disabled": [bool(blocker), False, False],
             "written": text,
             "runnable": None if blocker else text,
@@ -425,8 +427,8 @@ def _links(search: str | None, run: str, text: str) -> list[Any]:
     return [zipped, link_to("Sweep over its settings", "/sweep", onward)]
 
 
-def _findings(found: list[Finding], changed: list[str] | None) -> Any:
-    """Return the list of findings and the list of changes to the presets, as components.
+def _findings(found: list[Finding], changed: list[str] | None, start: str = "") -> Any:
+    """Return the list of findings and of changes to the form's *start*.
 
     While a field is invalid, the changes are unknown, and *changed* is None.
     """
@@ -439,7 +441,7 @@ def _findings(found: list[Finding], changed: list[str] | None) -> Any:
     ]  # fmt: skip
     if changed is None:
         return dmc.Stack(lines, gap=4)
-    title = dmc.Text("Changes to the presets", size="sm", fw=600, mt="xs")
+    title = dmc.Text(f"Changes to {start}", size="sm", fw=600, mt="xs")
     items = dmc.List([dmc.ListItem(text) for text in changed], size="sm") if changed else empty("Nothing.")
     return dmc.Stack([*lines, title, items], gap=4)
 

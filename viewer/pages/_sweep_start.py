@@ -103,7 +103,7 @@ def _begins(form: Form) -> str:
     changes = len(differences(form.setup))
     changed = f" with {count_text(changes, 'change')}" if changes else ""
     backend = form.backends[0] if form.backends else DEFAULT_BACKEND
-    return f"{form.workload} on {form.setup.network_preset}{changed}, by {backend}"
+    return f"{form.workload} on {form.setup.machine or form.setup.network_preset}{changed}, by {backend}"
 
 
 def _axis(number: int, axes: Sequence[tuple[str, str]], names: dict[str, str]) -> dmc.Group:

@@ -1,6 +1,5 @@
 """Prepare data of `runner.analysis` for the pages: bars per pixel, graph layouts, and addresses."""
 
-from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension
 from ._configure import Networks as Networks
 from ._configure import Setup as Setup
@@ -12,7 +11,9 @@ from ._configure import experiment_of as experiment_of
 from ._configure import is_offered as is_offered
 from ._configure import kept_text as kept_text
 from ._configure import machine_of as machine_of
+from ._configure import machine_text as machine_text
 from ._configure import plain_backend as plain_backend
+from ._configure import systems_for as systems_for
 from ._configure import takes_machine as takes_machine
 from ._details import flows as flows
 from ._details import fullest_curve as fullest_curve
@@ -35,6 +36,7 @@ from ._form import NumberField as NumberField
 from ._form import begun_from as begun_from
 from ._form import decode_form as decode_form
 from ._form import encode_form as encode_form
+from ._form import first_form as first_form
 from ._form import form_of_workload as form_of_workload
 from ._form import typed_text as typed_text
 from ._graph import PATH_EDGES as PATH_EDGES

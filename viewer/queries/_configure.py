@@ -6,11 +6,12 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...converter import Finding
-from ...errors import ConfigError
+from ...converter import Finding, load_workload
+from ...errors import ChakrascopeError, ConfigError
 from ...runner import (
     Communication,
     Experiment,
@@ -20,19 +21,22 @@ from ...runner import (
     about_backend,
     backend_names,
     check_setup,
+    communication_of,
     list_presets,
     prepare,
 )
+from ...runner.chips import Chip, find_chip, list_chips
 from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
 from ...runner.gpu import DEFAULT_MACHINE, list_machines
+from ...runner.prediction import Origin, chip_of_network, find_machine, has_links_of, usual_network
 from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
 _MOST_RANKS = 65_536
-
-
-# Keys of a network file whose values are lists -> the noun for one item of the list.
+# Numbers of nodes of the machines that a form offers.
+_NODES = (1, 2, 4, 8, 16, 32, 64, 128)
+# Keys of a network file whose values are lists, and the noun for one item of the list.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
@@ -51,9 +55,10 @@ class Dimension:
 
 
 class Networks:
-    """Networks from which a form may start: the presets and the network files of *study*.
+    """Networks that a form may start from: the presets, the network files of *study*, and its machines.
 
-    The name of a file has a suffix, and the name of a preset has none.
+    Names of files have a suffix, and names of presets have none. A machine, such as ``64xh100``, also has a
+    system, which depends on the chip that the workload's compute times are from.
     """
 
     def __init__(self, study: Study | None = None) -> None:
@@ -75,6 +80,70 @@ class Networks:
             return read_network_file(self._study, name)
         return NetworkConfig.preset(name)
 
+    @property
+    def machines(self) -> Mapping[str, Sequence[str]]:
+        """Names of the machines by chip, in the notation of ``--on``; empty without a study."""
+        return {} if self._study is None else _machines()
+
+    def start(self, network: str, system: str, machine: str = "", workload: str = "") -> Setup:
+        """Return the unchanged setup of *machine* for *workload*, else of *network* and the preset *system*.
+
+        Raises the errors of an unknown network and of an unreadable workload.
+        """
+        if not machine or self._study is None:
+            return Setup.of_presets(network, system, self)
+        prefix = self._study.workload_prefix(workload)
+        described = prefix.parent / f"{prefix.name}.workload.json"
+        return _machine_setup(machine, prefix, described.stat().st_mtime_ns if described.exists() else 0)
+
+
+@lru_cache(1)
+def _machines() -> Mapping[str, Sequence[str]]:
+    """Return the names of machines by chip: a chip in whole nodes, or presets with the name of the chip."""
+    machines = {}
+    for chip in map(find_chip, list_chips()):
+        machines[chip.name] = [name for name in list_presets("network") if f"-{chip.name}-" in f"-{name}-"]
+        if chip.network:
+            ranks = NetworkConfig.preset(chip.network).num_ranks
+            counts = [ranks * nodes for nodes in _NODES if nodes == 1 or _has_nodes(chip, 2 * ranks)]
+            machines[chip.name] = [f"{count}x{chip.name}" for count in counts]
+    return {chip: names for chip, names in machines.items() if names}
+
+
+def _has_nodes(chip: Chip, ranks: int) -> bool:
+    """Return whether there is a network of *ranks* of *chip*: some chips only have that of a single node."""
+    try:
+        return bool(usual_network(chip, ranks))
+    except ChakrascopeError:
+        return False
+
+
+@lru_cache(32)
+def _machine_setup(name: str, prefix: Path, _changed: int) -> Setup:
+    """Return the setup of the machine *name* for the workload at *prefix*."""
+    machine, origin = find_machine(name), Origin.of(load_workload(prefix))
+    begun = machine.network, machine.system(origin)
+    setup = Setup.of_configs(*begun)
+    return replace(
+        setup, network_preset=machine.network.name, system_preset="default", begun=begun, machine=name,
+        scaling=f"{machine.text(origin)}.",
+    )  # fmt: skip
+
+
+@lru_cache(64)
+def systems_for(network: str) -> Sequence[str]:
+    """Return the system presets that *network* can have: peaks of a chip need a network with its links."""
+    loaded = None if Path(network).suffix else NetworkConfig.preset(network)
+    own = None if loaded is None else chip_of_network(loaded)
+
+    def is_possible(system: str) -> bool:
+        chip = system.removeprefix("roofline-")
+        if loaded is None or own is None or chip in (system, own.name):
+            return True
+        return has_links_of(chip, loaded)
+
+    return [name for name in list_presets("system") if is_possible(name)]
+
 
 PRESETS = Networks()
 
@@ -83,9 +152,10 @@ PRESETS = Networks()
 class Setup:
     """Content of a form: network dimensions, keys of the system, and the starting point of the form.
 
-    *more* contains the network's other keys, such as its packet-level part, which the form does not change.
-    *failed* lists failures in the notation of ``--fail``, in addition to the failures in *more*. *origin* is
-    the network from which the form started.
+    *more* holds the network's other keys, such as a packet-level part, which the form does not change.
+    *failed* lists failures in addition to those in *more*, in the notation of ``--fail``. *begun* are the
+    network and the system that the form started from; if they are those of a *machine*, *scaling* is the
+    sentence on the machine's compute times.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -94,7 +164,9 @@ class Setup:
     system_preset: str
     more: Mapping[str, Any] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
-    origin: NetworkConfig | None = field(default=None, compare=False)
+    machine: str = ""
+    begun: tuple[NetworkConfig, SystemConfig] | None = field(default=None, compare=False)
+    scaling: str = field(default="", compare=False)
 
     @classmethod
     def of_presets(cls, network_preset: str, system_preset: str, networks: Networks = PRESETS) -> Setup:
@@ -105,20 +177,15 @@ class Setup:
             cls.of_configs(network, system),
             network_preset=network_preset,
             system_preset=system_preset,
-            origin=network,
+            begun=(network, system),
         )
 
     def start(self) -> Setup:
-        """Return the setup from which this setup started, before any change."""
-        if self.origin is None:
+        """Return the unchanged setup from which this setup started."""
+        if self.begun is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
-        system = SystemConfig.preset(self.system_preset, self.origin.dimensions)
-        return replace(
-            Setup.of_configs(self.origin, system),
-            network_preset=self.network_preset,
-            system_preset=self.system_preset,
-            origin=self.origin,
-        )
+        start = Setup.of_configs(*self.begun)
+        return replace(self, dimensions=start.dimensions, system=start.system, more=start.more, failed=())
 
     @property
     def changed(self) -> bool:
@@ -224,14 +291,26 @@ def kept_text(setup: Setup) -> str:
     return f"Kept as it is: {', '.join(parts)}." if parts else ""
 
 
+def machine_text(setup: Setup) -> str:
+    """Return the sentence on the compute times of the form's machine; ``""`` without a machine."""
+    if setup.machine and setup.changed:
+        return f"The fields below differ from those of {setup.machine}: the card Check lists the changes."
+    return setup.scaling
+
+
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
-    # A replay ignores the network, so its system file only has the algorithms of the first dimension.
-    kept = setup.dimensions[:1] if about_backend(backend).replays else setup.dimensions
+    # A replay ignores the network, so its system has the algorithms of a single dimension.
+    replays = about_backend(backend).replays
+    kept = setup.dimensions[:1] if replays else setup.dimensions
     system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
-    return prepare(prefix, system, network, backend=backend)
+    made = prepare(prefix, system, network, backend=backend)
+    # Compute times of CPUs have a separate warning, and a replay takes the measured times.
+    if not setup.machine or setup.changed or replays or communication_of(prefix).on_cpu:
+        return made
+    return replace(made, assumptions=(setup.scaling, *made.assumptions))
 
 
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
@@ -243,7 +322,10 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""
     network = "network.yml" if changed else own or setup.network_preset
     system = "system.json" if changed else setup.system_preset
-    parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
+    cluster = ["--network", network, "--system", system]
+    if setup.machine and not changed:
+        cluster = ["--on", setup.machine]
+    parts = ["chakrascope", "run", "STUDY", *cluster]
     parts += ["--workload", workload] if workload else []
     # The network file of a changed setup contains the failures, so the command needs no option for failures.
     for text in () if changed else setup.failed:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ...errors import ChakrascopeError, ConfigError
 from ...runner import DEFAULT_BACKEND, NetworkConfig, Study, SystemConfig, about_backend, list_presets
 from ...runner.config import BANDWIDTH, DELAY_NS, INTEGER, failure_of_text
 from ...runner.engine import COLLECTIVES, FIELDS
+from ...runner.prediction import find_machine
 from ...runner.study import run_name
 from ...support import (
     bandwidth_text,
@@ -25,7 +27,16 @@ from ...support import (
     parse_flops,
     parse_number,
 )
-from ._configure import PRESETS, Dimension, Networks, Setup, is_offered, plain_backend, plain_name
+from ._configure import (
+    PRESETS,
+    Dimension,
+    Networks,
+    Setup,
+    is_offered,
+    plain_backend,
+    plain_name,
+    systems_for,
+)
 
 SYSTEM_FIELDS = (
     "preferred-dataset-splits",
@@ -42,7 +53,7 @@ SYSTEM_FIELDS = (
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
 _FIRST_BACKENDS = (DEFAULT_BACKEND,)
 _MOST_DIMENSIONS = 4
-_PARTS = {"workload", "network", "system", "dimensions", "keys", "failures", "backends", "label"}
+_PARTS = {"workload", "machine", "network", "system", "dimensions", "keys", "failures", "backends", "label"}
 _MOST_FAILURES = 100
 _LABEL_LENGTH = 120
 
@@ -77,10 +88,12 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
     if form == (begun or first):
         return ""
     setup = form.setup
+    named = first.setup if setup.machine else setup  # a machine determines the presets
     changes = {
         "workload": form.workload,
-        "network": setup.network_preset != first.setup.network_preset and setup.network_preset,
-        "system": setup.system_preset != first.setup.system_preset and setup.system_preset,
+        "machine": setup.machine,
+        "network": named.network_preset != first.setup.network_preset and named.network_preset,
+        "system": named.system_preset != first.setup.system_preset and named.system_preset,
         "dimensions": setup.dimensions != start.dimensions and [_row(each) for each in setup.dimensions],
         "keys": {
             key: setup.system.get(key)
@@ -120,12 +133,16 @@ def decode_form(
         ignored.append(f"'{key[:40]}' is not part of a setup.")
     network = ignored.one_of("network", fields, networks.names, first.setup.network_preset)
     system = ignored.one_of("system", fields, list_presets("system"), first.setup.system_preset)
+    if system not in systems_for(network):
+        ignored.append(f"No machine has the network {network} and the peaks of {system}.")
+        system = first.setup.system_preset
     workload = ignored.one_of("workload", fields, workloads, first.workload)
+    machine = ignored.one_of("machine", fields, ["", *chain(*networks.machines.values())], "")
     try:
-        setup = Setup.of_presets(network, system, networks)
-    except ConfigError as error:  # somebody damaged or replaced the network file in the study
+        setup = networks.start(network, system, machine, workload)
+    except ChakrascopeError as error:  # the network file or the workload was damaged or replaced
         ignored.append(error.message)
-        setup = Setup.of_presets(first.setup.network_preset, system)
+        setup = first.setup
     if "dimensions" in fields:
         rows = fields["dimensions"]
         if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
@@ -393,7 +410,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
         lost = (*lost, note)
     begun = replace(first, workload=workload, backends=backends)
     try:
-        setup, notes = _setup_of(study.run_configs(run_id), info.network, networks)
+        setup, notes = _setup_of(study.run_configs(run_id), info.network, workload, networks)
     except ChakrascopeError as error:
         return Begun(begun, of, (*lost, f"Its configuration cannot be taken over: {error.message}"))
     if setup is None:
@@ -406,11 +423,14 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
 
 
 def _setup_of(
-    configs: tuple[NetworkConfig, SystemConfig], title: str, networks: Networks
+    configs: tuple[NetworkConfig, SystemConfig], title: str, workload: str, networks: Networks
 ) -> tuple[Setup | None, Sequence[str]]:
     """Return the setup for *configs* and notes on keys that a form cannot show, or None."""
     network, system = configs
     own = Setup.of_configs(network, system)
+    machine = _machine_of(own, title, workload, networks)
+    if machine is not None:
+        return machine, ()
     preset = _begins_as(own, title.removesuffix(_CHANGED), networks)
     if preset is None:
         return None, ()
@@ -439,4 +459,20 @@ def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
     for name in [*likely, first_form(("",)).setup.network_preset]:
         if Setup.of_presets(name, "default", networks).more == own.more:
             return name
+    return None
+
+
+def _machine_of(own: Setup, title: str, workload: str, networks: Networks) -> Setup | None:
+    """Return the setup of the machine whose network has the name *title*, if it equals *own*, or None.
+
+    Only a machine with modelled compute times differs from a network preset.
+    """
+    if not own.system.get("roofline-enabled"):
+        return None
+    for name in chain(*networks.machines.values()):
+        as_large = name == title or name.startswith(f"{own.num_ranks}x")
+        if as_large and find_machine(name).network.name == title:
+            setup = networks.start("", "", name, workload)
+            if (setup.dimensions, setup.system, setup.more) == (own.dimensions, own.system, own.more):
+                return setup
     return None

@@ -177,7 +177,7 @@ def axis_names(setup: Setup) -> dict[str, str]:
             names[f"network.{name}{key}"] = f"{title.capitalize()}{place}{unit}"
     names |= {f"system.{name}-implementation": f"Algorithm of {name}" for name in COLLECTIVES}
     names |= _SYSTEM
-    if not differences(setup):
+    if not setup.machine and not differences(setup):
         names["network"] = "Platform preset"
     return names
 
@@ -382,7 +382,7 @@ def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
             for key, values in plan.over.items()
         },
         workload=form.workload,
-        system=setup.system_mapping() if setup.changed else setup.system_preset,
+        system=setup.system_mapping() if setup.changed or setup.machine else setup.system_preset,
         network=setup.network_mapping(),
         network_name=_network_name(setup),
         backend=form.backends[0] if form.backends else DEFAULT_BACKEND,

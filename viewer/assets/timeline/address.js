@@ -2,7 +2,7 @@
    ranks to text and back. */
 // Settings of the timeline with their defaults.
 const SETTINGS = {
-  rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "",
+  rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "", fit: "",
 };
 
 export function readSettings() {

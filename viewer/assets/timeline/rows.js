@@ -44,7 +44,11 @@ export class View {
   }
 }
 
-const GROUP_HEIGHT = 18, LANE_HEIGHTS = [22, 36], LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4;
+// Heights of rows in pixels: of nested rows, and the least height of rows of nodes.
+const USUAL = { group: 18, lane: 22 }, SHORT = { group: 12, lane: 16 };
+// The greatest depth of host calls and of other nested rows that are shown, and the least heights of rows.
+const ALL_ROWS = { calls: Infinity, nested: Infinity, least: USUAL };
+const TALLEST_LANE = 36, LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4, BELOW = 10;
 export const ORDERS = { finish: "finish_ns", exposed: "exposed_comm_ns", waiting: "waiting_ns" };
 
 /* Return the visible groups of equal ranks of a source, in the chosen order. */
@@ -65,21 +69,26 @@ function groupsOf(source, settings) {
   return shown;
 }
 
-/* Return the rows of a group of ranks, one row per lane. Rows with the same *kin* have the same label and level. With
-   *callsAlone*, rows of host calls follow the simulated rows, and other measured rows are left out. */
+/* Return the rows of a group of ranks, one row per lane. Rows with the same *kin* have the same label and level. The *depth* of
+   a nested row or a row of host calls counts the rows of its kin from 1. With *callsAlone*, rows of host calls follow the
+   simulated rows, and other measured rows are left out. */
 function rowsOf(source, group, pinned, callsAlone) {
-  const lanes = source.lanesOf.get(group.rank);
+  const lanes = source.lanesOf.get(group.rank), depths = new Map();
   const rows = lanes.map((lane, place) => {
     const { level, label, measured } = source.lanes[lane], isGroup = level !== "slice", thread = level === "call" ? label : "";
-    const name = !isGroup ? label : thread || level;
-    return { source, group, lane, place, name, kin: `${level} ${label} ${measured}`, isGroup, isEmpty: false, thread, measured, pinned };
+    // Sampled stacks get a short name, for which the label has room.
+    const name = !isGroup ? label : thread.replace(/^thread (\d+), Python sampled$/, "sampled $1") || level, kin = `${level} ${label} ${measured}`, depth = isGroup ? (depths.get(kin) || 0) + 1 : 0;
+    depths.set(kin, depth);
+    return { source, group, lane, place, name, kin, isGroup, isEmpty: false, thread, depth, measured, pinned };
   });
+  for (const row of rows) { row.deepest = depths.get(row.kin); }
   return callsAlone ? [...rows.filter((row) => !row.measured), ...rows.filter((row) => row.thread)] : rows;
 }
 
 export class Rows {
   constructor(timeline) {
-    Object.assign(this, { timeline, all: [], scroll: 0, pinnedCount: 0, pinnedHeight: 0, restHeight: 0, laneHeight: LANE_HEIGHTS[0] });
+    Object.assign(this, { timeline, all: [], scroll: 0, pinnedCount: 0, pinnedHeight: 0, restHeight: 0, laneHeight: USUAL.lane });
+    Object.assign(this, ALL_ROWS);
   }
 
   /* Build all rows. Rows of pinned ranks come first, as they stay visible. The rows of compared runs follow the rows of the
@@ -111,16 +120,42 @@ export class Rows {
 
   /* Set the height of the rows to fit the canvas, and pass the total height of the rows to the style sheet. */
   fitHeight() {
-    const { holder, panel } = this.timeline, most = Math.max(LEAST_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - LEAST_PANEL);
+    const { holder, panel, tools } = this.timeline, most = Math.max(LEAST_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - LEAST_PANEL);
+    const isResized = document.documentElement.style.getPropertyValue("--timeline-panel") !== "";
+    tools.noteFolded(this.foldToFit(isResized ? holder.offsetHeight : most));
     const shown = this.all.filter((row) => !this.isFolded(row)), lanes = shown.filter((row) => !row.isGroup).length;
-    const fixed = (shown.length - lanes) * GROUP_HEIGHT + TOP + 10;
-    this.laneHeight = LANE_HEIGHTS[0];
-    if (lanes) { this.laneHeight = Math.max(LANE_HEIGHTS[0], Math.min(LANE_HEIGHTS[1], Math.floor((most - fixed - GAP * lanes) / lanes))); }
+    const fixed = (shown.length - lanes) * this.least.group + TOP + BELOW;
+    this.laneHeight = this.least.lane;
+    if (lanes) { this.laneHeight = Math.max(this.least.lane, Math.min(TALLEST_LANE, Math.floor((most - fixed - GAP * lanes) / lanes))); }
     [this.pinnedHeight, this.restHeight] = [true, false].map((pinned) => this.stack(this.all.filter((row) => row.pinned === pinned)));
     // A gap separates the last pinned rank from the other ranks.
     if (this.pinnedHeight && this.restHeight) { this.pinnedHeight += GAP; }
-    holder.style.setProperty("--rows-height", `${TOP + this.pinnedHeight + this.restHeight + 10}px`);
+    holder.style.setProperty("--rows-height", `${TOP + this.pinnedHeight + this.restHeight + BELOW}px`);
     this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
+  }
+
+  /* Fold host calls, then other nested rows, from the deepest on, and shorten the rows at last, until the rows of nodes of all
+     ranks are in sight on a canvas that is *most* pixels high. If that is impossible, only fold host calls. Return whether no
+     host call has a row. */
+  foldToFit(most) {
+    Object.assign(this, ALL_ROWS);
+    if (this.timeline.settings.fit) { return false; }
+    const rows = this.all.slice(0, this.all.findLastIndex((row) => !row.thread) + 1).filter((row) => !this.isFolded(row));
+    const ranks = new Set(rows.map((row) => row.group)).size;
+    const deepest = (kept) => rows.filter(kept).reduce((depth, row) => Math.max(depth, row.depth), 0);
+    const calls = deepest((row) => row.thread), nested = deepest((row) => !row.thread);
+    const fits = (choice) => {
+      Object.assign(this, choice);
+      const shown = rows.filter((row) => !this.isDeep(row)), groups = shown.filter((row) => row.isGroup).length;
+      return TOP + BELOW + GAP * ranks + groups * choice.least.group + (shown.length - groups) * choice.least.lane <= most;
+    };
+    const down = (from, to, choice) => Array.from({ length: Math.max(0, from - to + 1) }, (_, i) => choice(from - i));
+    const choices = [
+      ALL_ROWS, ...down(calls, 0, (depth) => ({ ...ALL_ROWS, calls: depth })),
+      ...[USUAL, SHORT].flatMap((least) => down(nested, 1, (depth) => ({ calls: 0, nested: depth, least }))),
+    ];
+    Object.assign(this, choices.find(fits) || { ...ALL_ROWS, calls: 0 });
+    return calls > 0 && this.calls === 0;
   }
 
   /* Set the top, height, label and line number of *rows*, and return the total height of the rows. The line number counts the
@@ -133,16 +168,22 @@ export class Rows {
       const isSame = before && before.group === row.group && before.source === row.source;
       if (before && !isSame) { at += GAP; }
       row.top = at;
-      row.height = row.isGroup ? GROUP_HEIGHT : this.laneHeight;
+      row.height = row.isGroup ? this.least.group : this.laneHeight;
       row.line = isSame ? before.line + 1 : 0;
       row.label = isSame && row.isGroup && before.kin === row.kin ? "" : row.name;
+      if (row.depth === 1 && row.deepest > this.deepest(row)) { row.label = `${row.name} +${row.deepest - this.deepest(row)}`; }
       at += row.height;
       before = row;
     }
     return at;
   }
 
-  isFolded(row) { return row.isEmpty && this.timeline.settings.empty !== ""; }
+  /* Return the greatest depth that is shown of rows such as *row*. */
+  deepest(row) { return row.thread ? this.calls : this.nested; }
+
+  isDeep(row) { return row.depth > this.deepest(row); }
+
+  isFolded(row) { return this.isDeep(row) || (row.isEmpty && this.timeline.settings.empty !== ""); }
 
   /* Mark the rows of a source's visible *lanes* that are empty in the window; return whether a row has changed. */
   noteEmpty(source, lanes) {
@@ -184,7 +225,7 @@ export class Rows {
   /* Return the lanes of a source whose rows are visible, or at most *margin* rows away from the visible rows. */
   lanesInSight(source, margin) {
     const room = margin * this.laneHeight, low = this.top - room, high = this.timeline.view.height + room;
-    return this.all.filter((row) => row.source === source && (row.pinned || (this.y(row) > low && this.y(row) < high))).map((row) => row.lane);
+    return this.all.filter((row) => row.source === source && !this.isDeep(row) && (row.pinned || (this.y(row) > low && this.y(row) < high))).map((row) => row.lane);
   }
 
   /* Return all ranks of a source that have a row, including folded ranks. */

@@ -78,12 +78,12 @@ class Timeline {
   async readCalls(run) {
     if (!this.readsCalls || !this.nested || this.settings.measured || this.callsAsked === run) { return; }
     this.callsAsked = run;
-    this.tools.noteCalls(", being read…");
+    this.tools.noteCalls("(being read…)");
     const query = { run, measured: 1, nested: 1 }, found = await ask("lanes", new URLSearchParams(query));
     const lanes = found && found.lanes.some(({ level }) => level === "call") ? rangesText(found.lanes.map(({ lane }) => lane)) : "";
     if (lanes) { await askSlices(new URLSearchParams({ ...query, lanes, px: 1 })); }
     if (run !== this.run || !this.isShown) { return; }
-    this.tools.noteCalls(!found ? ": the traces cannot be read" : lanes ? "" : ": the traces have none");
+    this.tools.noteCalls(!found ? "(the traces cannot be read)" : lanes ? "" : "(the traces have none)");
     if (lanes) { this.callsRead = run; }
     if (lanes && !this.settings.measured) { this.next(() => this.loadAgain()); }
   }

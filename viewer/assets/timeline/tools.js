@@ -17,9 +17,13 @@ export class Tools {
     const choices = Object.entries(CHOICES).map(([name, [title, options]]) => this.choice(name, title, options));
     const fold = this.box("same", "timeline-same", "equal ranks", { on: "", off: "apart" });
     const foldEmpty = this.box("empty", "timeline-empty", "empty rows", { on: "folded", off: "" });
+    const foldToFit = this.box("fit", "timeline-fit", "to fit", { on: "", off: "off" });
     fold.title = "one row for equal ranks";
     foldEmpty.title = "fold rows without slices in the window";
-    document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty);
+    this.folded = element("span", "");
+    foldToFit.append(this.folded);
+    foldToFit.title = "fold deep rows, or shorten rows, so that all ranks are in sight";
+    document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty, foldToFit);
     const measured = this.box("measured", "timeline-measured", timeline.readsCalls ? "Measured rows" : "Measured, with host calls", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
@@ -40,6 +44,9 @@ export class Tools {
 
   /* Show the progress of reading the host calls next to their checkbox. */
   noteCalls(text) { this.callsStatus.textContent = text; }
+
+  /* Show next to its checkbox whether rows are folded to fit so far that host calls have no row. */
+  noteFolded(hidesCalls) { this.folded.textContent = hidesCalls ? "(hides host calls)" : ""; }
 
   choice(name, title, options) {
     const select = element("select", null, "timeline-input", { id: `timeline-${name}`, onchange: () => { this.timeline.set(name, select.value); this.timeline.focus(); } });
