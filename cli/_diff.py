@@ -214,8 +214,9 @@ def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
     others = count_text(len(table) - len(first), "other")
     rows = [(f"({others})", *rest)] * (len(table) > len(first)) + [("the step", *total)]
     ends = pd.DataFrame(rows, columns=[table.columns[0], *times])
-    summed: pd.DataFrame = pd.concat([first, ends], ignore_index=True)
-    return summed.fillna("").astype(dict.fromkeys(times, "int64"))
+    summed: pd.DataFrame = pd.concat([first, ends], ignore_index=True).fillna("")
+    integers: pd.DataFrame = summed.astype(dict.fromkeys(times, "int64"))
+    return integers
 
 
 def _print_figures(table: pd.DataFrame) -> None:

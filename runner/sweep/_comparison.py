@@ -28,7 +28,10 @@ def with_work(study: Study, workload: str | None, points: pd.DataFrame) -> pd.Da
         work = points["ranks"].astype("Float64") / study.workload_ranks(workload)
     work = work.where((work >= 1) & (points["state"] == "done"))
     rate = 1e9 * work / points["makespan_ns"]
-    return points.assign(**dict(zip(WORK, (work, rate, rate / points["ranks"]), strict=True)))
+    with_work: pd.DataFrame = points.assign(
+        **dict(zip(WORK, (work, rate, rate / points["ranks"]), strict=True))
+    )
+    return with_work
 
 
 def comparison_notes(study: Study, name: str, points: pd.DataFrame) -> list[str]:
