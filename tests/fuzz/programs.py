@@ -25,6 +25,7 @@ from differential import judged, mutant, text_of  # noqa: E402 - of the folder a
 from program_samples import SAMPLES  # noqa: E402
 
 MOST_DRAWS = 10  # of one mutant, until the reader accepts it
+UNREAD = {"unread", "strict"}
 
 
 def main() -> int:
@@ -46,10 +47,10 @@ def main() -> int:
     with multiprocessing.Pool(max(1, asked.processes)) as pool:
         # In no order, so that a mutant that takes long keeps no other one back.
         for verdicts in pool.imap_unordered(judge, range(first, first + asked.mutants)):
-            done += bool(verdicts) and verdicts[-1][0] != "unread"
+            done += bool(verdicts) and verdicts[-1][0] not in UNREAD
             for verdict, line in verdicts:
                 counts[verdict] += 1
-                if verdict in {"unsound", "refused"}:
+                if verdict in {"unsound", "refused", "strict"}:
                     print(line, flush=True)
     words = ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items()))
     print(f"{done} of {asked.mutants} mutants: {words}")
@@ -64,7 +65,7 @@ def _judged_mutant(paths: Sequence[Path], schedules: int, end: float, seed: int)
         text, mistake = mutant(text_of(path), seed, len(verdicts))
         verdict, why = judged(text, seed, schedules)
         verdicts.append((verdict, f"{verdict}: {path.name}, seed {seed}, {mistake}: {why}"))
-        if verdict != "unread":
+        if verdict not in UNREAD:
             break
     return verdicts
 

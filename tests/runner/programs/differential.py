@@ -61,14 +61,15 @@ def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) 
 def judged(text: str, seed: int, schedules: int, longer: int = LONGER) -> tuple[str, str]:
     """Return how proof and interpreter agree on a program, and why it is refused or wrong.
 
-    That is unread, proved, refuted; or, where they differ, unsound or refused. A program that only reader or
-    proof refuse is tried *longer* times as often, with the places that the proof names as suspects.
+    That is unread, proved, refuted; or, where they differ, unsound or refused; or strict, if only the reader
+    refuses the program. A program that only the proof refuses is tried *longer* times as often, with the
+    places that the proof names as suspects.
     """
     try:
         proof = prove(parse_program(text.encode(), "mutant"))
     except ConfigError as error:
         wrong = fault(text, seed, schedules)
-        return ("unread", wrong) if wrong else ("refused", error.message)
+        return ("unread", wrong) if wrong else ("strict", error.message)
     if proof.holds:
         wrong = fault(text, seed, schedules)
         return ("unsound", wrong) if wrong else ("proved", "")
