@@ -28,10 +28,9 @@ def with_work(study: Study, workload: str | None, points: pd.DataFrame) -> pd.Da
         work = points["ranks"].astype("Float64") / study.workload_ranks(workload)
     work = work.where((work >= 1) & (points["state"] == "done"))
     rate = 1e9 * work / points["makespan_ns"]
-    with_work: pd.DataFrame = points.assign(
-        **dict(zip(WORK, (work, rate, rate / points["ranks"]), strict=True))
-    )
-    return with_work
+    figures = (work, rate, rate / points["ranks"])
+    table: pd.DataFrame = points.assign(**dict(zip(WORK, figures, strict=True)))
+    return table
 
 
 def comparison_notes(study: Study, name: str, points: pd.DataFrame) -> list[str]:
@@ -70,7 +69,9 @@ def _compute_notes(study: Study, base: Base, done: pd.DataFrame) -> list[str]:
     if not names <= {*study.workloads()}:  # a workload was deleted after the sweep
         return []
     workloads = {name: study.workload(name) for name in names}
-    of_cpus, scaled, notes = [], [], []
+    of_cpus: list[bool] = []
+    scaled: list[bool] = []
+    notes: list[str] = []
     for one in settings:
         workload = workloads[str(one.get("workload", base.workload))]
         network, system = builder.machine(one)
