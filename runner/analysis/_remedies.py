@@ -38,8 +38,8 @@ REMEDIES: Mapping[str, str] = {
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "fusion": "one kernel for each chain (torch.compile), whose intermediate results stay in registers",
-    "precision": "single precision: .float() where float64 enters, as in tensors made from NumPy arrays or "
-    "Python's numbers (torch.from_numpy, torch.tensor of arrays)",
+    "precision": "single precision: .float() where float64 enters, as in tensors made from NumPy arrays "
+    "(torch.from_numpy, torch.tensor)",
     "repeated": "keep the first result for all uses in the step, or convert the tensor once before them",
     "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
     "function": "call it less often or on less data, or move it out of the step",
