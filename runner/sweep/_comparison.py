@@ -75,7 +75,7 @@ def _compute_notes(study: Study, base: Base, done: pd.DataFrame) -> list[str]:
     for one in settings:
         workload = workloads[str(one.get("workload", base.workload))]
         network, system = builder.machine(one)
-        scaled.append(system.roofline_enabled)
+        scaled.append(bool(system.roofline_enabled))
         of_cpus.append(has_cpu_times(workload) and bool(cpu_times(network.to_dict(), system.to_dict())))
         notes.append("" if scaled[-1] else foreign_text(workload, network))
     return [*filter(None, [_cpu_note(done[of_cpus], all(scaled)), *dict.fromkeys(notes)])]

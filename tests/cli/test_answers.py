@@ -61,18 +61,18 @@ def study(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "words"),
     [
-        ["run", "--network", "hgx-h100-8"],
-        ["sweep", "--over", "network=hgx-h100-8", "--workers", "0"],
+        (["run", "--network", "hgx-h100-8"], "measured on CPUs, but the machine is one of H100s"),
+        (["sweep", "--over", "network=hgx-h100-8", "--workers", "0"], "the job was captured on CPUs"),
     ],
-    ids=lambda command: command[0],
+    ids=["run", "sweep"],
 )
-def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, command):
+def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, command, words):
     shutil.copytree(study.path, tmp_path / "study")
     command_line.run(command[0], tmp_path / "study", *command[1:])
     shown = capfd.readouterr()
-    assert "measured on CPUs, but the machine is one of H100s" in shown.err, shown.out + shown.err
+    assert words in shown.out + shown.err
 
 
 def test_compute_scaled_to_a_chip_is_not_warned_of_and_a_run_is_of_its_workload(study, tmp_path, capfd):
@@ -339,7 +339,8 @@ def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, t
     ("options", "said"),
     [
         (["--ranks", "7"], "the run has 0 to 3"),
-        (["--from", "5", "--to", "2"], "is empty"),
+        (["--from", "0.5", "--to", "0.2"], "is empty"),
+        (["--from", "5"], "begins after the end of the step"),
         (["-o", "/proc/t.json"], "cannot be written"),
     ],
 )

@@ -140,7 +140,7 @@ def foreign(folder):
     """A program of others and what it started."""
     code = "import time, pathlib; from chakrascope.runner.backends import _process;"
     command = ["/bin/sh", "-c", "sleep 600 & sleep 600"]
-    code += f"kept = _process.Guarded({command}, pathlib.Path({str(folder)!r}), None); time.sleep(600)"
+    code += f"kept = _process.Guarded({command}, pathlib.Path({str(folder)!r})); time.sleep(600)"
     return ["-c", code], 4
 
 
