@@ -403,7 +403,7 @@ def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_calle
     app = create_app(study)
     node = app.server.test_client().get(f"/api/seek?run={run}&seek=aten::addmm&ranks=0").json["node"]
     with serving(app) as address:
-        page.goto(f"{address}/timeline?run={run}&measured=1&rows=nested&rank=0&node={node}")
+        page.goto(f"{address}/timeline?run={run}&measured=1&rows=nested&fit=off&rank=0&node={node}")
         page.wait_for_selector(f"#timeline[data-selected='0:{node}'][data-slices]")
         page.keyboard.press("h")
         page.wait_for_selector(f"#timeline:not([data-selected='0:{node}']):not([data-selected=''])")

@@ -28,7 +28,7 @@ from chakrascope.runner.backends.service import (
     ServiceBackend,
     ServiceClient,
     _backend,
-    _messages,
+    _request,
     configured_services,
     parse_address,
 )
@@ -355,10 +355,10 @@ def test_nobody_there_is_an_error_at_once():
 
 def test_without_protobuf_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
-    _messages._classes.cache_clear()
+    _request._classes.cache_clear()
     with pytest.raises(BackendUnavailable, match="pip install protobuf"):
         message("Data")
-    _messages._classes.cache_clear()
+    _request._classes.cache_clear()
 
 
 def test_without_grpc_the_error_says_what_to_install(monkeypatch):
