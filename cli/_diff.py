@@ -209,7 +209,8 @@ def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
 
     times = ["base_ns", "other_ns", "delta_ns"]
     total = (found.base.median.makespan_ns, found.other.median.makespan_ns, found.delta_ns)
-    first = table[table["delta_ns"] != 0].head(_ROWS - 2)
+    changed = table[table["delta_ns"] != 0]
+    first = (changed if len(changed) else table).head(_ROWS - 2)
     rest = [whole - int(first[name].sum()) for whole, name in zip(total, times, strict=True)]
     others = count_text(len(table) - len(first), "other")
     rows = [(f"({others})", *rest)] * (len(table) > len(first)) + [("the step", *total)]

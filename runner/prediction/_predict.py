@@ -355,9 +355,10 @@ def assumptions(setting: Setting) -> list[str]:
             "are frozen and kept in the precision of computation"
         )
     if plan.lora or not plan.frozen:
-        kept = 4 if plan.zero >= 2 else plan.grad_bytes
+        stored_bytes = 4 if plan.zero >= 2 else plan.grad_bytes
         assumptions.append(
-            f"A gradient takes {plan.grad_bytes} bytes in reductions (--gradient-bytes), and {kept} in memory"
+            f"A gradient takes {plan.grad_bytes} bytes in reductions (--gradient-bytes), and {stored_bytes} "
+            "in memory"
         )
     assumptions += _attended(setting)
     if setting.model.experts:

@@ -40,9 +40,10 @@ class _Element:
         except ValueError:
             value = least - 1
         if not least <= value <= most:
+            given = "missing" if text is None else repr(text)
             raise ConfigError(
                 f"{self.where}, line {self.line}: '{key}' of <{self.tag}> must be a whole number from "
-                f"{least} to {most}, but is {text!r}; correct the program."
+                f"{least} to {most}, but is {given}; correct the program."
             )
         return value
 
