@@ -87,6 +87,13 @@ def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
     assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
 
 
+def test_a_collective_of_objects_owns_its_operators(tmp_path):
+    thread = training_thread()
+    thread.mark("chakrascope::objects", 12_000, 82_000, "cpu_op")
+    thread.op("aten::resize_", 20_000, 50_000, 3)
+    assert host_us(converted(tmp_path, thread))["object_collective"] == 70_000
+
+
 def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     thread = training_thread()
     thread.mark("dynamo", 12_000, 82_000, "cpu_op")
