@@ -744,6 +744,22 @@ def test_modules_are_those_of_the_python_frames(tmp_path):
     assert kernels["operator"].tolist() == ["aten::linear", "aten::linear", "aten::mm", "aten::add_"]
 
 
+def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    trace.frame("train.py(12): whiten", 102, 298)
+    trace.add("cpu_op", "aten::mm", 110, 200, **{"Sequence number": 0})
+    for number, name in enumerate(("MmBackward0", "AccumulateGrad")):
+        start = 400 + 100 * number
+        trace.add("cpu_op", f"{BACKWARD}{name}", start, start + 90, **{"Sequence number": number})
+        trace.add("cpu_op", name, start + 1, start + 89, **{"Sequence number": number})
+        trace.add("cpu_op", "aten::mul", start + 2, start + 88)
+    nodes = trace.nodes(tmp_path)
+    gradients = nodes[nodes["name"] == "aten::mul"]
+    assert gradients["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
+
+
 def test_modules_that_the_tracer_marked_count_before_those_of_frames(tmp_path):
     trace = Stacks()
     model(trace)
