@@ -30,6 +30,7 @@ from ._candidate import (
     scaled,
     sum_ns,
     training_functions,
+    training_places,
     where,
 )
 from ._critical_path import CriticalPath
@@ -59,6 +60,7 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     delayed = rows[causes == DELAYED]
     # Host work before the first operator of a called phase may still belong to the end of the loop.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
+    is_its_own |= ~segments["place"][rows].passes(training_places(segments).__contains__)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     functions = segments["place"].mapped(function_of)
     skipped = {"", *training_functions(segments)}

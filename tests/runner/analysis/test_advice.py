@@ -289,6 +289,20 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
 
 
+def test_a_loop_contains_its_backward_pass(tmp_path):
+    """But no short operators at the place that calls the backward pass."""
+    nodes = looping()
+    for node in nodes[151:]:
+        node["phase"] = "backward"
+    for number in range(451, 751):
+        node = comp(number, 8_000, (number - 1,), name="aten::add_", operator="AccumulateGrad")
+        nodes.append(node | {"phase": "backward", "place": "train (train.py:2)"})
+    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    assert first.what == "Dispatch and launches of 300 short operators in ema (train.py:9)"
+    assert first.gain_ns == 300 * 8_000 + 150 * 4_000
+    assert not any("short operators" in item.what for item in others)
+
+
 @pytest.mark.parametrize(("name", "is_loop"), [("suppress", True), ("Net.forward", False), ("train", False)])
 def test_a_loop_over_several_lines_of_a_function_is_one_entry(tmp_path, name, is_loop):
     """Unless the function is the forward pass of a model, or trains."""
