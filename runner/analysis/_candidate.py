@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 HALF, GONE = 2.0, math.inf
 """Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""
 MOST_OF_IT = 2 / 3
+ESPECIALLY = ", especially "
+"""Text between the name of a candidate and an example, such as the operator that takes most of its time."""
 CALLED_PHASES = ("backward", "optimizer")
 """Phases that a single line of the script calls for all operators."""
 
@@ -110,7 +112,7 @@ def is_forward(function: str) -> bool:
 def where(segments: Columns, rows: Ints) -> str:
     """Return the source location of most of the *rows*, or the main operator or annotation of the *rows*."""
     name, _ = largest(segments, rows, "operator")
-    return in_place(segments, rows) or f", most {most_for(name)}" * bool(name)
+    return in_place(segments, rows) or f"{ESPECIALLY}{most_for(name)}" * bool(name)
 
 
 def most_for(name: str) -> str:
