@@ -63,7 +63,7 @@ STEADY, MORE_ROUNDS = 0.2, 2
 
 SIMULATORS = {
     TCP: "predictions use `ns3` on the calibrated network",
-    EMULATED: "predictions use `emulation` in namespaces whose links have this rate",
+    EMULATED: "predictions use `emulation` in namespaces with links of the nominal rate",
 }
 REMAINS = (
     "## Causes of the differences",
@@ -71,7 +71,7 @@ REMAINS = (
     "* **Alternating directions** affect `pipeline`, `experts` and `fsdp`. A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
     "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
-    "alternation by the keys `handshake: in-order` and `sends-first`. Without these keys, "
+    "alternation by the keys `handshake: in-order` and `sends-first`. Without both keys, "
     "`experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
     "* **Delayed requests** (`pipeline`). In gloo, the thread that reads requests shares a core with "
     "computation, and reads most requests within 0.4 ms. Simulations do not model the delay of "
@@ -421,8 +421,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "# Predictions made before the run", "",
         "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
         f"The jobs of `examples/closed_loop/train.py` have {RANKS} ranks on gloo, each with its own "
-        "network namespace and core. Each job was captured on a network without a rate limit, and its "
-        "step was predicted for networks with several rates. Each job was then run at each rate. An "
+        "network namespace and core. Each job was captured on a network without a rate limit, its step "
+        "was predicted for networks with several rates, and the job was then run on these networks. An "
         "error is the predicted step divided by the measured step, minus one. Times are medians of "
         f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
         "* *calibrated* predictions use `analytical-unaware` on the network of `calibrate gloo.json "

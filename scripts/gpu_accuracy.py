@@ -200,9 +200,10 @@ def figures(row: Row) -> dict[str, Any]:
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
 `scripts/gpu_accuracy.py` writes this page. `gpu_accuracy.py` converts public Kineto traces of GPUs, replays
-them, and compares the times in `summary` with plain sums of the intervals in the trace, with
-[HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5 (`HTA_DISABLE_NS_ROUNDING=1`), and with
-the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens) publishes with the traces of its tests.
+them, and compares the times in `summary` with plain sums of the intervals in the trace. The times are also
+compared with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
+(`HTA_DISABLE_NS_ROUNDING=1`) and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
+publishes with the traces of its tests.
 """
 _READING = """
 The compared times cover each device from its first to its last work, without work that no converted step

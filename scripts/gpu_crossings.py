@@ -94,8 +94,9 @@ def _what_is_known() -> Iterator[str]:
     yield (
         "In the paper and in the simulation, the crossover size grows with the link latency. When the "
         "bandwidth rises from 256 GiB/s to 1 TiB/s, the crossover size grows at most fourfold in the "
-        "simulation, but more than fourfold in the paper. For this comparison, the paper does not "
-        "state the collective, the number of GPUs, the workgroups, or whether packets are unpacked."
+        "simulation, but more than fourfold in the paper. For its comparison of both protocols, the "
+        "paper does not state the collective, the number of GPUs, the workgroups, or whether packets "
+        "are unpacked."
     )
 
 

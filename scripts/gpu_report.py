@@ -197,8 +197,8 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
         "In each channel of NCCL's NVLS, 8 warps copy data in, 5 warps reduce, and 7 warps copy data out "
         "(NCCL 2.30 on 8 ranks); the model has the same warps. A reducing thread has eight loads in "
         "flight. Copying warps have `compute.unroll` lines in flight, although NCCL has eight loads per "
-        "thread; with eight loads, simulated NVLS would be 31 to 39 % too fast for 2 to 16 MiB. The "
-        "reason is unknown."
+        "thread. With eight loads per thread, simulated NVLS would be 31 to 39 % too fast for 2 to 16 "
+        "MiB, for an unknown reason."
     )
     yield ""
     yield "| curve | mean error | largest error | point with the largest error |"

@@ -219,8 +219,8 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"\nThe mean error of all step times from other labs is {_mean(rows):.1%}. Of {len(rows)} step "
         f"times, {inside} are in their 90 % "
-        f"interval. The mean error of memory is {_mean_of(memory):.1%}; {close} of {len(memory)} peaks are "
-        "within 10%."
+        f"interval. The mean error of memory is {_mean_of(memory):.1%}; {close} of {len(memory)} predicted "
+        "peaks are within 10% of the measured peaks."
     )
 
 
