@@ -338,7 +338,11 @@ def made(tmp_path_factory):
         (("report", "STUDY", "-o", "/"), 60, "The report / cannot be written (Is a directory)"),
         (("report", "STUDY", "-o", "nowhere/report.html"), 2, "There is no folder nowhere. Next: create it"),
         (("timeline", "STUDY", "--from", "10s"), 2, "The window begins after the end of the step at "),
-        (("sweep", "STUDY", "--on", "0xa100"), 2, "a cluster has at least one chip. Next: --on 8xa100."),
+        (
+            ("sweep", "STUDY", "--on", "0xa100"),
+            2,
+            "the number of chips must be 1 or more. Next: --on 8xa100.",
+        ),
         (
             ("sweep", "STUDY", "--over", "network=ring-2", "--least", "makespn"),
             2,
