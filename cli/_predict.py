@@ -454,10 +454,10 @@ def _print(prediction: Prediction) -> None:
         ("bound by", prediction.bound_by),
         (
             "memory",
-            f"{bytes_text(fullest.total)}of {bytes_text(setting.chip.usable_bytes)} usable per rank: "
+            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable per rank: "
             f"{verdict}",
         ),
-        ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
+        ("step by FLOPs", f"{duration_text(prediction.constant_utilisation_ns)} at a constant utilisation"),
     ]
     for name, text in rows:
         console.print(f"{name:>21}  {text}", markup=False)

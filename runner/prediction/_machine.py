@@ -80,14 +80,14 @@ class Machine:
     def text(self, origin: Origin) -> str:
         """Return the first line of a command's output: the machine, and the source of compute times."""
         how = "predicted for" if origin.is_predicted else "measured on"
-        own = f"as {how} {origin.chip}" if origin.chip else "of the workload, of an unknown chip"
+        own = f"as {how} {origin.chip}" if origin.chip else "from the workload, for an unknown chip"
         if self.scales(origin):
             assert self.chip is not None, "scaling needs a chip"
             peaks = f"the {self.chip.precision} peaks of {self.chip.name}"
             return (
                 f"{self.title}: compute times by {peaks}, a lower bound ({share_text(origin.known_share)} of "
-                f"the compute time {how} {origin.chip} has FLOPs or bytes; the rest takes no time); host "
-                "work as measured"
+                f"the compute time {how} {origin.chip} has FLOPs or bytes; the remaining compute time is "
+                "left out); host work takes its measured time"
             )
         foreign = self.chip is not None and origin.chip not in ("", self.chip.name)
         but = f", not {self.chip.name}" if self.chip is not None and foreign else ""
@@ -150,7 +150,7 @@ def foreign_text(workload: Workload, network: NetworkConfig) -> str:
     )
     return (
         f"Compute times were {how} {origin.chip}, but the links are those of {chip.name}: only communication "
-        f"is simulated for that machine. Next: `chakrascope {remedy}`."
+        f"is simulated for {chip.name}. Next: `chakrascope {remedy}`."
     )
 
 
@@ -167,7 +167,9 @@ def find_machine(name: str) -> Machine:
         return Machine(text, chip_of_network(network), network)
     numbered = _NUMBER_FIRST.fullmatch(text) or _NUMBER_LAST.fullmatch(text)
     if numbered is not None and not int(numbered["count"]):
-        raise UsageError(f"--on {name}: a cluster has at least one chip. Next: --on 8x{numbered['chip']}.")
+        raise UsageError(
+            f"--on {name}: the number of chips must be 1 or more. Next: --on 8x{numbered['chip']}."
+        )
     if numbered is not None and _is_chip(numbered["chip"]):
         wanted = f"{int(numbered['count'])}x{numbered['chip']}"
         if text != wanted:

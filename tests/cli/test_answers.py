@@ -192,7 +192,7 @@ def test_the_summary_says_what_would_help(study, capfd):
 
 def test_every_command_has_one_answer_to_what_bounds_the_step(study, capfd):
     summary, path = (answer(capfd, command, study.path) for command in ("summary", "critical-path"))
-    assert path.split("Critical path by kind")[0] == summary.split("What would help")[0]
+    assert path.split("Critical path by kind")[0] == summary.split("Changes that would help")[0]
 
 
 def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
@@ -218,7 +218,7 @@ def test_more_bandwidth_and_one_thing_less_to_wait_for(study, capfd):
 
 def test_how_much_faster_has_to_be_said(study, capfd):
     assert command_line.run("what-if", study.path, "--faster", "bandwidth:0") == 2
-    assert "'bandwidth:0' has no factor. Next: write bandwidth:0=2." in " ".join(
+    assert "'bandwidth:0' has no speed-up factor. Next: write bandwidth:0=2." in " ".join(
         capfd.readouterr().err.split()
     )
 

@@ -53,7 +53,7 @@ def study(tmp_path_factory):
         ("unsized", "8xh100", "compute times as measured on a CPU, not h100\n"),
         ("predicted", "8xb200", "compute times as predicted for h100, not b200\n"),
         ("predicted", "8xh100", "compute times as predicted for h100\n"),
-        ("unknown", "8xh100", "compute times of the workload, of an unknown chip\n"),
+        ("unknown", "8xh100", "compute times from the workload, for an unknown chip\n"),
     ],
 )
 def test_the_first_line_names_the_machine_and_where_compute_times_are_from(

@@ -246,7 +246,7 @@ def test_a_sweep_is_shown_again_and_only_what_no_point_beats(sweep_cost_study, c
 
 def test_showing_and_sweeping_at_once_is_refused(sweep_cost_study, capfd):
     code = command_line.run("sweep", sweep_cost_study.path, "--show", "one", "--over", "network=ring-2")
-    assert (code, "--show NAME alone" in capfd.readouterr().err) == (2, True)
+    assert (code, "only --show NAME" in capfd.readouterr().err) == (2, True)
 
 
 # What the points of a sweep answer.

@@ -187,7 +187,7 @@ def test_report_leaves_what_has_no_name_to_a_note(captured):
     study, run = captured
     text = " ".join(Reader(report_html(StudyView(study).open(run))).words)
     assert "(no " not in text
-    assert "of the path is in no collective." in text
+    assert "of the path is not assigned to any collective." in text
 
 
 @pytest.mark.parametrize("page", [report_html, lambda run: str(_summary.layout(run, Selection(), "light"))])

@@ -876,7 +876,9 @@ USUAL = {"rank_delays_ns": {"0": 5 * MS, "1": 6 * MS}}
 def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, stated, is_the_machine):
     ranks = [waiting_for_a_processor(delay_ns, 4 * MS) for delay_ns in (6 * MS, other_ns)]
     run = analysed(tmp_path, workload(*ranks, metadata=stated))
-    sentence = "Every rank waited for a processor, 5.00 ms to 6.00 ms: the machine of the capture was busy."
+    sentence = (
+        "Every rank waited for a processor (5.00 ms to 6.00 ms): the machine was busy during the capture."
+    )
     assert (sentence in run.summary.qualifiers) == is_the_machine
     assert ("descheduled" in {item.cause for item in run.advices()}) != is_the_machine
 

@@ -280,7 +280,7 @@ def test_calls_and_copies_are_part_of_repeated_communication(tmp_path, place, ga
         [REDUCED, ([], [(CollectiveType.ALL_REDUCE, 2 << 20)])],
         [([], []), ([], []), REDUCED],
     ],
-    ids=["one batch", "activations", "two models", "once a step"],
+    ids=["one batch", "activations", "two models", "once per step"],
 )
 def test_other_communication_is_no_accumulation(tmp_path, batches):
     assert not [one for one in advised(tmp_path, step(*batches)) if "micro-batches" in one.what]

@@ -141,7 +141,7 @@ def test_no_faster_kernel_is_advised_for_them(blocked):
     )
     assert first.is_bound
     assert "kernel" not in first.how
-    assert "inside the call" in first.how
+    assert "blocked in the call" in first.how
 
 
 def test_what_if_can_ask_for_less_of_them(blocked):
