@@ -16,7 +16,7 @@ from ..support import count_text, ranks_text
 from ._doctor import print_findings
 from ._options import LateChoice
 from ._output import console, format_option, print_frame, print_json
-from ._studies import holds_traces, open_run, open_study, run_option
+from ._studies import are_logs, holds_traces, open_run, open_study, run_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,12 +138,11 @@ def graph_command(
     a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o, it exports:
     Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
     """
-    from ..converter.readers.logs import which_logs
     from ..runner import Study
 
     if file_format is not None and output is None:
         raise UsageError("--as is the format of a file. Next: add -o FILE.")
-    if not Study.is_study(target) and which_logs(Path(target)):
+    if not Study.is_study(target) and are_logs([target]):
         raise UsageError(f"{target} holds production logs. Next: 'chakrascope diagnose {target}'.")
     named = [name for name in _OF_A_RUN if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if output is None and not content and (text is not None or (named and _has_runs(target))):
