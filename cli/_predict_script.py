@@ -112,7 +112,7 @@ def _print(prediction: RecordedPrediction) -> None:
         ),
         ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
         ("bound by", prediction.bound_by),
-        ("memory", f"{held} of {room} usable a rank: {verdict}"),
+        ("memory", f"{held} of {room} usable per rank: {verdict}"),
         ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
     for name, text in rows:

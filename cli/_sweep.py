@@ -161,9 +161,9 @@ def sweep_command(
 ) -> None:
     """Simulate STUDY's workload on several clusters, or with every combination of settings, best first.
 
-    `--on 64xa100,64xh100` compares two clusters. `--over` sweeps any setting.
+    `--on 64xa100,64xh100` compares two clusters. `--over` varies one setting, such as a bandwidth.
 
-    Points that were simulated before are not simulated again, so the same command resumes a sweep.
+    A point (one combination of settings) is simulated only once, so the same command resumes a sweep.
     """
     from ..runner import DEFAULT_BACKEND, Study, read_sweep, run_sweep
     from ..runner.sweep import (

@@ -126,7 +126,7 @@ def trace_command(
 ) -> int:
     """Run COMMAND (python, torchrun, ...) unchanged and capture a few training steps of every rank.
 
-    Everything after `--` is the command as you would type it.
+    Everything after `--` is the training command as you would type it.
     """
     from ..runner import Study
     from ..tracer import collect

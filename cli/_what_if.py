@@ -56,8 +56,8 @@ def what_if_command(
 ) -> None:
     """Simulate a run of STUDY with the given changes, and print the new step time.
 
-    The step is simulated, not estimated, so work that becomes critical next is included. Without
-    changes, each of the largest contributors is made 10 % faster in turn.
+    The whole step is simulated again, so the result includes other work that then becomes critical. Without
+    changes, `what-if` makes each of the largest contributors 10 % faster, one at a time.
     """
     from ..runner.analysis import Target
 

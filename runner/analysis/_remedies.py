@@ -80,6 +80,8 @@ REMEDIES: Mapping[str, str] = {
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
     "compilation": "stop recompiling: constant shapes or dynamic=True, padding to few sizes, a warm cache "
     "(TORCH_LOGS=recompiles names the reason)",
+    "object_collective": "exchange tensors (all_gather, all_reduce), because objects are pickled and "
+    "unpickled, or exchange objects less often",
     "communication_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free "
     "for the communication library's threads: the host thread was inside the call",
     "optimizer": "a fused optimizer (fused=True), fewer and larger parameter tensors, or states in lower "

@@ -277,12 +277,12 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
     assert said.index("│ backend") < said.index("Overview")
     assert "network" not in said[said.index("Settings") : said.index("Overview")]
     command_line.run("compare", study.path, "--run", study.run_info().id)
-    assert "a second --run" in capfd.readouterr().err
+    assert "another --run" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [(["--why"], "A measurement has no settings"), ([], "--measured makes it the reference run")],
+    [(["--why"], "a measurement has no such settings"), ([], "makes the measured step the reference run")],
 )
 def test_compare_refuses_the_measurement_as_a_run(study, capfd, options, reason):
     run = study.run_info().id
@@ -370,7 +370,7 @@ def test_studies_are_listed_begun_and_described(study, capfd):
     (found,) = json.loads(answer(capfd, "runs", folder, "--find", "LATER", "--format", "json"))
     assert found["tags"] == "for later"
     assert "empty" in answer(capfd, "runs", folder)
-    assert "no such study" in answer(capfd, "runs", folder, "--find", "nothing of the kind")
+    assert "no matching study" in answer(capfd, "runs", folder, "--find", "nothing of the kind")
 
 
 def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_path):
@@ -416,7 +416,7 @@ def test_a_run_is_checked_and_estimated_before_it_is_made(study, capfd):
     assert "measured on CPUs, but the machine is one of H100s" in said["findings"][0]["cause"]
     assert "repeated 2 times" in said["findings"][1]["cause"]
     assert set(said["estimate_s"]) == {"analytical-aware", "replay"}
-    assert "give or take" in answer(capfd, "run", study.path, *options)
+    assert "within a factor of two" in answer(capfd, "run", study.path, *options)
     assert answer(capfd, "run", study.path, *options, "--format", "csv").startswith(
         "severity,place,cause,remedy"
     )

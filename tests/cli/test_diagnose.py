@@ -73,7 +73,7 @@ def test_csv_is_the_table_of_the_run(study, capsys):
 
 
 def test_a_sound_run_has_none(study, capsys):
-    assert "Checked: no outlier beyond the noise in " in shown(capsys, study, "--run", run_of(study))
+    assert "Checked: no other anomaly beyond the noise in " in shown(capsys, study, "--run", run_of(study))
 
 
 def test_a_run_without_messages_says_so(study, capsys):
@@ -294,8 +294,8 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["convert", "LOGS"], "is not a study but logs"),
-        (["convert", "STUDY", "--back-to-back"], "need production logs"),
+        (["convert", "LOGS"], "is a file or logs, not a study"),
+        (["convert", "STUDY", "--back-to-back"], "apply only to production logs"),
         (["convert", "LOGS", "-o", "w", "--step", "3"], "--step does not apply to production logs"),
         (["convert", "LOGS", "-o", "w", "--rescale-host"], "--rescale-host does not apply"),
         (["convert", "LOGS", "-o", "w", "--device-trace", "x"], "--device-trace does not apply"),

@@ -350,7 +350,7 @@ def made(tmp_path_factory):
             "--price ring2: no network of this name is compared - did you mean 'ring-2'",
         ),
         (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
-        (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "allow a day at most"),
+        (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "must be a day or less"),
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
         (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
         (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
