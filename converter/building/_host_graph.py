@@ -43,7 +43,7 @@ from ..readers import (
     lost_communications,
     with_inferred_groups,
 )
-from ._cause_rules import OPERATORS, is_engine_range, is_python_operator
+from ._cause_rules import OPERATORS, is_compiled_region, is_engine_range, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import (
     Gaps,
@@ -394,7 +394,8 @@ def _builder(
     if len(ops):
         owners, is_long = ops.name[pieces.op], pieces.end_ns - pieces.start_ns >= DISPATCH_NS
         computes &= ~which(names, OPERATORS.__contains__)[owners]
-        computes &= ~(which(names, is_engine_range)[owners] & is_long)
+        in_python = which(names, is_engine_range) | which(names, is_compiled_region)
+        computes &= ~(in_python[owners] & is_long)
     computes &= ~causes.touched(pieces.start_ns, pieces.end_ns)
     return _Builder(
         window,

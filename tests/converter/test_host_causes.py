@@ -87,6 +87,15 @@ def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
     assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
 
 
+def test_python_at_a_graph_break_is_no_operator(tmp_path):
+    thread = training_thread()
+    thread.op("Torch-Compiled Region: 0/0", 12_000, 82_000, 3)
+    thread.op("aten::tanh", 20_000, 30_000, 4)
+    graph = converted(tmp_path, thread)
+    assert host_us(graph)["python"] >= 60_000
+    assert "aten::tanh" in set(graph.nodes["name"][graph.nodes["kind"] == "compute"])
+
+
 def test_a_collective_of_objects_owns_its_operators(tmp_path):
     thread = training_thread()
     thread.mark("chakrascope::objects", 12_000, 82_000, "cpu_op")
