@@ -171,6 +171,15 @@ def is_engine_range(name: str) -> bool:
     return name.startswith("autograd::engine::evaluate_function: ")
 
 
+def is_compiled_region(name: str) -> bool:
+    """Return whether *name* is dynamo's range around a compiled function.
+
+    Compiled code has operators or ranges of its own, so other time in the range is spent in Python, such as
+    the code at a graph break.
+    """
+    return name.startswith("Torch-Compiled Region")
+
+
 def is_python_operator(operator: str, place: str) -> bool:
     """Return whether *operator* runs a `torch.autograd.Function` and *place* is in the code of this function.
 

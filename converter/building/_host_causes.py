@@ -25,7 +25,15 @@ from ..readers import (
     Ops,
     cut_pieces,
 )
-from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, is_engine_range, mark_of
+from ._cause_rules import (
+    ACTIVITIES,
+    CALLS,
+    OPERATORS,
+    frame_cause,
+    is_compiled_region,
+    is_engine_range,
+    mark_of,
+)
 from ._steps import Window
 
 # The kinds of time that a span explains: only gaps between operators, operators and gaps, or all of the
@@ -223,6 +231,8 @@ class HostCauses:
         if is_engine_range(name) and end_ns - start_ns >= DISPATCH_NS:
             parts = self.of_gap(start_ns, end_ns, "", "")
             return [self._of_hook(part) for part in parts]
+        if is_compiled_region(name) and end_ns - start_ns >= DISPATCH_NS:
+            return self.of_gap(start_ns, end_ns, "", "")
         spans = _overlapping(self._claiming, self._claiming_ends, start_ns, end_ns)
         cause = OPERATORS.get(name, "")
         if not spans and not cause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from ...converter import Workload
 from ...converter.building import class_of, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
-from ...support.table import CodedColumns, Columns
+from ...support.table import CodedColumns, Columns, TextColumn
 from .._framed import coded, sums_by
 from ._candidate import (
     CALLED_PHASES,
@@ -54,7 +55,7 @@ _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield the lines and functions of a script that call short operators in a loop, with their rows.
 
-    A function counts as a loop if all its lines together form a loop and no single line is a loop.
+    A function replaces its lines if all lines together form a loop and not exactly one of them is a loop.
     """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
     delayed = rows[causes == DELAYED]
@@ -63,17 +64,24 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     is_its_own |= ~segments["place"][rows].passes(training_places(segments).__contains__)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     functions = segments["place"].mapped(function_of)
-    skipped = {"", *training_functions(segments)}
+    lines = dict(_loops_by(segments, rows, segments["place"]))
+    counts = Counter(function_of(place) for place in lines)
+    skipped = {"", *training_functions(segments), *(one for one, count in counts.items() if count == 1)}
+    placed = rows[~functions[rows].passes(lambda one: one in skipped or is_forward(one))]
+    whole = dict(_loops_by(segments, placed, functions))
+    lines = {place: own for place, own in lines.items() if function_of(place) not in whole}
+    for places, found in ((segments["place"], lines), (functions, whole)):
+        for place, own in found.items():
+            yield place, np.union1d(own, delayed[places[delayed] == place])
+
+
+def _loops_by(segments: CodedColumns, rows: Ints, places: TextColumn) -> Iterator[tuple[str, Ints]]:
+    """Yield each of *places* that is a loop, with its part of *rows*."""
     worked = segments["cause"] != DELAYED
-    for places in (segments["place"], functions):
-        everything = sums_by(segments["duration_ns"][worked], places[worked])
-        placed = rows[~functions[rows].passes(skipped.__contains__)] if places is functions else rows
-        for place, own in grouped(placed, places[placed]):
-            if not place or (places is functions and is_forward(place)):
-                continue
-            if _is_loop(segments, own, int(everything[place])):
-                skipped.add(function_of(place))
-                yield place, np.union1d(own, delayed[places[delayed] == place])
+    everything = sums_by(segments["duration_ns"][worked], places[worked])
+    for place, own in grouped(rows, places[rows]):
+        if place and _is_loop(segments, own, int(everything[place])):
+            yield place, own
 
 
 def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:

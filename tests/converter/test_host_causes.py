@@ -87,6 +87,15 @@ def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
     assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
 
 
+def test_python_at_a_graph_break_is_no_operator(tmp_path):
+    thread = training_thread()
+    thread.op("Torch-Compiled Region: 0/0", 12_000, 82_000, 3)
+    thread.op("aten::tanh", 20_000, 30_000, 4)
+    graph = converted(tmp_path, thread)
+    assert host_us(graph)["python"] >= 60_000
+    assert "aten::tanh" in set(graph.nodes["name"][graph.nodes["kind"] == "compute"])
+
+
 def test_a_collective_of_objects_owns_its_operators(tmp_path):
     thread = training_thread()
     thread.mark("chakrascope::objects", 12_000, 82_000, "cpu_op")
@@ -531,18 +540,24 @@ def test_operators_of_a_model_have_the_place_of_its_call_without_gradients(tmp_p
     assert {*nodes["place"][nodes["kind"] == "host"]} <= {"Net.forward (model.py:7)", ""}
 
 
-def test_what_runs_between_operators_of_a_model_has_the_place_of_its_call(tmp_path):
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_work_between_operators_and_calls_of_a_model_has_the_place_of_its_call(tmp_path, is_trained):
+    """Unless another module runs between two calls."""
     thread = Thread(0)
     for number in range(4):
         begin = START + 10_000 * number
         thread.op("aten::addmm", begin + 1_000, begin + 4_000, 2 * number)
         thread.op("aten::relu", begin + 4_040, begin + 5_000, 2 * number + 1)
         thread.mark("chakrascope::call track (train.py:50)", begin + 900, begin + 5_100, "cpu_op")
+        if is_trained:
+            thread.op("aten::mul", begin + 6_000, begin + 7_000, 100 + number)
+            thread.mark("chakrascope::module student", begin + 5_900, begin + 7_100, "cpu_op")
     nodes = converted(tmp_path, thread).nodes
     inside = nodes["name"] == "host before aten::relu"
     assert inside.sum() == 4
     assert set(nodes["place"][inside]) == {"track (train.py:50)"}
-    assert set(nodes["place"][nodes["name"] == "host before aten::addmm"]) == {""}
+    before = nodes[nodes["name"] == "host before aten::addmm"].sort_values("measured_start_ns")
+    assert [*before["place"]] == ["", *["" if is_trained else "track (train.py:50)"] * 3]
 
 
 @pytest.mark.parametrize(

@@ -268,10 +268,11 @@ def test_python_that_waits_for_a_processor_gains_its_wait(tmp_path, line):
     assert (second.cause, second.gain_ns) == ("descheduled", 5 * MS)
 
 
-def looping(place="ema (train.py:9)"):
+def looping(place="ema (train.py:9)", first=0):
     """Return the nodes of one rank: a matmul, then 150 times two short operators and a gap."""
-    nodes = [comp(0, 2 * MS, operator="aten::mm", name="aten::mm")]
-    for number in range(1, 451):
+    before = (first - 1,) if first else ()
+    nodes = [comp(first, 2 * MS, before, operator="aten::mm", name="aten::mm")]
+    for number in range(first + 1, first + 451):
         before, name = (number - 1,), ("host before aten::mul_", "aten::mul_", "aten::add_")[number % 3]
         if number % 3:
             nodes.append(comp(number, 8_000, before, name=name, operator=name, place=place))
@@ -318,6 +319,14 @@ def test_a_loop_over_several_lines_of_a_function_is_one_entry(tmp_path, name, is
     if is_loop:
         assert first.key == f"place:{name} (boxes.py)=inf"
         assert first.gain_ns == 300 * 8_000 + 150 * 4_000
+
+
+def test_two_loops_of_a_function_are_one_entry(tmp_path):
+    nodes = [*looping("sample (beam.py:4)"), *looping("sample (beam.py:9)", first=451)]
+    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    assert first.what == "Dispatch and launches of 600 short operators in sample (beam.py)"
+    assert first.gain_ns == 2 * (300 * 8_000 + 150 * 4_000)
+    assert not any("short operators" in item.what for item in others)
 
 
 def test_a_place_with_more_time_in_long_operators_is_no_loop(tmp_path):
