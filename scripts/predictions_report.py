@@ -163,8 +163,7 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
         *_overview(rows), "",
         f"A row is odd if its error is above {ODD:.0%}. The column *constant utilisation* has the error of "
         "a prediction with the median utilisation of the rows. The column *in the interval* has the "
-        "share of steps within their 90 % interval, predicted with costs fitted without their "
-        "family.",
+        "share of steps within the 90 % interval that is predicted without their family in the fit.",
         "",
         "## Other labs", "", *_never(never), "",
         "## Error against distance", "", *_distance(found), "",
