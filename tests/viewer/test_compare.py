@@ -65,12 +65,10 @@ def test_the_page_stands_before_any_other_run_is_read(pair, monkeypatch):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, pair, page, scheme):
+def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(pair, page):
     study, (base, other) = pair
-    page.emulate_media(color_scheme=scheme)
-    with serving(create_app(study)) as address:
-        page.goto(f"{address}/compare?run={base}&against={other}")
+
+    def check_settings_and_reasons():
         differing = page.locator("#configurations tbody tr")
         differing.first.wait_for()
         assert differing.all_inner_texts() == ["backend\tanalytical-unaware\tanalytical-aware"]
@@ -80,6 +78,11 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, p
         page.wait_for_selector(
             "#collective-differences-table [col-id=why]:has-text('both hops of the switch')"
         )
+
+    page.emulate_media(color_scheme="light")
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/compare?run={base}&against={other}")
+        check_settings_and_reasons()
         # What each setting adds: here the backend is the only one that differs.
         page.locator("#causes-go").click()
         added = page.locator("#causes-table .ag-center-cols-container .ag-row")
@@ -87,11 +90,14 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, p
         delta = duration_text(_makespan(study, other) - _makespan(study, base))
         answer = ["\n".join(["backend", *BACKENDS, f"+{delta}", f"+{delta}"])]
         assert added.all_inner_texts() == answer
-        # The address has the answer.
+        # The address has the answer, and dark pages say the same.
         page.wait_for_url(f"**why={other}*")
+        page.emulate_media(color_scheme="dark")
         page.reload()
+        page.wait_for_selector("html[data-mantine-color-scheme='dark']")
         added.first.wait_for()
         assert added.all_inner_texts() == answer
+        check_settings_and_reasons()
 
 
 def test_the_page_begins_with_a_run_of_the_same_workload(pair):

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update, set_props
+from dash import Dash, Input, Output, State, dcc, html, no_update, set_props
 
 from ...errors import ChakrascopeError
 from ...runner import Job, JobStore, RunInfo
@@ -51,12 +51,10 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("job-list", "children"), Output("run-select", "data"), Output("jobs-seen", "data"),
-        Input("jobs-clock", "n_intervals"), Input("job-asked", "data"), State("jobs-seen", "data"),
+        Input("jobs-clock", "n_intervals"), State("jobs-seen", "data"),
     )  # fmt: skip
-    def look(_ticks: int | None, asked: Any, seen: Any) -> tuple[Any, Any, Any]:
-        """Show the progress of every job, and cancel a job if the user has clicked its button Cancel."""
-        if ctx.triggered_id == "job-asked" and asked and asked["action"] == "cancel":
-            jobs.cancel(int(asked["job"]))
+    def look(_ticks: int | None, seen: Any) -> tuple[Any, Any, Any]:
+        """Show the progress of every job."""
         try:
             jobs.resume()
             listed = jobs.jobs()[::-1]
@@ -85,11 +83,15 @@ def register(app: Dash, view: StudyView) -> None:
         Output("job-log", "children"), Output("job-log-shown", "opened"), Output("job-log-shown", "title"),
         Input("job-asked", "data"), prevent_initial_call=True,
     )  # fmt: skip
-    def show_log(asked: Any) -> tuple[Any, Any, Any]:
-        """Show the last lines of a job's log in a dialogue."""
-        if not asked or asked["action"] != "log":
+    def answer(asked: Any) -> tuple[Any, Any, Any]:
+        """Cancel a job, or show the last lines of a job's log in a dialogue."""
+        if not asked:
             return no_update, no_update, no_update
         number = int(asked["job"])
+        if asked["action"] == "cancel":
+            # Dash joins calls of `look` that wait at the same time, so a click would be lost there.
+            jobs.cancel(number)
+            return no_update, no_update, no_update
         return jobs.log(number) or "Its log is empty.", True, f"Log of job {number}"
 
 
