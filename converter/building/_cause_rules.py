@@ -60,6 +60,12 @@ _RANGES = (
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
     (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),
 )
+# Calls of the CUDA, HIP and driver APIs that map or unmap memory. PyTorch's caching allocator avoids these
+# calls in steady steps.
+_ALLOCATIONS = re.compile(
+    r"(cuda|hip)(Ext|Host)?(Malloc|Alloc|Free|Register|Unregister)"
+    r"|(cu|hip)Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|Address(Reserve|Free)|Host(Alloc|Register))"
+)
 OPERATORS: Mapping[str, str] = {
     "aten::item": "synchronisation",
     "aten::_local_scalar_dense": "synchronisation",
@@ -160,6 +166,11 @@ def mark_of(name: str, is_operator: bool) -> Mark | None:
 def frame_cause(path: str, function: str) -> str:
     """Return the cause of host time in *function* of the file at *path*, or "" if there is no rule."""
     return _first(_FRAMES, f"{path}:{function}") or ""
+
+
+def is_allocation(call: str) -> bool:
+    """Return whether the runtime call *call* allocates or frees memory of the device or pinned memory."""
+    return _ALLOCATIONS.match(call) is not None
 
 
 def is_engine_range(name: str) -> bool:

@@ -30,6 +30,7 @@ from ._cause_rules import (
     CALLS,
     OPERATORS,
     frame_cause,
+    is_allocation,
     is_compiled_region,
     is_engine_range,
     mark_of,
@@ -104,6 +105,19 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
         claims = MOMENTS if mark.is_inside else OPERATIONS if mark.covers else GAPS
         spans.append(Span(start, end, mark.cause, "", claims))
     return _flat(spans)
+
+
+def allocation_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
+    """Return disjoint spans of the long runtime calls of a thread that allocate or free device memory."""
+    calls = trace.calls
+    asks = which(trace.texts, is_allocation)[calls.name]
+    asks &= calls.thread == (trace.events.thread[own[0]] if len(own) else -1)
+    asks &= (calls.start_ns < window.end_ns) & (calls.end_ns - calls.start_ns >= LEAST_NS)
+    rows = np.flatnonzero(asks & (calls.end_ns > window.start_ns))
+    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+    starts = np.maximum(calls.start_ns[rows], window.start_ns).tolist()
+    ends = np.minimum(calls.end_ns[rows], window.end_ns).tolist()
+    return _flat([Span(*times, "allocation", "", OPERATIONS) for times in zip(starts, ends, strict=True)])
 
 
 def _flat(nested: Sequence[Span]) -> list[Span]:

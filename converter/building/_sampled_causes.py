@@ -18,6 +18,7 @@ from ._host_causes import (
     MOMENTS,
     HostCauses,
     Span,
+    allocation_spans,
     framed_spans,
     layered,
     marked_spans,
@@ -73,6 +74,7 @@ def host_causes(
 ) -> HostCauses:
     """Return the causes of one thread's host time, from its events *own* and *evidence*."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
+    marked = layered(marked, allocation_spans(trace, own, window))
     spans, hooks = marked, list[str]()
     if evidence is not None:
         threads = Threads(trace)

@@ -222,6 +222,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "synchronisation": "Host-device synchronisation",
     "compilation": "Compilation",
     "object_collective": "Exchanging Python objects between ranks",
+    "allocation": "Allocating and freeing device memory",
     "communication_call": "Inside communication calls",
     "optimizer": "Optimizer bookkeeping",
     "python": "Python between operators",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import class_of, free_cores, plain_name
+from ...converter.building import class_of, computed_on_host, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, TextColumn
@@ -245,8 +245,6 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         yield Candidate(what, "host", cause, remedy, Target("stall", name), GONE, own, path_ns, bound_ns)
     own = rows[~long]
     if len(own):
-        has_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
-        has_device = has_device or bool((segments["kind"] == "copy").any())
         name, ns = largest(segments, own, "operator")
         # The table of causes has stalls with their causes, so the same name would have two times.
         is_all = set(segments["cause"][own]) == {"dispatch"}
@@ -254,7 +252,7 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         example = f"{ESPECIALLY}{most_for(name)} ({duration_text(ns)})"
         what = label + " without stalls" * bool(long.any())
         what += example * (len(set(segments["operator"][own])) > 1)
-        remedy = "launches" if has_device else "operators"
+        remedy = "operators" if computed_on_host(workload) else "launches"
         target = Target("host", "dispatch")
         yield scaled(segments, what, "host", target, own, cause="dispatch", remedy=remedy, is_named=False)
 

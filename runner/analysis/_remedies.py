@@ -87,6 +87,9 @@ REMEDIES: Mapping[str, str] = {
     "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
     "page_faults": "reuse large tensors across steps (out=, in-place operators), or use an allocator that "
     "keeps freed memory (LD_PRELOAD of jemalloc or tcmalloc)",
+    "allocation": "no calls of the driver's allocator in steady steps: PyTorch's caching allocator "
+    "(no PYTORCH_NO_CUDA_MEMORY_CACHING, no torch.cuda.empty_cache()), spare memory or "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and a warm-up with the largest shapes",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) except for debugging: anomaly detection "
     "stores the Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",

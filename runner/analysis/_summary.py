@@ -58,6 +58,7 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
+_ON_DEVICE = {"compute": "compute_ns", "communication": "exposed_comm_ns", "copy": "exposed_copy_ns"}
 DEVIATES = 0.1  # share of the measured step above which the difference to a simulated step is reported
 _BUSY = 0.9  # share of the step in which a device must be busy to bound a step that cannot be replayed
 _CONTRADICTED = 0.5  # share of the gain expected from the path, below which a what-if contradicts the path
@@ -157,17 +158,19 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
     busy = float(1 - ranks["idle_ns"].mean() / max(1, result.makespan_ns)) if len(ranks["rank"]) else 0.0
     gains = advised.half_kinds_ns
     best = max(gains, key=gains.__getitem__, default=top)
-    if top in gains and best != top and gains[top] < _CONTRADICTED * path_ns / 2:
+    contradicted = top in gains and gains[top] < _CONTRADICTED * path_ns / 2
+    on_host = top in _ON_HOST and not computed_on_host(workload)
+    if best != top and contradicted:
         return _Bound(
             best,
             f": halving it gains {duration_text(gains[best])}, but halving {_PHRASES[top]} "
             f"({share_text(kinds['share'][0])} of the critical path) only "
             f"{duration_text(max(0, gains[top]))}",
         )
-    if top in _ON_HOST and busy >= _BUSY and top not in gains and not computed_on_host(workload):
-        return _Bound("compute", f": the devices are busy for {share_text(busy)} of the step")
-    if top in gains and gains[top] < _CONTRADICTED * path_ns / 2:
-        on_host = top in _ON_HOST and not computed_on_host(workload)
+    if on_host and busy >= _BUSY and (contradicted or top not in gains):
+        most = max(_ON_DEVICE, key=lambda kind: int(ranks[_ON_DEVICE[kind]].sum()))
+        return _Bound(most, f": the devices are busy for {share_text(busy)} of the step")
+    if contradicted:
         beside = (
             f"the devices are busy for {share_text(busy)} of the step"
             if on_host

@@ -6,6 +6,7 @@ import json
 import pytest
 from evidence_file import EvidenceFile
 from gloo_thread import ALL_REDUCE, Thread, write_trace_set
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert, convert_files
 
@@ -851,3 +852,19 @@ def test_modules_of_a_public_trace(data_dir):
     assert inside.mean() > 0.9
     attention = kernels["module"].str.contains(r"BertLayer_\d+\.BertAttention_\d+\.BertSdpaSelfAttention_\d+")
     assert attention.sum() >= 12
+
+
+@pytest.mark.parametrize("call", ["cudaMalloc", "hipFree", "hipExtMallocWithFlags", "cuMemCreate"])
+def test_allocations_of_device_memory_are_a_cause_of_host_time(tmp_path, call):
+    made = KinetoTrace()
+    made.add("user_annotation", "ProfilerStep#1", 1000.0, 700.0)
+    made.op("aten::convolution_backward", 1000.0, 600.0)
+    made.call(call, 1010.0, 300.0)
+    made.call("cuMemMap", 1020.0, 200.0)
+    made.call(call, 1320.0, 5.0)
+    made.launch((1400.0, 4.0), [(1410.0, 50.0)])
+    made.call("cudaFuncGetAttributes", 1450.0, 100.0)
+    (graph,) = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs
+    allocating = graph.nodes.query("cause == 'allocation'")
+    assert allocating["duration_ns"].sum() == 300_000
+    assert set(allocating["operator"]) == {"aten::convolution_backward"}

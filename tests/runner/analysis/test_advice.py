@@ -195,10 +195,21 @@ def test_a_host_that_the_device_nearly_keeps_up_with_does_not_promise_its_share(
     for number in range(100):
         before = [2 * number - 2] if number else []
         nodes += [host(2 * number, 10_000, before), kernel(2 * number + 1, 9_000, [2 * number], stream=1007)]
-    headline = analysed(tmp_path, workload(nodes)).summary.headline
+    run = analysed(tmp_path, workload(nodes))
+    headline = run.summary.headline
+    assert "CUDA graphs" in run.advices()[0].how
     assert "bound by host work: " in headline
     assert "but halving it gains only 104 µs" in headline
     assert "because the devices are busy for 89" in headline
+
+
+def test_a_device_that_is_always_busy_bounds_a_step_whose_path_is_on_the_host(tmp_path):
+    nodes = []
+    for number in range(100):
+        before = [2 * number - 2] if number else []
+        nodes += [host(2 * number, 10_000, before), kernel(2 * number + 1, 9_800, [2 * number], stream=1007)]
+    headline = analysed(tmp_path, workload(nodes)).summary.headline
+    assert "bound by computation: the devices are busy for 97" in headline
 
 
 def test_names_of_kernels_are_cut_in_sentences_and_whole_in_keys(tmp_path):
