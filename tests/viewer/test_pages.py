@@ -429,7 +429,7 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path):
     assert "Fits: the fullest rank holds" in picture
     assert "Of the 2 pipeline stages, stage 1 holds most" in picture
     assert picture.count('Z" fill=') == len(MEMORY_PARTS)
-    assert "80.0 GiB of the chip" in picture
+    assert "76.0 GiB usable of the chip" in picture
     figure = memory_area(found.memory_over_time[1].to_json(), "dark")
     heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1
