@@ -56,7 +56,7 @@ _OVERVIEW = [
     column("makespan_ns", "Step", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
     column("relative", "Relative", "±%"),
-    column("exposed_comm_ns", "Exposed comm.", "time", minWidth=110),
+    column("exposed_comm_ns", "Exposed comm., mean", "time", minWidth=110),
 ]
 _DELTAS = [
     column("delta_ns", "Difference", "±time", minWidth=100),
@@ -337,7 +337,7 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
         text += " The bars count those that differ."
     return card(
         "Durations of all nodes, this run against the other",
-        dmc.SimpleGrid(charts, cols=len(charts)),
+        dmc.SimpleGrid(charts, cols={"base": 1, "md": len(charts)}),
         note=text,
         exports=export_links("node-differences", run=run.info.id, against=other.info.id),
     )

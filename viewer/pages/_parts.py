@@ -181,7 +181,7 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
     """Return a table column of kinds of work, with the names of kinds that the legends also show."""
-    return {"field": field, "headerName": "Kind", "minWidth": 168, "maxWidth": 176, "refData": KIND_LABELS}
+    return {"field": field, "headerName": "Kind", "minWidth": 144, "maxWidth": 160, "refData": KIND_LABELS}
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:

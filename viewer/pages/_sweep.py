@@ -63,7 +63,7 @@ _RANKS_NOTE = (
 _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
     column("makespan_ns", "Step", "time"),
-    column("exposed_comm_ns", "Exposed comm.", "time", minWidth=110),
+    column("exposed_comm_ns", "Exposed comm., maximum", "time", minWidth=110),
     column("comm_ns", "Comm.", "time", minWidth=90),
     {"field": "state", "headerName": "State", "minWidth": 84, "maxWidth": 100},
     text_column("error", "Error"),
