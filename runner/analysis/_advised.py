@@ -1,4 +1,4 @@
-"""Represent advice as text, as a table and as JSON."""
+"""Represent advice as text, as a table and as JSON; name the remedy for each kind and cause of time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,133 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ...converter.building import FreeCores
 from ...support import duration_text
-from ._remedies import MOVABLE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_LEAST_MOVED = 0.1  # least share of the work that free cores must be able to take over
+
+MOVABLE: Mapping[str, tuple[str, str]] = {
+    "input_pipeline": (
+        "more data loader workers, and prefetching", "cheaper loading and transforms of samples",
+    ),
+    "worker_wait": (
+        "more data loader workers or a larger prefetch_factor, as the workers cannot keep up",
+        "cheaper transforms",
+    ),
+    "io": (
+        "files and network beside the step, in another thread", "local or cached files, or larger requests",
+    ),
+    "checkpoint": (
+        "asynchronous checkpoints (torch.distributed.checkpoint.async_save) by another process, as a thread "
+        "shares the GIL, which pickling holds", "fewer checkpoints",
+    ),
+}  # fmt: skip
+"""For each movable host cause, a remedy that uses free processor cores and a remedy that needs none."""
+REMEDIES: Mapping[str, str] = {
+    **{cause: f"if cores are free, {moved}; or {less}" for cause, (moved, less) in MOVABLE.items()},
+    "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
+    "faster network or another algorithm, or an earlier start so that computation covers it",
+    "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "
+    "set_requires_gradient_sync(False) and, if memory allows, set_reshard_after_backward(False), in all "
+    "micro-batches but the last",
+    "barrier": "no barrier in the step: collectives already make the ranks wait for each other's data, and a "
+    "barrier is only needed around files and measurements",
+    "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
+    "for its time, so neither bandwidth nor compression would help",
+    "compute": "a faster kernel or chip for it, fusion, or lower precision",
+    "fusion": "one kernel for each chain (torch.compile), whose intermediate results stay in registers",
+    "precision": "single precision: .float() where float64 enters, as in tensors made from NumPy arrays "
+    "(torch.from_numpy, torch.tensor)",
+    "repeated": "keep the first result for all uses in the step, or convert the tensor once before them",
+    "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
+    "function": "call it less often or on less data, or move it out of the step",
+    "copy": "fewer or smaller copies, or copies during computation",
+    "memory": "keep the data local, or a faster remote memory",
+    "wait": "a more even load: this operator waits for other ranks or the device",
+    "skew": "a more even load: the other ranks wait for this one in collectives",
+    "unlogged": "a capture of some steps ('chakrascope trace'), which tells what it is: the log does not",
+    "launches": "fewer launches, as the device waits for them: torch.compile, CUDA graphs, larger batches",
+    "operators": "fewer and larger operators: batched or foreach variants, torch.compile, larger batches",
+    "stall": "move what runs there out of the step, or to another thread: the host thread stops here",
+    "launch_stall": "warm up before the steps that count, as first calls load, compile or tune kernels and "
+    "reserve memory; if steady steps have it, avoid new shapes and large allocations here",
+    "host_operator": "compute it on the device, where its tensors are needed, or before the step: it "
+    "launches no work of the device",
+    "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
+    "host cannot launch ahead while it waits",
+    "process_start": "start processes once, before the loop: persistent_workers=True for a data loader, and "
+    "one pool for all steps",
+    "process_wait": "ask for the results later (apply_async, submit), so that the step covers the work, or "
+    "give the other process or thread less to do",
+    "sampler": "draw fewer indices at a time: shuffle blocks, draw with replacement (num_samples), or start "
+    "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
+    "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
+    "live Python objects",
+    "lock": "less Python in other threads of the process: move their work to another process, or release "
+    "the lock or the GIL earlier",
+    "descheduled": "free processor cores: fewer threads and processes a core, or a larger CPU quota",
+    "sleep": "remove the sleep, or wait for an event instead",
+    "validation": "validate less often or on fewer batches, or in another job",
+    "logging": "log less often, and format and write in another thread",
+    "recomputation": "checkpoint fewer layers where memory allows, or save the results of matmuls "
+    "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
+    "page_faults": "keep large tensors over the steps (out=, in-place operators), or an allocator that keeps "
+    "freed memory (LD_PRELOAD of jemalloc or tcmalloc)",
+    "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
+    "Python stack of each operator of the forward pass",
+    "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
+    "compilation": "stop recompiling: constant shapes or dynamic=True, padding to few sizes, a warm cache "
+    "(TORCH_LOGS=recompiles names the reason)",
+    "communication_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free "
+    "for the communication library's threads: the host thread was inside the call",
+    "optimizer": "a fused optimizer (fused=True), fewer and larger parameter tensors, or states in lower "
+    "precision",
+    "python": "less Python here: vectorise the loop, or use batched and foreach operators",
+}  # fmt: skip
+"""The remedy for each kind of time and for each host cause."""
+COPY_REMEDIES: Mapping[str, str] = {
+    "HtoD": "pinned memory with non_blocking=True, smaller types until the data is on the device, or a copy "
+    "of the next batch during computation",
+    "DtoH": "copy less and less often, into pinned memory with non_blocking=True",
+    "DtoD": "no copy where a view does, one layout from producer to consumer, or fusing it (torch.compile)",
+    "PtoP": "fewer or smaller copies, or copies during computation",
+}  # fmt: skip
+"""The remedy for copies, by direction."""
+MORE_THREADS = ", or more threads (OMP_NUM_THREADS) if cores are free"
+_LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
+HOST_REMEDIES: Mapping[str, str] = {
+    "gemm": f"{_LOWER}{MORE_THREADS}",
+    "convolution": f"channels_last, {_LOWER}{MORE_THREADS}",
+    "attention": f"{_LOWER}{MORE_THREADS}",
+    "normalization": "fusing it with its neighbours (torch.compile), or lower precision",
+    "softmax": "fusing it with its neighbours (torch.compile), or scaled_dot_product_attention if it is that "
+    "of attention",
+    "reduction": "fusing it with its neighbours (torch.compile), or doing it less often",
+    "elementwise": "fusing it with its neighbours (torch.compile), writing in place, or lower precision",
+    "copy": "no copy where a view or an in-place operator does, or one layout and type throughout",
+    "": "fewer or smaller calls, channels_last if its input is images, or fusing it (torch.compile)",
+}  # fmt: skip
+"""The remedy for operators that a host computes, by operator class; "" is any other class."""
+UNKNOWN = "doing less of it, or covering it by other work"
+
+
+def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tuple[int, str]:
+    """Return the work (ns) of a *cause* in a step that free *cores* can take over, and the remedy.
+
+    If the cores could take over hardly any work, return 0 and other remedies. If the free cores are unknown,
+    or the cause has no movable work, return *work_ns* and the general remedy.
+    """
+    if cores is None or cause not in MOVABLE:
+        return work_ns, REMEDIES.get(cause, UNKNOWN)
+    others, less = MOVABLE[cause]
+    moved_ns = round(cores.movable_share * step_ns)
+    if moved_ns < _LEAST_MOVED * work_ns:
+        return 0, f"{less} (only {cores.text})"
+    return min(work_ns, moved_ns), f"{others} ({cores.text}); or {less}"
 
 
 @dataclass(frozen=True)
