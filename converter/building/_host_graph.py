@@ -411,15 +411,14 @@ def _builder(
 
 
 def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
-    """Return the script place of each piece; gradients have the place of the marked forward call."""
+    """Return the script place of each piece; gradients have the place of their forward operator."""
     places = causes.places((pieces.start_ns + pieces.end_ns) // 2)
-    called, sequences = causes.call_places(ops.start_ns), ops.trace.events.sequence[ops.event].tolist()
+    called, sequences = causes.places(ops.start_ns), ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
-    owners = {
-        sequence: place
-        for sequence, place, is_gradient in zip(sequences, called, is_engine, strict=True)
-        if sequence >= 0 and place and not is_gradient
-    }
+    owners: dict[int, str] = {}  # of the first operator: operators of the backward pass have the same number
+    for sequence, place, is_gradient in zip(sequences, called, is_engine, strict=True):
+        if sequence >= 0 and place and not is_gradient:
+            owners.setdefault(sequence, place)
     if not owners:
         return places
     of_ops: list[str] = []

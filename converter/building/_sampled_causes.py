@@ -65,7 +65,7 @@ _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, which the profiler marks with ranges.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # The activities with ranges that the tracer marks completely. Samples do not extend these ranges.
-_MARKED = frozenset({"recomputation", "anomaly_detection", "sampler"})
+_MARKED = frozenset({"recomputation", "anomaly_detection", "object_collective", "sampler"})
 
 
 def host_causes(

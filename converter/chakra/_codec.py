@@ -221,6 +221,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "anomaly_detection": "Anomaly detection of autograd",
     "synchronisation": "Host-device synchronisation",
     "compilation": "Compilation",
+    "object_collective": "Exchanging Python objects between ranks",
     "communication_call": "Inside communication calls",
     "optimizer": "Optimizer bookkeeping",
     "python": "Python between operators",

@@ -17,6 +17,7 @@ from .._framed import coded, sums_by
 from ._advised import moved
 from ._candidate import (
     CALLED_PHASES,
+    ESPECIALLY,
     GONE,
     HALF,
     MOST_OF_IT,
@@ -30,6 +31,7 @@ from ._candidate import (
     scaled,
     sum_ns,
     training_functions,
+    training_places,
     where,
 )
 from ._critical_path import CriticalPath
@@ -58,6 +60,7 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     delayed = rows[causes == DELAYED]
     # Host work before the first operator of a called phase may still belong to the end of the loop.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
+    is_its_own |= ~segments["place"][rows].passes(training_places(segments).__contains__)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     functions = segments["place"].mapped(function_of)
     skipped = {"", *training_functions(segments)}
@@ -240,11 +243,9 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         # The table of causes has stalls with their causes, so the same name would have two times.
         is_all = set(segments["cause"][own]) == {"dispatch"}
         label = HOST_CAUSES["dispatch"] if is_all else "Dispatch and other short host work"
-        what = (
-            label
-            + ", without stalls" * bool(long.any())
-            + f", most {most_for(name)} ({duration_text(ns)})" * (len(set(segments["operator"][own])) > 1)
-        )
+        example = f"{ESPECIALLY}{most_for(name)} ({duration_text(ns)})"
+        what = label + " without stalls" * bool(long.any())
+        what += example * (len(set(segments["operator"][own])) > 1)
         remedy = "launches" if has_device else "operators"
         target = Target("host", "dispatch")
         yield scaled(segments, what, "host", target, own, cause="dispatch", remedy=remedy, is_named=False)
@@ -281,7 +282,7 @@ def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns
         what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
         own_ns, awaited_ns = sum_ns(segments, own), sum_ns(segments, awaited)
         if own_ns > awaited_ns > 0 and not call.startswith(SPIN):
-            what += f", {duration_text(own_ns)} of it after the last device work that it waits for"
+            what += f", of which {duration_text(own_ns)} pass after the end of the awaited device work"
         elif len(awaited) and not call.startswith(SPIN):
             what += f", which waits for {_device_work(segments, awaited)}"
         every = np.union1d(own, awaited)

@@ -87,6 +87,13 @@ def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
     assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
 
 
+def test_a_collective_of_objects_owns_its_operators(tmp_path):
+    thread = training_thread()
+    thread.mark("chakrascope::objects", 12_000, 82_000, "cpu_op")
+    thread.op("aten::resize_", 20_000, 50_000, 3)
+    assert host_us(converted(tmp_path, thread))["object_collective"] == 70_000
+
+
 def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     thread = training_thread()
     thread.mark("dynamo", 12_000, 82_000, "cpu_op")
@@ -735,6 +742,22 @@ def test_modules_are_those_of_the_python_frames(tmp_path):
     kernels = nodes[nodes["name"] == "gemm"]
     assert kernels["module"].tolist() == ["Net_0.Linear_0", "Net_0.Linear_1", "Net_0.Linear_0", ""]
     assert kernels["operator"].tolist() == ["aten::linear", "aten::linear", "aten::mm", "aten::add_"]
+
+
+def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    trace.frame("train.py(12): whiten", 102, 298)
+    trace.add("cpu_op", "aten::mm", 110, 200, **{"Sequence number": 0})
+    for number, name in enumerate(("MmBackward0", "AccumulateGrad")):
+        start = 400 + 100 * number
+        trace.add("cpu_op", f"{BACKWARD}{name}", start, start + 90, **{"Sequence number": number})
+        trace.add("cpu_op", name, start + 1, start + 89, **{"Sequence number": number})
+        trace.add("cpu_op", "aten::mul", start + 2, start + 88)
+    nodes = trace.nodes(tmp_path)
+    gradients = nodes[nodes["name"] == "aten::mul"]
+    assert gradients["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
 
 
 def test_modules_that_the_tracer_marked_count_before_those_of_frames(tmp_path):

@@ -326,7 +326,7 @@ def named(component, wanted):
 
 def test_bars_by_collective_are_collectives_and_the_rest_is_told(run):
     shown = text_of(_critical_path._breakdown(run, "collective", "light"))
-    assert "of the path is in no collective." in shown
+    assert "of the path is not assigned to any collective." in shown
     assert "(none)" not in shown
     assert shown.count("all_reduce of") >= LAYERS
     assert kind_colour("communication") in shown
@@ -336,7 +336,7 @@ def test_bars_by_collective_are_collectives_and_the_rest_is_told(run):
 def test_modules_that_bound_it_say_what_they_leave_out(run, simulated):
     for opened in (run, simulated):
         shown = text_of(_summary._bars(opened, "collective", "light"))
-        assert "of the path is in no collective." in shown
+        assert "of the path is not assigned to any collective." in shown
 
 
 @pytest.mark.parametrize(("fold", "hidden"), [("nodes", False), ("modules", True), ("ranks", True)])

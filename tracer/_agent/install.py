@@ -213,6 +213,7 @@ def watch_profiled_steps(profiler_module: Any) -> None:
 def watch_the_world(distributed_module: Any) -> None:
     """Time the waits for peers, and make process groups fake if the launcher requests a fake world."""
     ranks = _fake_ranks()
+    modules.mark_object_collectives(distributed_module)
     if ranks:
         fake_world.install(distributed_module, ranks)
     else:

@@ -313,8 +313,9 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = ""
         margin=margin,
         uniformtext={"minsize": 11, "mode": "hide"},
     )
-    figure.update_xaxes(gridcolor=_GRID[scheme], zerolinecolor=_GRID[scheme])
-    figure.update_yaxes(gridcolor=_GRID[scheme], zeroline=False, showgrid=False, ticklabelstandoff=5)
+    axes = {"gridcolor": _GRID[scheme], "title_font_size": 13}
+    figure.update_xaxes(zerolinecolor=_GRID[scheme], **axes)
+    figure.update_yaxes(zeroline=False, showgrid=False, ticklabelstandoff=5, **axes)
     return figure
 
 

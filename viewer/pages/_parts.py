@@ -274,8 +274,10 @@ def table_card(
 
 
 def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the *columns* that contain at least one non-empty value in *rows*."""
-    return [one for one in columns if one["field"] not in rows or any(rows[one["field"]].astype(str) != "")]
+    """Return the *columns* that contain a value in *rows* that is neither missing nor an empty text."""
+    shown = rows[[one["field"] for one in columns if one["field"] in rows]]
+    filled = (shown.notna() & (shown.astype(str) != "")).any()
+    return [one for one in columns if filled.get(one["field"], True)]
 
 
 def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -69,8 +69,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
     known = sql_columns(run)
-    columns = [text_column("table", "Table", maxWidth=150), text_column("column", "Column", maxWidth=250),
-               text_column("type", "Type", maxWidth=130), text_column("unit", "Unit", maxWidth=170),
+    columns = [text_column("table", "Table", maxWidth=130), text_column("column", "Column", maxWidth=200),
+               text_column("type", "Type", maxWidth=110), text_column("unit", "Unit", maxWidth=120),
                text_column("holds", "The table holds", flex=5)]  # fmt: skip
     title = f"{count_text(len(SQL_TABLES), 'table')} of this run"
     return card(title, table("query-tables", known, columns, scheme, height="360px"))

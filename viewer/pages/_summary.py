@@ -99,7 +99,7 @@ _ADVICE_NOTE = (
     "The largest gain comes first. A gain is the time saved by a replay of the run with the change, whatever "
     'bounds the step then. "At most" marks upper bounds without a replay.'
 )
-_CLICK = "Select a bar to see its longest piece on the timeline."
+_CLICK = "Select a bar to see its longest segment on the timeline."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:

@@ -229,7 +229,9 @@ def memory_verdict(run: OpenRun) -> str:
         return ""
     room, holds = int(prediction.get("chip_memory_bytes", 0)), int(prediction["memory_bytes_per_rank"])
     verdict = "fits" if prediction["fits"] else "does NOT fit"
+    usable = int(prediction.get("chip_usable_bytes", 0))  # absent in runs of earlier versions
+    share = f"the {bytes_text(usable)} usable of " if usable else ""
     return (
-        f"{verdict}: the fullest rank holds {bytes_text(holds)} of the {bytes_text(room)} of "
+        f"{verdict}: the fullest rank holds {bytes_text(holds)} of {share}the {bytes_text(room)} of "
         f"{prediction.get('chip', 'its chip')}"
     )
