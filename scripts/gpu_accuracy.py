@@ -25,9 +25,8 @@ from typing import Any
 
 from gpu_checks import DEMANDS, Row, findings, passed_counts
 from gpu_intervals import DeviceEvents, device_events, read_trace, times_of, trimmed
-from gpu_operators import agreements, modelled_shares
 from gpu_ours import Ours, measure
-from gpu_peers import compare_edges, expected_of
+from gpu_peers import agreements, compare_edges, expected_of, modelled_shares
 
 __all__ = ["page", "traces_csv"]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_intervals import Times
-from gpu_operators import Agreement
 from gpu_ours import Ours
-from gpu_peers import Edges, Expected
+from gpu_peers import Agreement, Edges, Expected
 
 __all__ = ["DEMANDS", "PARTS", "Finding", "Row", "findings"]
 

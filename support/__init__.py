@@ -6,7 +6,6 @@ package does not import the sub-packages.
 
 from __future__ import annotations
 
-from ._faces import exports_of as exports_of
 from ._files import is_temporary as is_temporary
 from ._files import link_or_copy as link_or_copy
 from ._files import new_file as new_file
@@ -20,6 +19,7 @@ from ._files import writing as writing
 from ._lifeline import Lifeline as Lifeline
 from ._lifeline import end_with_parent as end_with_parent
 from ._lifeline import ends_with_us as ends_with_us
+from ._plugins import exports_of as exports_of
 from ._plugins import load_plugin as load_plugin
 from ._plugins import package_version as package_version
 from ._plugins import plugin_names as plugin_names

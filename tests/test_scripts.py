@@ -302,16 +302,16 @@ def test_operators_are_held_against_the_rows_of_the_table(module_of, folder):
     ]
     calls = [[0, 3, 3, 30_100], [1, 1, 1, 5_200], [2, 1, 1, 5_000], [3, 1, 1, 5_000]]
     metadata = {"operators": {"kinds": kinds, "ranks": {"0": calls}}}
-    found = module_of("gpu_operators").agreements(metadata, folder / "job.json.gz")
+    found = module_of("gpu_peers").agreements(metadata, folder / "job.json.gz")
     assert [(one.figure, one.alike, one.rows) for one in found] == [
         ("time of operators", 1, 2),
         ("FLOPs of products", 1, 1),
         ("bytes of operators", 1, 2),
     ]
-    ours, theirs = module_of("gpu_operators").modelled_shares(metadata, folder / "job.json.gz")
+    ours, theirs = module_of("gpu_peers").modelled_shares(metadata, folder / "job.json.gz")
     assert (ours, theirs) == (pytest.approx(40.3 / 45.3), pytest.approx(40 / 45))
-    assert module_of("gpu_operators").agreements(metadata, folder / "other.json.gz") == []
-    assert module_of("gpu_operators").modelled_shares(metadata, folder / "other.json.gz") is None
+    assert module_of("gpu_peers").agreements(metadata, folder / "other.json.gz") == []
+    assert module_of("gpu_peers").modelled_shares(metadata, folder / "other.json.gz") is None
 
 
 def test_recomputed_kernels_count_as_computation(module_of, folder):

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from ._changes import changes as changes
     from ._changes import drops as drops
     from ._checks import Communication as Communication
+    from ._checks import Load as Load
     from ._checks import check_setup as check_setup
     from ._checks import communication_of as communication_of
+    from ._checks import duration_estimate as duration_estimate
+    from ._checks import estimate_s as estimate_s
+    from ._checks import load_of as load_of
+    from ._checks import sends_one_by_one as sends_one_by_one
     from ._choices import BREAKDOWNS as BREAKDOWNS
     from ._choices import FEW_HOPS as FEW_HOPS
     from ._choices import FOLDS as FOLDS
@@ -38,18 +43,12 @@ if TYPE_CHECKING:
     from ._compare import same_nodes as same_nodes
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
-    from ._csv import csv_pieces as csv_pieces
     from ._differences import collective_differences as collective_differences
     from ._differences import error_distribution as error_distribution
     from ._differences import flow_differences as flow_differences
     from ._differences import node_differences as node_differences
     from ._differences import rank_differences as rank_differences
     from ._differences import why_not_comparable as why_not_comparable
-    from ._estimate import Load as Load
-    from ._estimate import duration_estimate as duration_estimate
-    from ._estimate import estimate_s as estimate_s
-    from ._estimate import load_of as load_of
-    from ._estimate import sends_one_by_one as sends_one_by_one
     from ._foreign_times import cpu_times as cpu_times
     from ._foreign_times import foreign_compute as foreign_compute
     from ._foreign_times import has_cpu_times as has_cpu_times
@@ -92,8 +91,6 @@ if TYPE_CHECKING:
     from ._logged import logged_table as logged_table
     from ._logged import straggler_texts as straggler_texts
     from ._measured import measured_result as measured_result
-    from ._network_path import NO_NETWORK as NO_NETWORK
-    from ._network_path import why_no_links as why_no_links
     from ._operators import Roof as Roof
     from ._operators import joined_operators as joined_operators
     from ._operators import longest_call as longest_call
@@ -101,6 +98,7 @@ if TYPE_CHECKING:
     from ._operators import roofline_points as roofline_points
     from ._operators import rooflines as rooflines
     from ._path_facts import coded_facts as coded_facts
+    from ._path_tables import NO_NETWORK as NO_NETWORK
     from ._path_tables import Divergence as Divergence
     from ._path_tables import contributors as contributors
     from ._path_tables import divergence as divergence
@@ -109,6 +107,7 @@ if TYPE_CHECKING:
     from ._path_tables import nameless_text as nameless_text
     from ._path_tables import paths_table as paths_table
     from ._path_tables import segment_table as segment_table
+    from ._path_tables import why_no_links as why_no_links
     from ._rank_table import SlowestRank as SlowestRank
     from ._rank_table import rank_standings as rank_standings
     from ._rank_table import slowest_rank as slowest_rank
@@ -135,6 +134,7 @@ if TYPE_CHECKING:
     from ._tables import COMPARISONS as COMPARISONS
     from ._tables import OVERVIEWS as OVERVIEWS
     from ._tables import TABLES as TABLES
+    from ._tables import csv_pieces as csv_pieces
     from ._tables import csv_text as csv_text
     from ._what_if import Target as Target
     from ._what_if import sensitivity as sensitivity

@@ -23,13 +23,12 @@ from ...support.table import Columns
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._advised import Advice, Advised, Cause
+from ._advised import MORE_THREADS, REMEDIES, UNKNOWN, Advice, Advised, Cause, moved
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._host_time import DELAYED, contention
 from ._path_facts import collective_label
-from ._remedies import MORE_THREADS, REMEDIES, UNKNOWN, moved
 from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
 

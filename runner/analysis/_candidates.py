@@ -19,6 +19,7 @@ from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
 from ._accumulation import accumulation
+from ._advised import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -51,7 +52,6 @@ from ._memory_traffic import (
 )
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
-from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
 from ._what_if import Excess, Target, late_ranks
 
 _LEAST_FUNCTION = 0.1  # least share of the step for a candidate function

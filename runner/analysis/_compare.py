@@ -20,7 +20,7 @@ from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from .._traits import about_backend
 from ..study import run_name
-from ._collectives import collective_overview
+from ._collectives import collective_overview, second_hop_ns, store_and_forward
 from ._critical_path import CriticalPath, critical_path
 from ._differences import (
     NodeDifferences,
@@ -36,7 +36,6 @@ from ._path_facts import said_of
 from ._path_tables import divergence
 from ._run import RunAnalysis
 from ._settings import settings_table
-from ._store_and_forward import second_hop_ns, store_and_forward
 from ._summary import rank_times
 
 _NODE_FACTS = ("name", "kind", "module", "phase")

@@ -15,6 +15,7 @@ from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECOR
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, TextColumn
 from .._framed import coded, sums_by
+from ._advised import moved
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -38,7 +39,6 @@ from ._critical_path import CriticalPath
 from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
 from ._labels import function_of, short_name
 from ._path_facts import NodeFacts, copy_direction
-from ._remedies import moved
 from ._what_if import Target
 
 # A loop of small operators calls an operator at least 100 times, and calls over 50 µs take at most half of

@@ -27,8 +27,7 @@ from ._equal_ranks import with_replicas_folded
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
 from ._links import messages_on_path
-from ._one_rank import RankReader, edges_of_rank, program_of_rank
-from ._path_facts import NodeFacts, said_of
+from ._path_facts import NodeFacts, RankReader, edges_of_rank, program_of_rank, said_of
 from ._path_walk import measured_waits
 from ._summary import Summary, deviates, summarize
 
@@ -232,7 +231,7 @@ class RunAnalysis:
 
         The breakdown by links is empty if :func:`why_no_links` returns a reason.
         """
-        from ._network_path import link_breakdown, network_breakdown  # noqa: PLC0415 - few breakdowns use it
+        from ._path_tables import link_breakdown, network_breakdown  # noqa: PLC0415 - few breakdowns use it
 
         if by == "network":
             network = self.result.provenance.get("network", {})

@@ -28,14 +28,13 @@ from .._traits import about_backend
 from ._advice import advise
 from ._advised import Advice, Advised, Cause, together_text
 from ._candidate import ESPECIALLY
-from ._collectives import overview_columns
+from ._collectives import overview_columns, store_and_forward
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._host_time import contention
 from ._labels import lowered
 from ._operator_rates import without_shapes
 from ._path_facts import NodeFacts
-from ._store_and_forward import store_and_forward
 
 if TYPE_CHECKING:
     import pandas as pd

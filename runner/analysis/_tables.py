@@ -1,13 +1,18 @@
-"""Name every table of one run, of two runs and of several runs, for display and export."""
+"""Name every table of one run, of two runs and of several runs, and write tables as CSV piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from ...converter.chakra import TextColumn
 from ...converter.checks import step_rows
 from ...support import spreadsheet_text
 from ._attribution import difference_of_runs
@@ -96,3 +101,33 @@ def _cell(value: Any) -> Any:
 
 
 _safe = lru_cache(1 << 16)(spreadsheet_text)
+
+
+_ROWS = 1 << 16
+
+
+def csv_pieces(
+    columns: Mapping[str, npt.NDArray[Any] | TextColumn], rows: npt.NDArray[np.int64]
+) -> Iterator[str]:
+    """Yield a CSV header, followed by the *rows* of number and text *columns*, with empty cells for NaN."""
+    yield _lines([[spreadsheet_text(name)] for name in columns])
+    coded = {
+        name: column.mapped(spreadsheet_text) if isinstance(column, TextColumn) else column
+        for name, column in columns.items()
+    }
+    for start in range(0, len(rows), _ROWS):
+        chosen = rows[start : start + _ROWS]
+        yield _lines([_cells(column, chosen) for column in coded.values()])
+
+
+def _cells(column: npt.NDArray[Any] | TextColumn, rows: npt.NDArray[np.int64]) -> list[Any]:
+    values: list[Any] = column[rows].tolist()
+    if not isinstance(column, TextColumn) and column.dtype.kind == "f":
+        return ["" if value != value else value for value in values]  # noqa: PLR0124 - not a number
+    return values
+
+
+def _lines(columns: list[list[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(zip(*columns, strict=True))
+    return buffer.getvalue()

@@ -14,8 +14,7 @@ from ...support import bandwidth_text, bytes_text, count_text, duration_text
 from .._traits import DEFAULT_BACKEND
 from ..config import HANDSHAKES, EfficiencyPart, SystemConfig
 from ._fit import REPEATED, Cell, Figure, LinkFit, Rows, can_tell_apart, figure_of, fit_link
-from ._levels import Level, levels_of, without_faster_pairs
-from ._records import EXCHANGE, MESSAGE, Call, Records
+from ._records import EXCHANGE, MESSAGE, Call, Level, Records, levels_of, without_faster_pairs
 
 _NONE, _IN_ORDER = HANDSHAKES
 _BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to the time of one message

@@ -18,8 +18,7 @@ from .._traits import EMULATION
 from ..backends import Progress, get_backend
 from ..config import NetworkConfig, SystemConfig
 from ..emulation import Setup, read_setup
-from ._levels import Level, levels_of
-from ._records import MESSAGE, MUTUAL, Call, Records, Transfer, result_records
+from ._records import MESSAGE, MUTUAL, Call, Level, Records, Transfer, levels_of, result_records
 
 LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64

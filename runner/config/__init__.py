@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ._failures import check_failures as check_failures
     from ._failures import failure_of_text as failure_of_text
     from ._failures import read_failures as read_failures
-    from ._memory import MemoryConfig as MemoryConfig
-    from ._memory import load_groups as load_groups
     from ._network import DIMENSION_KEYS as DIMENSION_KEYS
     from ._network import EXTENSIONS as EXTENSIONS
     from ._network import GIB as GIB
@@ -48,7 +46,9 @@ if TYPE_CHECKING:
     from ._presets import is_preset as is_preset
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path
+    from ._system import MemoryConfig as MemoryConfig
     from ._system import SystemConfig as SystemConfig
+    from ._system import load_groups as load_groups
     from ._tcp import TcpPart as TcpPart
     from ._values import BANDWIDTH as BANDWIDTH
     from ._values import DELAY_NS as DELAY_NS

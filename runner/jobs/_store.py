@@ -21,8 +21,7 @@ from ...converter import Finding
 from ...errors import ConfigError, StudyError
 from .._experiment import Experiment
 from ..study import Study, check_name
-from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of
-from ._work import findings_file
+from ._job import ACTIVE, ImportRequest, Job, SweepRequest, findings_file, read_request, request_of
 
 _VERSION = 2
 _WAIT_S = 30.0

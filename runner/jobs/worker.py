@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from ...errors import Cancelled, ChakrascopeError
 from ..study import Study
+from ._job import WORK
 from ._store import JobStore
-from ._work import WORK
 
 _REPORT_S = 0.3
 _RUNNING = "state = 'running'"

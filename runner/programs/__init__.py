@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._all_pairs import ALL_PAIRS as ALL_PAIRS
-    from ._all_pairs import all_pairs_program as all_pairs_program
+    from ._builtin import ALL_PAIRS as ALL_PAIRS
     from ._builtin import BUILTIN_PROGRAMS as BUILTIN_PROGRAMS
+    from ._builtin import all_pairs_program as all_pairs_program
     from ._builtin import builtin_program as builtin_program
     from ._choice import PROGRAM_NAMES as PROGRAM_NAMES
     from ._choice import Choice as Choice
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from ._choice import is_program_name as is_program_name
     from ._choice import misfit as misfit
     from ._choice import named_program as named_program
+    from ._choice import nccl_choice as nccl_choice
     from ._expand import demands_of as demands_of
     from ._expand import expand_workload as expand_workload
     from ._expand import graphs_of as graphs_of
     from ._expand import workload_of as workload_of
+    from ._expand import write_msccl as write_msccl
     from ._inspection import ARROW_GAP as ARROW_GAP
     from ._inspection import Inspection as Inspection
     from ._inspection import has_arrows as has_arrows
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from ._nccl import NCCL_ALGORITHMS as NCCL_ALGORITHMS
     from ._nccl import NCCL_PROTOCOLS as NCCL_PROTOCOLS
     from ._nccl import nccl_program as nccl_program
-    from ._nccl_choice import nccl_choice as nccl_choice
     from ._proof import Proof as Proof
     from ._proof import prove as prove
     from ._sizes import SLOT_BYTES as SLOT_BYTES
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from ._sizes import packet_sources as packet_sources
     from ._sizes import program_bytes as program_bytes
     from ._sizes import program_ops as program_ops
-    from ._writer import write_msccl as write_msccl
     from .readers import parse_program as parse_program
     from .readers import read_program as read_program
 else:

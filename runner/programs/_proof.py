@@ -1,17 +1,210 @@
-"""Prove that a collective program is correct on every rank in every order that the program allows."""
+"""Prove that a collective program is correct on every rank in every order that the program allows.
+
+The outcome of a correct program has no deadlock, no leftover signal or message, and the right result on each
+rank.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from ._execute import Run, execute
-from ._model import Program
-from ._outcomes import deadlocks, leftovers, wrong_results
-from ._problems import Problem
-from ._races import disorder, doubtful_cells, overlaps, races, strangers, unwritten
-from ._unroll import Unrolled, unroll
+from ._execute import Blocked, Run, Value, contribution, execute
+from ._model import Buffer, Program
+from ._races import (
+    MOST_STEPS,
+    Problem,
+    awaited_words,
+    cell_words,
+    disorder,
+    doubtful_cells,
+    listed,
+    overlaps,
+    problem_of,
+    races,
+    run_to,
+    strangers,
+    unwritten,
+)
+from ._unroll import Cell, Step, Unrolled, unroll
+
+
+def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
+    """Yield the steps that never complete; steps that no remaining op could unblock come first."""
+    hopeless = [found for found in run.blocked if not _hopes(unrolled, run, found)]
+    cycle = not hopeless
+    for found in hopeless or run.blocked:
+        reason = (
+            "and those who should bring it wait themselves, in a dependency cycle"
+            if cycle
+            else "and no op that is left brings it"
+        )
+        others = tuple(
+            f"{other.step.words} waits for {awaited_words(other.awaits)}"
+            for other in run.blocked
+            if other is not found
+        )
+        yield problem_of(
+            "deadlock",
+            found.step,
+            f"waits for {awaited_words(found.awaits)}, {reason}: a deadlock.",
+            (*_past(run, found.step), f"{found.step.words} waits for ever", *others[:MOST_STEPS]),
+        )
+
+
+def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
+    """Return whether an unexecuted op would provide the token or message of a blocked step."""
+    done = {id(step) for step in run.done}
+    kind = found.awaits[0]
+    for steps in unrolled.steps.values():
+        for step in steps:
+            if id(step) in done or step is found.step:
+                continue
+            if kind in {"semaphore", "channel"} and found.awaits in step.gives:
+                return True
+            if kind == "packet" and any(found.awaits[1] in move.targets for move in step.moves):
+                return True
+            if kind == "barrier" and step.op.name == "barrier":
+                same = (step.rank, step.op.barrier) == found.awaits[1:3]
+                if same and all(step is not other.step for other in run.blocked):
+                    return True
+            if kind in {"step", "slot"}:
+                return True
+    return False
+
+
+def _past(run: Run, step: Step) -> tuple[str, ...]:
+    """Return the steps of the same thread block before *step*."""
+    own = [
+        other
+        for other in run.done
+        if (other.rank, other.block) == (step.rank, step.block) and other.op.name != "nop"
+    ]
+    return listed(own)
+
+
+def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
+    """Yield the leftovers of a program's call: signals, changed semaphores, and unreceived messages."""
+    if run.blocked:
+        return
+    yield from _unreceived(unrolled)
+    for token, value in run.tokens.items():
+        begun = unrolled.semaphores.get(token, 0)
+        if value == begun:
+            continue
+        gives = run.gives[token]
+        step = gives[-1].step if gives else run.takes[token][-1].step
+        yield problem_of(
+            "leftover",
+            step,
+            f"leaves {awaited_words(token)} at {value} where it began with {begun}: the next call of the "
+            "program would not wait where it must.",
+        )
+
+
+def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
+    """Yield the messages of an XML that are not received or only partly received."""
+    steps = [step for own in unrolled.steps.values() for step in own]
+    received = {cell for step in steps for move in step.moves for cell in move.awaited if cell[0] == "m"}
+    for step in steps:
+        sent = [cell for move in step.moves for cell in move.targets if cell[0] == "m"]
+        lost = [cell for cell in sent if cell not in received]
+        if lost:
+            _, _, receiver, channel, number, _ = lost[0]
+            part = "" if len(lost) == len(sent) else f"{len(lost)} of the {len(sent)} chunks of "
+            yield problem_of(
+                "leftover",
+                step,
+                f"sends {part}message {number} to rank {receiver} on channel {channel}, which that rank does "
+                "not receive: its next receive takes it for another message.",
+            )
+
+
+def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset()) -> Iterator[Problem]:
+    """Yield the chunks with final contributions that are *doubtful* or wrong for the collective."""
+    program = unrolled.program
+    if run.blocked or program.collective == "custom":
+        return
+    shift = _shift(unrolled, run) if program.collective == "send-receive" else 0
+    for rank in range(program.num_ranks):
+        for chunk in range(program.chunks_of(rank, Buffer.OUTPUT)):
+            expected = _expected(program, rank, chunk, shift)
+            if expected is None:
+                continue
+            buffer, index = program.home(rank, Buffer.OUTPUT, chunk)
+            for part in range(unrolled.parts):
+                cell = (rank, buffer.value, index, part)
+                value = run.values.get(cell)
+                if value != Value(expected, 0, part) or cell in doubtful:
+                    yield _wrong_result(program, run, cell, value, expected)
+                    break
+
+
+def _shift(unrolled: Unrolled, run: Run) -> int:
+    """Return the distance to the rank from which rank 0 received its first chunk."""
+    program = unrolled.program
+    buffer, index = program.home(0, Buffer.OUTPUT, 0)
+    value = run.values.get((0, buffer.value, index, 0))
+    if value is None:
+        return program.num_ranks - 1
+    return -(value.mask.bit_length() - 1) // program.chunks % program.num_ranks
+
+
+def _expected(program: Program, rank: int, chunk: int, shift: int) -> int | None:
+    count = program.num_ranks
+    if program.collective == "all-reduce":
+        return sum(contribution(program, other, chunk) for other in range(count))
+    if program.collective == "reduce-scatter":
+        mine = rank * program.chunks_of(rank, Buffer.OUTPUT) + chunk
+        return sum(contribution(program, other, mine) for other in range(count))
+    if program.collective == "all-gather":
+        each = program.chunks // count
+        return contribution(program, chunk // each, chunk % each)
+    if program.collective == "all-to-all":
+        each = program.chunks // count
+        return contribution(program, chunk // each, rank * each + chunk % each)
+    if program.collective == "broadcast":
+        return contribution(program, 0, chunk)
+    return contribution(program, (rank - shift) % count, chunk)
+
+
+def _wrong_result(program: Program, run: Run, cell: Cell, value: Value | None, expected: int) -> Problem:
+    writes = [access for access in run.accesses.get(cell, ()) if access.writes]
+    where = cell_words(cell)
+    wanted = f"it must hold {_set_words(program, expected)}"
+    if not writes:
+        blocks = program.ranks[int(str(cell[0]))].thread_blocks
+        message = f"rank {cell[0]}: no op writes {where}; {wanted}."
+        return Problem("result", int(str(cell[0])), blocks[0].id if blocks else -1, "-", message)
+    last = writes[-1]
+    held = "nothing that was ever written" if value is None else _set_words(program, value.mask)
+    if value is not None and value.twice:
+        held += f", of which {_set_words(program, value.twice)} more than once"
+    message = f"is the last to write {where}, which then holds {held}; {wanted}."
+    return problem_of("result", last.step, message, run_to(run, last))
+
+
+def _set_words(program: Program, mask: int) -> str:
+    """Return a set of contributions as text that lists the ranks of each chunk."""
+    ranks_of: dict[int, list[int]] = {}
+    while mask:
+        bit = mask & -mask
+        rank, chunk = divmod(bit.bit_length() - 1, program.chunks)
+        ranks_of.setdefault(chunk, []).append(rank)
+        mask ^= bit
+    words = [
+        f"chunk {chunk} of rank{'s' * (len(ranks) > 1)} {_numbers(ranks)}"
+        for chunk, ranks in ranks_of.items()
+    ]
+    return " and ".join(words[:4]) + (" and more" if len(words) > 4 else "") if words else "nothing"
+
+
+def _numbers(ranks: list[int]) -> str:
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{ranks[0]}-{ranks[-1]}"
+    return ", ".join(map(str, ranks))
+
 
 _MOST_PROBLEMS = 20
 _MOST_PASSES = 4

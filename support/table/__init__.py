@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._faces import exports_of
+from .._plugins import exports_of
 
 if TYPE_CHECKING:
     from ._parquet import ParquetFile as ParquetFile

@@ -26,7 +26,7 @@ from chakrascope.runner import (
     run_sweep,
     sweep_experiment,
 )
-from chakrascope.runner.jobs._work import WORK
+from chakrascope.runner.jobs._job import WORK
 from chakrascope.runner.study import check_item, import_item, item_table, proposed_name, step_names_of
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}

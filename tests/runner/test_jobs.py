@@ -35,8 +35,7 @@ from chakrascope.runner import (
     read_sweep,
     run_sweep,
 )
-from chakrascope.runner.jobs._job import ACTIVE, read_request, request_of
-from chakrascope.runner.jobs._work import keep_run
+from chakrascope.runner.jobs._job import ACTIVE, keep_run, read_request, request_of
 from chakrascope.runner.jobs.worker import Attempt
 from chakrascope.support import new_folder
 

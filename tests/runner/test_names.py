@@ -18,8 +18,7 @@ from chakrascope.converter import Workload, microbenchmark
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import JobStore, Study
 from chakrascope.runner._checksums import write_checksums
-from chakrascope.runner.jobs._job import ImportRequest
-from chakrascope.runner.jobs._work import findings_file
+from chakrascope.runner.jobs._job import ImportRequest, findings_file
 from chakrascope.runner.study import Workspace, add_network, find_items, import_item, safe_name
 from chakrascope.runner.sweep import run_sweep
 

@@ -1,13 +1,17 @@
-"""Find groups of slow NICs by the highest throughput that each NIC attained.
+"""Compute the rates of messages that are expected on their NICs, and find slow NICs by their highest rate.
 
 A slow NIC slows the messages of all its peers. If half of the NICs in a small network are slow, the rates of
 messages are similar on nearly all paths. The highest attained throughput of NICs still differs, because a
 slow NIC never exceeds its rate.
+
+NICs send and receive at separate rates. Messages share NICs like TCP connections or credits do on average.
+Each message gets an equal share of the NIC that limits the message (max-min fairness).
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,3 +100,103 @@ def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Float
     change = np.bincount(at.reshape(-1), weights=np.concatenate([rate, -rate]), minlength=len(instants))
     sent = np.cumsum(np.cumsum(change)[:-1] * np.diff(instants))
     return instants.astype(np.float64), np.concatenate([[0.0], sent])
+
+
+_CELLS = 4_000_000  # largest number of entries in an array of situations by paths
+
+
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """The numbers of messages in flight on each path over time.
+
+    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). Each message was in flight from the
+    instant with index *first* to the instant with index *last*. *situation* is, for each instant, the row of
+    *counts* (n, ways) with the numbers of messages in flight during the following *lasted_ns*.
+    """
+
+    way_of: Ints
+    ways: Ints
+    first: Ints
+    last: Ints
+    situation: Ints
+    counts: Floats
+    lasted_ns: Floats
+    num_nics: int
+
+    @classmethod
+    def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
+        """Return the sharing of NICs by *messages* that are in flight from *begun_ns* to their arrivals."""
+        nics = len(messages.nics)
+        key, way_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
+        ways = np.stack([key // nics, key % nics], axis=1)
+        instants = np.unique(np.concatenate([begun_ns, messages.end_ns]))
+        first, last = np.searchsorted(instants, begun_ns), np.searchsorted(instants, messages.end_ns)
+        change = np.zeros((len(instants), len(ways)), np.int32)
+        np.add.at(change, (first, way_of), 1)
+        np.add.at(change, (last, way_of), -1)
+        in_flight = np.cumsum(change, axis=0, dtype=np.int32)
+        counts, situation = np.unique(in_flight, axis=0, return_inverse=True)
+        lasted = np.append(np.diff(instants), 0).astype(np.float64)
+        return cls(way_of, ways, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics)
+
+    def carried(self, sends: Floats, receives: Floats, ways: Mapping[int, float] | None = None) -> Floats:
+        """Return the bytes that the NICs could carry for each message while the message was in flight.
+
+        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate. *ways*
+        contains the rates of paths that are slower than their two NICs.
+        """
+        rates = self._rates(sends, receives, ways or {})
+        carried = np.empty(len(self.way_of))
+        for way in range(len(self.ways)):
+            so_far = np.concatenate([[0.0], np.cumsum(rates[self.situation, way] * self.lasted_ns)])
+            own = np.flatnonzero(self.way_of == way)
+            carried[own] = so_far[self.last[own]] - so_far[self.first[own]]
+        return carried
+
+    def senders(self) -> Floats:
+        """Return the mean number of messages (including itself) at each message's receiving NIC."""
+        into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
+        result = np.ones(len(self.way_of))
+        passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
+        for nic in np.unique(self.ways[:, 1]):
+            so_far = np.concatenate([[0.0], np.cumsum(into[self.situation, nic] * self.lasted_ns)])
+            own = np.flatnonzero(self.ways[self.way_of, 1] == nic)
+            first, last = self.first[own], self.last[own]
+            result[own] = (so_far[last] - so_far[first]) / (passed[last] - passed[first])
+        return result
+
+    def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
+        """Return the rate of a message on each path in each situation, as an array (situations, paths)."""
+        limits = np.concatenate([sends, receives, list(slow.values())])
+        through = np.zeros((len(self.ways), len(limits)))
+        rows = np.arange(len(self.ways))
+        through[rows, self.ways[:, 0]] = 1.0
+        through[rows, self.num_nics + self.ways[:, 1]] = 1.0
+        for place, way in enumerate(slow):
+            through[way, 2 * self.num_nics + place] = 1.0
+        size = max(1, _CELLS // max(1, len(self.ways)))
+        parts = [
+            _fair(self.counts[at : at + size], through, limits) for at in range(0, len(self.counts), size)
+        ]
+        return np.concatenate(parts)
+
+
+def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
+    """Return max-min fair rates, dividing the most loaded NIC first, then the most loaded remaining NIC."""
+    rates = np.zeros_like(counts)
+    rows = np.arange(len(counts))
+    open_ = counts > 0
+    left = np.tile(limits, (len(counts), 1))
+    while True:
+        going = open_.any(axis=1)
+        if not going.any():
+            return rates
+        rows, open_, left, counts = rows[going], open_[going], left[going], counts[going]
+        load = (counts * open_) @ through
+        share = np.divide(left, load, out=np.full_like(left, np.inf), where=load > 0)
+        least = share.min(axis=1, keepdims=True)
+        full = (share <= least * (1 + 1e-9)) & (load > 0)
+        done = open_ & ((full.astype(np.float64) @ through.T) > 0)
+        rates[rows] += np.where(done, least, 0.0)
+        left = np.maximum(0.0, left - (counts * done * np.where(done, least, 0.0)) @ through)
+        open_ &= ~done

@@ -11,10 +11,9 @@ from ....support import count_text, duration_text, instant_text, share_text
 from ..._result import Result
 from ._cost import Cost, Replay, cost_of_host, cost_of_part, cost_of_stall
 from ._hosts import SlowHost, slow_hosts
-from ._messages import Messages, hosts_of_ranks, messages_of
+from ._messages import Flags, Messages, Suspect, hosts_of_ranks, messages_of
 from ._rates import Rates, SlowPart, measure_rates, slow_parts
 from ._stalls import Stall, stalls
-from ._suspects import Flags, Suspect
 
 _FEWEST = 24
 _FOLLOWS = 0.8

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ._attained import slow_group
-from ._messages import Floats, Ints, Messages
-from ._sharing import Sharing
-from ._suspects import Flags, Suspect, suspects_of
+from ._attained import Sharing, slow_group
+from ._messages import Flags, Floats, Ints, Messages, Suspect, suspects_of
 
 LEAST_SLOWER = 0.12
 """The least relative slowdown of a reported part. The paths of a healthy network differ by less."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....support import duration_text, instant_text
-from ._messages import Floats, Ints
+from ._messages import Flags, Floats, Ints, Suspect, suspects_of
 from ._rates import Rates
-from ._suspects import Flags, Suspect, suspects_of
 
 _MOST_STALLS = 5
 _CHANCE = 1e-3

@@ -17,9 +17,9 @@ from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import summarize
 from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._advice import advise
+from chakrascope.runner.analysis._advised import REMEDIES
 from chakrascope.runner.analysis._candidate import most_for
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
-from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
 from chakrascope.support import duration_text
 from chakrascope.support.table import Table, TextColumn

@@ -15,14 +15,12 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import Result
 from chakrascope.runner._result import empty_table
 from chakrascope.runner.analysis.diagnosis import _diagnosis
-from chakrascope.runner.analysis.diagnosis._attained import slow_group
+from chakrascope.runner.analysis.diagnosis._attained import Sharing, slow_group
 from chakrascope.runner.analysis.diagnosis._cost import Cost, Replay
 from chakrascope.runner.analysis.diagnosis._diagnosis import _without_echoes
 from chakrascope.runner.analysis.diagnosis._hosts import slow_hosts
-from chakrascope.runner.analysis.diagnosis._messages import messages_of
+from chakrascope.runner.analysis.diagnosis._messages import messages_of, suspects_of
 from chakrascope.runner.analysis.diagnosis._rates import SlowPart, measure_rates, slow_parts
-from chakrascope.runner.analysis.diagnosis._sharing import Sharing
-from chakrascope.runner.analysis.diagnosis._suspects import suspects_of
 
 OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
 seeds = st.integers(0, 10_000)

@@ -22,7 +22,7 @@ from chakrascope.runner.analysis import (
 )
 from chakrascope.runner.analysis._graph import module_groups, phase_groups, rank_groups, stream_groups
 from chakrascope.runner.analysis._layers import cut_names
-from chakrascope.runner.analysis._network_path import network_breakdown
+from chakrascope.runner.analysis._path_tables import network_breakdown
 
 
 def test_contributors_leave_nameless_time_out(run):

@@ -13,9 +13,9 @@ from chakrascope.converter.chakra import DEVICE_LANE
 from chakrascope.errors import UsageError
 from chakrascope.runner import NetworkConfig, prepare
 from chakrascope.runner.analysis import Target, analyse_run, what_if
+from chakrascope.runner.analysis._advised import REMEDIES
 from chakrascope.runner.analysis._links import messages_on_path
 from chakrascope.runner.analysis._memory_traffic import accesses, chains_of_nodes, fusible_chains
-from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.support.table import TextColumn
 
 # Operator -> class, bytes read, bytes written.

@@ -3,16 +3,19 @@
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from workloads import comp, workload
 
+from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import TextColumn
 from chakrascope.errors import ConfigError, StudyError, UsageError
-from chakrascope.runner import NetworkConfig, SystemConfig
+from chakrascope.runner import NetworkConfig, SystemConfig, simulate, summarize
 from chakrascope.runner.analysis import (
     COMPARISONS,
     OVERVIEWS,
@@ -210,3 +213,27 @@ def test_waits_of_a_node_can_be_dropped(simulated):
 def test_elasticity_is_simulated_once(simulated):
     assert simulated.elasticity is simulated.elasticity
     assert set(simulated.elasticity["key"]) <= {target.key for target in changes(simulated)}
+
+
+TIMES = StepTimes(
+    steps=24, least_ns=40_000_000, median_ns=50_000_000, p90_ns=250_000_000, most_ns=260_000_000,
+    long_count=8, every=3, long_ns=250_000_000, gain_ns=66_000_000, cause="checkpoint",
+    place="train (t.py:8)",
+)  # fmt: skip
+TEXT = "Every third step takes 250 ms instead of 50.0 ms: checkpoint in train (t.py:8)."
+
+
+@pytest.mark.parametrize(
+    ("times", "backend", "told"),
+    [
+        (TIMES, "replay", True),
+        (TIMES, "analytical-unaware", False),
+        (TIMES._replace(gain_ns=1_000_000), "replay", False),
+    ],
+)
+def test_the_headline_names_what_recurs(times, backend, told):
+    program = workload([comp(0, 8_000_000)], [comp(0, 8_000_000)])
+    program = replace(program, metadata={"step_times": times._asdict()})
+    result = simulate(program, SystemConfig.preset("default"), NetworkConfig.preset("ring-2"))
+    headline = summarize(replace(result, backend=backend), program).headline
+    assert headline.endswith(TEXT) == told

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from fake_service import NETWORK, experiment, four_ranks, run
 from processes import wait_for
-from service_runs import NETWORK, experiment, four_ranks, run
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType

@@ -8,10 +8,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from fake_service import FAILED, INACTIVE, RUNNING, FakeService
+from fake_service import FAILED, INACTIVE, RUNNING, FakeService, experiment, no_thread_stays, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from service_runs import experiment, no_thread_stays, run
 
 from chakrascope.errors import (
     BackendError,
