@@ -20,9 +20,9 @@ from ..support import (
     write_file,
     writing,
 )
-from ._logs import are_logs
 from ._options import quantity
 from ._output import console, format_option, print_frame, print_json, print_next, stage
+from ._studies import are_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,12 +193,9 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
 
 
 def _system(name: str) -> SystemConfig:
-    from ..runner.config import SystemConfig
+    from ..runner.config import SystemConfig, is_preset
 
-    path = Path(name)
-    if path.name == name and not path.suffix and not path.is_file():
-        return SystemConfig.preset(name, 1)
-    return SystemConfig.load(path)
+    return SystemConfig.preset(name, 1) if is_preset("system", name) else SystemConfig.load(name)
 
 
 def _write(found: Calibration, output: Path) -> None:

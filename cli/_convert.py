@@ -14,6 +14,7 @@ from rich.markup import escape
 from ..errors import UsageError
 from ..support import count_text
 from ._output import cluster_option, console, counter, error_console, print_next, print_rows, stage
+from ._studies import are_logs, holds_traces
 
 if TYPE_CHECKING:
     from ..converter import Workload
@@ -189,21 +190,31 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
     If a PREFIX is given, all targets are logs; otherwise the first target is the study.
     """
-    from ..converter.readers.logs import which_logs
-
     if prefix is not None:
         if targets and _study_type().is_study(targets[0]):
             raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
+        _refuse_traces(targets)
         return None, targets
     if not targets:
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
-    logs = bool(which_logs(targets[0])) or Path(targets[0]).is_file()
+    logs = Path(targets[0]).is_file() or are_logs(targets)
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
             f"{targets[0]} is a file or logs, not a study. Next: `chakrascope summary {targets[0]}` prints "
             "what bounds the step; to keep the graphs, name a STUDY first, or add -o PREFIX."
         )
+    _refuse_traces(targets[1:])
     return Path(targets[0]), targets[1:]
+
+
+def _refuse_traces(logs: Sequence[str]) -> None:
+    """Raise `UsageError` if one of the *logs* is a folder that contains traces."""
+    for target in logs:
+        if Path(target).is_dir() and not are_logs([target]) and holds_traces(Path(target)):
+            raise UsageError(
+                f"{target} contains traces, but LOGS are production logs. Next: chakrascope import STUDY "
+                f"{target} for the traces, or --device-trace {target} with -o PREFIX; or name the log files."
+            )
 
 
 def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:

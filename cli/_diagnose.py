@@ -11,9 +11,10 @@ import click
 
 from ..errors import UsageError
 from ..support import count_text, duration_text, share_text
-from ._logs import LOG_VIEWS, are_logs, print_logs
+from ._logs import LOG_VIEWS, print_logs
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows
-from ._studies import open_run, run_option
+from ._studies import are_logs, open_run, run_option
+from ._views import print_clocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,11 +88,13 @@ def diagnose_command(
     diagnosis, slowest = run.diagnosis, slowest_rank(run.result, run.workload)
     answer = _no_slow_rank(run) if slowest is None else slowest.sentence
     if output_format == "json":
-        print_json(_as_json(diagnosis) | {"answer": answer, "slowest_rank": slowest and slowest.to_json()})
+        more = {"answer": answer, "slowest_rank": slowest and slowest.to_json(), "clocks": run.clocks}
+        print_json(_as_json(diagnosis) | more)
     elif output_format == "csv":
         print_frame(diagnosis.table, "csv")
     else:
         _print(diagnosis, answer, contention(run.workload, run.result.makespan_ns))
+        print_clocks(run)
         command, *options = _next(diagnosis)
         study = Path(targets[0]) if len(targets) == 1 else run.study.path
         print_next(command, study, "--run", run.info.id, *options)

@@ -16,7 +16,7 @@ from ..support import count_text, ranks_text
 from ._doctor import print_findings
 from ._options import LateChoice
 from ._output import console, format_option, print_frame, print_json
-from ._studies import holds_traces, open_run, open_study, run_option
+from ._studies import are_logs, holds_traces, open_run, open_study, run_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,12 +142,11 @@ def graph_command(
     graph: to Parquet, the nodes of all ranks (or their edges, if the name of FILE ends in .edges.parquet);
     to GraphML and DOT, one rank.
     """
-    from ..converter.readers.logs import which_logs
     from ..runner import Study
 
     if file_format is not None and output is None:
         raise UsageError("--as sets the format of an exported file. Next: add -o FILE.")
-    if not Study.is_study(target) and which_logs(Path(target)):
+    if not Study.is_study(target) and are_logs([target]):
         raise UsageError(
             f"{target} contains production logs, not graphs. Next: chakrascope diagnose {target}"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -50,20 +49,6 @@ _PLAIN = {
     "total_behind_ns": "total_ns",
     "collectives": "of",
 }
-
-
-def are_logs(targets: Sequence[str]) -> bool:
-    """Return whether *targets* are production logs, or an archive without traces."""
-    from ..converter.readers import kind_of
-    from ..converter.readers.logs import which_logs
-    from ..runner.study import find_items
-
-    path = Path(targets[0])
-    if which_logs(path):
-        return True
-    if not path.is_file() or kind_of(path) != "archive":
-        return False
-    return not find_items(path.parent, {path.name})
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:

@@ -61,6 +61,20 @@ def holds_traces(path: Path) -> bool:
     return path.is_file() or bool(path.is_dir() and find_items(path))
 
 
+def are_logs(targets: Sequence[str]) -> bool:
+    """Return whether *targets* are production logs, or a folder or an archive of logs without traces."""
+    from ..converter.readers import kind_of
+    from ..converter.readers.logs import which_logs
+    from ..runner.study import find_items
+
+    path = Path(targets[0])
+    if which_logs(path):
+        return path.is_file() or not {item.kind for item in find_items(path)} & {"trace set", "traces"}
+    if not path.is_file() or kind_of(path) != "archive":
+        return False
+    return not find_items(path.parent, {path.name})
+
+
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
     """Return the run *run_id* of a study or of traces, ready for analyses.
 

@@ -336,6 +336,8 @@ def _print(
     *,
     front: str | None,
 ) -> None:
+    from ..runner.sweep import per_captured_step
+
     done = found.points[found.points["state"] == "done"]
     if front is not None:
         done = _worth_their_cost(found.points, front)
@@ -343,7 +345,8 @@ def _print(
         print_frame((found.points if front is None else done).drop(columns="settings"), output_format)
         return
     if len(done):
-        order = f"by {least.removesuffix('_ns')}" if front is None else "Pareto front"
+        scale = "" if per_captured_step(done) is done else " per captured step"
+        order = f"by {least.removesuffix('_ns')}" if front is None else f"Pareto front{scale}"
         title = f"Sweep {found.name}, {order}"
         print_frame(_for_people(done, least, machines), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():

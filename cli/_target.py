@@ -113,18 +113,23 @@ def refuse_with_on(
 def _refuse_unlike(network: str | None, system: str) -> None:
     """Raise `UsageError` if the network and the system are presets of machines with different chips."""
     from ..runner import NetworkConfig
-    from ..runner.prediction import chip_of_network, has_links_of, is_network_name
+    from ..runner.prediction import chip_of_network, find_machine, has_links_of, is_network_name
 
     chip = system.removeprefix("roofline-")
     if network is None or chip == system or not is_network_name(network):
         return
     found = NetworkConfig.find(network)
     other = chip_of_network(found)
-    if other is not None and not has_links_of(chip, found):
-        raise UsageError(
-            f"No machine has the network {network} of {other.name} and the peaks of --system {system}. Next: "
-            f"--on {found.num_ranks}x{chip}, or --on {found.num_ranks}x{other.name}."
-        )
+    if other is None or has_links_of(chip, found):
+        return
+    try:
+        like = f"--on {find_machine(f'{found.num_ranks}x{chip}').name}"
+    except UsageError:
+        like = f"a network of {chip}"
+    raise UsageError(
+        f"No machine has the network {network} of {other.name} and the peaks of --system {system}. Next: "
+        f"{like}, or --on {network} for {other.name}."
+    )
 
 
 def _origin_of(workload: Workload | str | Path) -> Origin:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError, UsageError
-from ..runner import AWARE, PACKET, about_backend
+from ..runner import AWARE, PACKET
 from ..support import bytes_text, count_text, duration_text, share_text
 from ._output import console, print_coded, print_frame
 
@@ -185,13 +185,14 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 def print_clocks(run: RunAnalysis) -> None:
     """Print which clock the times of a measured run of several ranks are on."""
-    if about_backend(run.result.backend).network or run.info.num_ranks == 1:
-        return
-    console.print(
-        "Measured times of a rank count from the start of the step on this rank, because the clocks of ranks "
-        "differ. Skew and waits refer to one common clock.",
-        style="dim",
-    )
+    if run.clocks:
+        console.print(
+            "Measured times of a rank count from the start of the step on this rank. For waits and skew, the "
+            f"clocks of ranks are {run.clocks}.",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:

@@ -263,7 +263,7 @@ def worked_apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
         "began: their clocks disagree, the ranks do not run in step, or the traces come from different runs."
     )
     remedy = (
-        "Only waits between ranks are affected; durations are correct. Synchronise the clocks of the hosts "
-        "to compare measured times across ranks."
+        "Durations are correct, and the clocks of ranks with common collectives are aligned at the ends of "
+        "these collectives. Synchronise the clocks of the hosts to compare the times of other ranks."
     )
     return [Doubt(False, f"{place}, ranks {first} and {last}", cause, remedy)]

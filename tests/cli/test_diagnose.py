@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 import command_line
 import pytest
 from command_line import run_and_read
+from kineto_trace import KinetoTrace
 from log_files import Job, straggling_job
 from noisy_runs import star, training
 from studies import make_study, run_in
@@ -311,6 +313,18 @@ def test_what_makes_no_sense_is_refused(logs, capfd, monkeypatch, arguments, sai
     code, _, err = run_and_read(capfd, *(str(logs) if word == "LOGS" else word for word in arguments))
     assert code == 2
     assert said in " ".join(err.split())
+
+
+def test_a_folder_of_traces_with_logs_is_not_one_of_logs(logs, tmp_path, capfd):
+    mixed = shutil.copytree(logs, tmp_path / "mixed")
+    trace = KinetoTrace()
+    trace.op("aten::mm", 0, 10)
+    trace.write(mixed / "zz.pt.trace.json")
+    for arguments in ((mixed, "-o", tmp_path / "w"), (tmp_path / "study", mixed)):
+        code, _, err = run_and_read(capfd, "convert", *arguments)
+        assert (code, f"chakrascope import STUDY {mixed}" in " ".join(err.split())) == (2, True)
+    assert "holds 2 things" in run_and_read(capfd, "diagnose", mixed)[2]
+    assert run_and_read(capfd, "convert", *mixed.glob("nccl*"), "-o", tmp_path / "w")[0] == 0
 
 
 def test_a_log_where_a_graph_belongs_is_told(logs, capfd):
