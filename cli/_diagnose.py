@@ -122,8 +122,8 @@ def _print(diagnosis: Diagnosis, answer: str, busy: str) -> None:
             _say(f"{place}. {one.sentence}")
     _say(answer)
     if diagnosis.checked:
-        found = "" if diagnosis.anomalies else "no other anomaly beyond the noise in "
-        _say(f"Checked: {found}{'; '.join(diagnosis.checked)}.")
+        none = "No slow host, NIC or link stands out from the noise in "
+        _say(f"{'Checked: ' if diagnosis.anomalies else none}{'; '.join(diagnosis.checked)}.")
     for remark in filter(None, [busy, *diagnosis.remarks]):
         console.print(f"Note: {remark}", style="yellow", markup=False, soft_wrap=True)
 

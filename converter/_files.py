@@ -94,8 +94,8 @@ def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
         given += len(piece)
         if given > most_unpacked_bytes(taken):
             raise UnpacksTooFar(
-                f"unpacks to more than {_MOST_TIMES} times its size, as no trace or graph does; unpack it "
-                "yourself if you trust it."
+                f"unpacks to more than {_MOST_TIMES} times its size, which no trace or graph does. Next: "
+                "unpack the file yourself if you trust it."
             )
         yield piece
         data = member.unused_data.lstrip(b"\0")
@@ -139,7 +139,8 @@ def _reading(path: Path) -> Iterator[None]:
         raise TraceFormatError(f"{path} {error}") from error
     except (EOFError, zlib.error) as error:
         raise TraceFormatError(
-            f"{path} is truncated or damaged ({error}): its process died while writing. Capture again."
+            f"{path} is truncated or damaged ({error}), probably because its process died while writing. "
+            "Next: capture again."
         ) from error
     except OSError as error:
         raise TraceError(
@@ -156,6 +157,6 @@ def _not_the_trace(path: Path, error: Exception) -> TraceFormatError:
                 f"{path} is compressed with {tool}; only gzip can be read. Unpack it and give the .json file."
             )
     return TraceFormatError(
-        f"{path} is not the trace it should be ({error}). If it was cut off, capture again; if it is "
-        "another kind of file, give host and device traces in the right order."
+        f"{path} is not a trace of the expected kind ({error}). Next: capture again if the file is "
+        "truncated; otherwise check which files are host traces and which are device traces."
     )

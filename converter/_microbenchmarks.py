@@ -61,7 +61,7 @@ def _check_size(nodes: int, repeats: int) -> None:
     """Raise `UsageError` for a microbenchmark with too many nodes."""
     if nodes > _MAX_NODES:
         raise UsageError(
-            f"{repeats:,} repeats make about {nodes:,} nodes, which need some "
+            f"{repeats:,} repeats make about {nodes:,} nodes, which need about "
             f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; at most {_MAX_NODES:,} are made. Ask for fewer."
         )
 

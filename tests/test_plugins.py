@@ -110,7 +110,7 @@ def test_logs_of_a_tool_that_another_distribution_reads(site, tmp_path):
     assert (logs.kind, logs.world_size, logs.groups) == ("toy", 2, {"all": (0, 1)})
     (folder / "0.toy").write_text("TOI")
     (folder / "1.toy").write_text("TOI")
-    with pytest.raises(UsageError, match=r"Logs can be read of: .*Toy"):
+    with pytest.raises(UsageError, match=r"Logs can be read from: .*Toy"):
         read_logs([folder])
 
 

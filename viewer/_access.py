@@ -76,7 +76,7 @@ def protect(app: Dash) -> None:
 
     @app.server.errorhandler(RecursionError)
     def refuse_endless_nesting(_: RecursionError) -> tuple[str, int]:
-        return "This request is nested deeper than any page's.", 400
+        return "This request is nested more deeply than any request of the viewer's pages.", 400
 
     @app.server.errorhandler(UnicodeError)
     def refuse_other_encodings(_: UnicodeError) -> tuple[str, int]:
@@ -96,7 +96,7 @@ def protect(app: Dash) -> None:
     def refuse_other_sites() -> None:
         origin = request.headers.get("Origin")
         if origin and _split(origin).netloc != request.host:
-            abort(403, "This address answers only to its own pages.")
+            abort(403, "This address only answers requests from the viewer's own pages.")
 
     @app.server.after_request
     def add_headers(response: Response) -> Response:
@@ -119,7 +119,7 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
     @server.before_request
     def refuse_other_names() -> None:
         if _split(f"//{request.host}").hostname not in hosts:
-            abort(403, "This viewer answers only to the address it printed when it started.")
+            abort(403, "This viewer only answers at the address that it printed when it started.")
 
 
 def require_token(server: Flask, token: str) -> None:

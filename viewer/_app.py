@@ -166,8 +166,8 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
             return page.layout(view, Selection.parse(search), scheme)
         if not run and stragglers_of(view.study) is not None:
             return _notice(
-                "This study has the times of many steps, and no run yet",
-                "They show which worker makes which step slow.",
+                "This study has a recording of many steps, but no run yet",
+                "The recording shows which worker makes which step slow.",
                 link_to("Stragglers", pages.STRAGGLERS_PATH, ""),
             )
         if not run and not view.study.workloads():

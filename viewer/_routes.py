@@ -171,9 +171,9 @@ def _register_exports(server: Flask, view: StudyView) -> None:
         run = open_asked_for(view)
         if run.is_large and name in _OF_ALL_NODES:
             raise StudyError(
-                f"This table is made of all {run.result.num_nodes:,} nodes, more than the viewer reads. "
-                "Next: `chakrascope query` asks for what you need of them; `summary --view slack`, "
-                "`compare` and `diagnose` give the others."
+                f"This table needs all {run.result.num_nodes:,} nodes, which is more than the viewer reads. "
+                "Next: query the nodes with `chakrascope query`, or use `chakrascope summary --view slack`, "
+                "`compare` or `diagnose`."
             )
         if name in TABLES:
             return table_file(lambda: TABLES[name](run), name, extension)

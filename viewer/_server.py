@@ -63,8 +63,8 @@ def serve(
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     if not with_token and not is_loopback(host):
         raise UsageError(
-            f"Other machines reach {host}, so the viewer needs its token there. Next: leave out --no-token "
-            "or --host."
+            f"Other machines can reach {host}, so the viewer requires its token at this address. Next: leave "
+            "out --no-token or --host."
         )
     token = new_token() if with_token else ""
     application = _application(what, import_from, lambda server: _guard(server, host, token))
@@ -129,8 +129,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         other = port + 1 if 0 < port < _LAST_PORT else 8050
         raise ChakrascopeError(
-            f"The viewer cannot listen on {host}:{port} ({error}). Stop the program that uses the port, "
-            f"or choose another: --port {other}, or --port 0 for any free one."
+            f"The viewer cannot listen on {host}:{port} ({error}). Next: stop the program that uses the "
+            f"port, or choose another port: --port {other}, or --port 0 for any free port."
         ) from error
     return listener
 
@@ -202,6 +202,6 @@ def _front(workspace: Workspace) -> Dash:
 
     @app.server.get(f"{_BELOW}<name>/export/<path:file>")
     def unknown(name: str, file: str) -> Response:
-        abort(404, f"There is no study '{name[:80]}' here, so no {file[:80]} of it.")
+        abort(404, f"The study '{name[:80]}' does not exist here, so {file[:80]} does not exist either.")
 
     return app

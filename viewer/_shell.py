@@ -76,7 +76,9 @@ def new_dash(prefix: str = "/") -> Dash:
 
 def share_link() -> list[Any]:
     """Return the button that offers a link to the current view, and the dialog that shows the link."""
-    field = dmc.TextInput(id="share-link", label="Opens this view, with the token it needs", readOnly=True)
+    field = dmc.TextInput(
+        id="share-link", label=("Link that opens this view; it contains the token"), readOnly=True
+    )
     notes = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
     shown = dmc.Modal([field, *notes], id="share-shown", title="Link to this view", opened=False, size="lg")
     return [dmc.Button("Link", id="share", variant="default", size="compact-sm",

@@ -97,7 +97,8 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         details = area_overview(nodes, inside, max(0, _integer("t1", 0) - _integer("t0", 0)))
         if left_out:
             text = (
-                f"{count_text(left_out, 'rank')} more are too many at once: mark fewer, or choose some above"
+                f"{count_text(left_out, 'rank')} more are too many to select at once; mark fewer ranks, or "
+                "choose some above"
             )
             details.append(("Not counted", text))
         return jsonify(

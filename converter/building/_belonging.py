@@ -16,7 +16,7 @@ from ..chakra import Graph, NodeType
 from ..readers import DeviceTrace, HostTrace, RankTraces
 
 _AGREEING_SHARE = 0.9
-_OWN_PLACE = "Put the files of each rank in its own place."
+_OWN_PLACE = "Give each rank's host trace with the device trace of the same rank."
 _TOGETHER = "Give the two files that were captured together."
 _ONE_JOB = "Give the files of one job, captured together."
 
@@ -106,7 +106,14 @@ def doubts_of_pair(
     # id show that the traces come from different runs.
     known, equal = _agreement(host, device, recorded)
     if not equal or equal < _AGREEING_SHARE * known:
-        return [Doubt(True, place, f"Host and device trace are of different runs: {agreement}", _TOGETHER)]
+        return [
+            Doubt(
+                True,
+                place,
+                f"The host trace and the device trace come from different runs: {agreement}",
+                _TOGETHER,
+            )
+        ]
     return [Doubt(False, place, f"The host trace covers little of the device trace: {agreement}", _TOGETHER)]
 
 
@@ -188,7 +195,7 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
         if rank.world_size != size
     ]
     if not doubts and len(ranks) > size:
-        cause = f"It is of a job of {size} ranks, but the traces of {len(ranks)} were given."
+        cause = f"The trace comes from a job of {size} ranks, but traces of {len(ranks)} ranks were given."
         doubts.append(Doubt(True, str(stating[0].device_path), cause, _ONE_JOB))
     return doubts
 
@@ -212,8 +219,8 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
                 doubts.append(Doubt(True, str(path), cause, _OWN_PLACE))
             elif path == rank.host_path:
                 cause = (
-                    f"The host trace is of process {process}, the device trace of {rank.device_process}: "
-                    "they are of two runs."
+                    f"The host trace comes from process {process}, the device trace from process "
+                    f"{rank.device_process}: they come from different runs."
                 )
                 doubts.append(Doubt(False, str(path), cause, _TOGETHER))
     return doubts
@@ -228,8 +235,8 @@ def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], plac
     if not doubts or len({_collectives(graph) for graph in graphs}) == 1:
         return doubts
     cause = (
-        f"{doubts[0].cause.partition(':')[0]}, and the ranks issue different collectives: the traces are of "
-        "different jobs."
+        f"{doubts[0].cause.partition(':')[0]}, and the ranks issue different collectives: the traces come "
+        "from different jobs."
     )
     return [Doubt(True, doubts[0].place, cause, _ONE_JOB)]
 
@@ -252,11 +259,11 @@ def worked_apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
     if ahead <= 0:
         return []
     cause = (
-        f"In step {spans[first].index} rank {first} had ended {duration_text(ahead)} before rank {last} "
-        "began: their clocks disagree, or the ranks do not work in step, or the traces are of different runs."
+        f"In step {spans[first].index}, rank {first} had ended {duration_text(ahead)} before rank {last} "
+        "began: their clocks disagree, the ranks do not run in step, or the traces come from different runs."
     )
     remedy = (
-        "Durations stay right, and the clocks of ranks with common collectives are aligned at their ends. "
-        "Synchronise the hosts' clocks to compare the times of other ranks."
+        "Durations are correct, and the clocks of ranks with common collectives are aligned at the ends of "
+        "these collectives. Synchronise the clocks of the hosts to compare the times of other ranks."
     )
     return [Doubt(False, f"{place}, ranks {first} and {last}", cause, remedy)]

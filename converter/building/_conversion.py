@@ -132,7 +132,8 @@ class Conversion:
         world_size = max(len(opened), self.job_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(
-                f"{self.place}: a trace claims {world_size} ranks, too many for a job. Capture again."
+                f"{self.place}: a trace names a job of {world_size} ranks, which is not plausible. Next: "
+                "capture again."
             )
         return Selection(frozenset(chosen), world_size)
 

@@ -76,8 +76,8 @@ def _lost_ranks(trace_set: TraceSet) -> list[int]:
         trace_set.check_usable()
         if lost:
             raise TraceError(
-                f"{trace_set.path} holds no complete step of rank {lost[0]}: {trace_set.why_partial}. Let "
-                "the script complete the captured steps (see --warmup and --steps) and capture again."
+                f"{trace_set.path} holds no complete step of rank {lost[0]}: {trace_set.why_partial}. Next: "
+                "let the script complete the captured steps (see --warmup and --steps) and capture again."
             )
     return lost
 

@@ -281,8 +281,8 @@ class _Builder:
         edges, contradicted = consistent(starts, self.nodes.edges())
         if contradicted:
             notes.add(
-                f"{contradicted} waits for the device are left out: by the trace's clocks, the awaited work "
-                "ended later"
+                f"{contradicted} waits for the device are left out, because the awaited work ended later by "
+                "the clocks of the trace"
             )
         order = execution_order(starts, edges)
         begin_ns = self.window.start_ns if self.extent is None else self.extent.start_ns
@@ -413,7 +413,9 @@ class _Builder:
     def _carried_note(self) -> set[str]:
         if not len(self.linked.carried):
             return set()
-        return {"device work issued before the first converted step is left out, although some ran in it"}
+        return {
+            "device work issued before the first converted step is left out, although some ran in the step"
+        }
 
 
 def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

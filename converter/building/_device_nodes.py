@@ -305,8 +305,8 @@ def _lanes_of(queues: Sequence[tuple[int, int]]) -> np.ndarray:
         lane = next((block + place for place in places if block + place not in taken), None)
         if lane is None:
             raise TraceError(
-                f"Device {device} of the trace has more than {DEVICE_LANE:,} streams with work. Convert a "
-                "shorter part of the trace (--step)."
+                f"Device {device} of the trace has more than {DEVICE_LANE:,} streams with work. Next: "
+                "convert a shorter part of the trace (--step)."
             )
         taken.add(lane)
         lanes.append(lane)

@@ -121,7 +121,10 @@ def host_graph(
 def _why_outside(opened: OpenRank) -> str:
     """Return the remedy for a step without operators."""
     if opened.traces.steps:
-        return "Its clock and its manifest may disagree; choose another step or capture again."
+        return (
+            "The clocks of the trace and of the manifest may disagree. Next: choose another step or capture "
+            "again."
+        )
     capture = "Choose another step (--step), or capture" if len(opened.steps) > 1 else "Capture"
     return f"{capture} whole steps, with CPU activities on."
 
@@ -149,8 +152,8 @@ def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
     if lost:
         raise TraceError(
             f"{traces.device_path}: rank {traces.rank} communicates by {', '.join(lost)}, which chakrascope "
-            "does not recognise, so the graph would lack it. Use another collective in the script, or report "
-            "the operator."
+            "does not recognise, so the graph would lack this communication. Next: use another collective in "
+            "the script, or report the operator."
         )
 
 

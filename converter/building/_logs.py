@@ -85,9 +85,9 @@ def convert_logs(
     timed = matched.logs.has_times
     if not timed and not back_to_back:
         raise UsageError(
-            f"{matched.logs.place} has durations of collectives, but no start times: enough to calibrate a "
-            "network, not to build a step. 'chakrascope diagnose' tabulates it; --back-to-back makes a "
-            "workload of the collectives without the computation between them."
+            f"{matched.logs.place} has durations of collectives, but no start times, which is enough to "
+            "calibrate a network, but not to build a step. Next: print the collectives with `chakrascope "
+            "diagnose`, or add --back-to-back to make a workload without computation between collectives."
         )
     workload = _workload(matched, timed=timed and not back_to_back)
     if output is not None:
@@ -102,19 +102,23 @@ def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
     for group in sorted(used & logs.short):
         raise TraceError(
             f"{logs.place}: the logs do not list all ranks of {logs.label(group)[:80]}: they list "
-            f"{ranks_text(logs.groups[group])} of at least {logs.sizes[group]}. Add the logs of all ranks."
+            f"{ranks_text(logs.groups[group])} of at least {logs.sizes[group]} ranks. Next: add the logs of "
+            "all ranks."
         )
     for trouble in troubles_of(matched):
         if trouble.is_unfinished and cut_unfinished:
             continue
         advice = trouble.remedy
         if trouble.is_unfinished:
-            advice += " If the job was running when it was logged, --cut-unfinished leaves such ends out."
+            advice += (
+                " If the logs were taken while the job was running, --cut-unfinished leaves out incomplete "
+                "collectives."
+            )
         raise TraceError(f"{logs.place}: {trouble.cause} {advice}")
     if not matched.agreed() and not matched.messages:
         raise TraceError(
-            f"{logs.place} has no collective that all its ranks logged: each log ends before the "
-            "others begin, or they belong to different jobs. Take the logs at the same time."
+            f"{logs.place} has no collective that all of its ranks logged: each log ends before the others "
+            "begin, or the logs belong to different jobs. Next: take the logs of all ranks at the same time."
         )
 
 

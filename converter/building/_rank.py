@@ -208,13 +208,13 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
         raise TraceError(
             f"{lacking}holds no kernel that chakrascope can read: it holds {len(trace.calls):,} runtime "
             f"calls and {held}. Supported are devices whose work PyTorch files as 'kernel', 'gpu_memcpy' and "
-            "'gpu_memset' (CUDA, ROCm, XPU); for those, capture again with their activities on, and without "
-            "counters."
+            "'gpu_memset' (CUDA, ROCm, XPU); for such a device, capture again with its activities, and "
+            "without counters."
         )
     calls = f"{len(trace.calls):,} runtime calls" if len(trace.calls) else "what the host did"
     raise TraceError(
-        f"{lacking}holds no kernel, only {calls}. The profiler did not see the device: capture again with "
-        "its activities on (ProfilerActivity.CUDA or XPU), and with no other profiler attached."
+        f"{lacking}holds no kernel, only {calls}. The profiler did not record the device. Next: capture "
+        "again with device activities (ProfilerActivity.CUDA or XPU), and without another profiler."
     )
 
 
@@ -223,8 +223,8 @@ def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None
     if not (graph.node_columns["stream"] >= DEVICE_LANE).any():
         raise TraceError(
             f"{traces.device_path}: none of rank {traces.rank}'s {len(trace.works)} kernels and copies was "
-            "issued by a call in the chosen step. The trace lacks the runtime's calls (capture with CPU and "
-            "device activities together), or the step is not where its device work is."
+            "issued by a call in the chosen step. The trace lacks the runtime calls, or the device work is "
+            "outside of the step. Next: capture CPU and device activities together, or choose another step."
         )
 
 
@@ -260,8 +260,8 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
     if traces.captures_given and not graphs:
         raise TraceFormatError(
             f"{traces.capture_paths[0]} (rank {traces.rank}) holds no capture of a graph: no call such as "
-            "cudaStreamBeginCapture and cudaStreamEndCapture with launches between them. Give the trace that "
-            "was taken while the graphs were captured, or leave --capture-trace out."
+            "cudaStreamBeginCapture and cudaStreamEndCapture with launches between them. Next: give the "
+            "trace that was recorded while the graphs were captured, or leave out --capture-trace."
         )
     return graphs, unread
 

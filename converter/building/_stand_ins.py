@@ -261,8 +261,8 @@ def pose_for_all(
     (graph,) = workload.graphs
     if graph.nodes["type"].isin(MESSAGES).any():
         raise TraceError(
-            f"{place}: rank 0 exchanges messages with single ranks, as stages of a pipeline do, so it cannot "
-            "represent the others. Capture this job on real ranks."
+            f"{place}: rank 0 exchanges messages with individual ranks, as pipeline stages do, so it cannot "
+            "represent the other ranks. Next: capture this job on real ranks."
         )
     everyone = tuple(range(num_ranks))
     families = {
@@ -276,7 +276,7 @@ def pose_for_all(
     if len(programs) > MAX_PROGRAMS:
         raise TraceError(
             f"{place}: the {num_ranks} ranks need {len(programs)} distinct graphs; the limit is "
-            f"{MAX_PROGRAMS}. Capture a fake world of fewer ranks."
+            f"{MAX_PROGRAMS}. Next: capture a fake world of fewer ranks."
         )
     index = {program: position for position, program in enumerate(programs)}
     names = workload.metadata.get(GROUP_NAMES, {})
@@ -310,9 +310,9 @@ def groups_like(
         if own in groups:
             return groups
     raise TraceError(
-        f"{place}: the script created the group {', '.join(map(str, ranks))} but no corresponding groups "
-        f"for the remaining ranks of {num_ranks}, so rank 0 cannot represent them. Capture this job on "
-        "real ranks."
+        f"{place}: the script created the group {', '.join(map(str, ranks))} but no corresponding groups for "
+        f"the remaining ranks of {num_ranks}, so rank 0 cannot represent these ranks. Next: capture this job "
+        "on real ranks."
     )
 
 

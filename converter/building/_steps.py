@@ -59,7 +59,7 @@ class MarkedSteps(msgspec.Struct, frozen=True):
 def step_choice(text: str) -> StepChoice:
     """Return the choice of steps in *text*; raises `UsageError` for an empty text."""
     if not text.strip():
-        raise UsageError("The step is empty; give median, all, a step's number or an annotation.")
+        raise UsageError("--step is empty. Next: give median, all, a step number or an annotation.")
     return int(text) if text.isdecimal() else text
 
 
@@ -150,7 +150,7 @@ def _readings(annotation: str) -> Iterable[tuple[str, StepChoice]]:
 def _most_frequent(annotation: str, counts: Counter[str]) -> str:
     """Return the end of an error message that lists the most frequent annotations."""
     if not counts:
-        return ": it holds none. Mark the steps in the script, or leave --step out."
+        return ": the traces have no annotations. Next: mark the steps in the script, or leave out --step."
     most = counts.most_common(_MOST_NAMES)
     named = ", ".join(f"'{name}' ({count:,} times)" if count > 1 else f"'{name}'" for name, count in most)
     hint = did_you_mean(annotation, counts).partition(" Allowed: ")[0]
@@ -267,7 +267,7 @@ def choose_steps(
     """
     common = _common(steps)
     if not common:
-        raise TraceError(f"{place}: no complete step was captured on every rank. Capture more steps.")
+        raise TraceError(f"{place}: no complete step was captured on every rank. Next: capture more steps.")
     if step == "all":
         return common
     if step == "median":

@@ -268,8 +268,8 @@ class _Task:
             if not path.is_file():
                 return BackendError(
                     f"The Dask worker on {socket.gethostname()} has no {path}, a trace of rank "
-                    f"{self.opened.traces.rank}; keep traces, out of archives, in a folder that all workers "
-                    "see at the same path, or convert without --cluster."
+                    f"{self.opened.traces.rank}. Next: keep unpacked traces in a folder that all workers see "
+                    "at the same path, or convert without --cluster."
                 )
         try:
             if not self.opened.steps:

@@ -42,7 +42,9 @@ def read_et(path: str | Path) -> bytes:
     except UnpacksTooFar as error:
         raise WorkloadFormatError(f"{path} {error}") from error
     except (EOFError, zlib.error) as error:
-        raise WorkloadFormatError(f"{path} is truncated or damaged ({error}). Write it again.") from error
+        raise WorkloadFormatError(
+            f"{path} is truncated or damaged ({error}). Next: write the file again."
+        ) from error
     except OSError as error:
         raise WorkloadError(
             f"{path} cannot be read: {error.strerror}. Check the file and its permissions."
@@ -335,7 +337,7 @@ def execution_order(
     if len(order) < len(position):
         raise DependencyError(
             f"{len(position) - len(order)} nodes wait for each other in a dependency cycle, so none of them "
-            "can ever start. The file contradicts itself: convert its traces again, or capture again."
+            "can start. Next: convert the traces again, or capture again."
         )
     return order
 

@@ -146,32 +146,32 @@ def _assumptions(
     world: int, blocks: int, found: Parallelism, *, stays: bool, even: bool, unsized: bool
 ) -> list[str]:
     lines = [
-        f"Scaled out from {world} to {world * blocks} ranks as data parallelism: the {world} captured ranks "
-        f"are repeated {blocks} times with unchanged computation (the batch of each rank stays).",
-        "Collectives of all ranks keep their buffer size and now span all ranks; their all-gathers keep "
-        "the size they gather, so each rank's shard shrinks.",
+        f"Scaled out from {world} to {world * blocks} ranks by data parallelism: the {world} captured ranks "
+        f"are repeated {blocks} times with unchanged computation and batch size per rank.",
+        "Collectives across all captured ranks now span all ranks and keep their buffer size; all-gathers "
+        "keep the size of their result, so each rank's shard shrinks.",
     ]
     if found.growing - {0} and stays:
-        lines.append("Groups of data parallelism span the repetitions, as those of all ranks do.")
+        lines.append("Data-parallel groups span the repetitions, like groups of all ranks.")
     if stays:
-        lines.append("Other groups, all-to-alls and point-to-point peers stay within each repetition.")
+        lines.append("Other groups, all-to-alls and point-to-point messages stay within each repetition.")
     if found.exchanging:
         lines.append(
-            "The parts of an all-to-all (experts, embedding tables) have a copy in each repetition; "
-            "reductions of the copies' gradients are not simulated, as no captured collective shows "
-            "them."
+            "Data distributed by an all-to-all (experts, embedding tables) has a copy in each repetition; "
+            "the reduction of the copies' gradients is not simulated, because no captured collective shows "
+            "it."
         )
     if found.alone and unsized:
         lines.append(
-            "The traces have no sizes of communication: it keeps its measured time, and the "
+            "The traces lack the sizes of communication, so communication keeps its measured time, and the "
             "repetitions do not communicate with each other."
         )
     elif found.alone:
         lines.append("The captured ranks never communicate, so the repetitions do not either.")
     if even:
         lines.append(
-            "Uneven collectives that span all ranks become even, as large as that of the rank that has most: "
-            "the amounts for the new ranks are unknown."
+            "Uneven collectives across all ranks become even, with the largest size of any rank, because the "
+            "amounts of the new ranks are unknown."
         )
     return lines
 
@@ -186,8 +186,8 @@ _GRADIENT_SHARE = 0.001
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
 _EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
 _INSTEAD = (
-    "Capture the job on as many ranks as you want to simulate, or with at least two data-parallel replicas: "
-    "those can be repeated."
+    "Next: capture the job on as many ranks as you want to simulate, or with at least two data-parallel "
+    "replicas, which can be repeated."
 )
 
 
@@ -373,8 +373,7 @@ def _refusal(
     which = "" if not covered else f" of rank {min(set(range(world)) - covered)}"
     return (
         f"The {world} ranks of the workload cannot be repeated as data parallelism: {shown}, and no "
-        f"group{which} reduces gradients across replicas, so that nothing shows what more replicas would "
-        "exchange. "
+        f"group{which} reduces gradients across replicas, so the communication of more replicas is unknown. "
         f"{_INSTEAD}"
     )
 

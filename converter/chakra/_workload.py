@@ -257,8 +257,8 @@ class Workload:
         """
         if num_ranks < self.num_ranks or num_ranks % self.num_ranks:
             raise UsageError(
-                f"A workload of {self.num_ranks} ranks cannot be scaled out to {num_ranks}. "
-                f"Ask for a multiple of {self.num_ranks}."
+                f"A workload of {self.num_ranks} ranks cannot be scaled out to {num_ranks}. Next: ask for a "
+                f"multiple of {self.num_ranks} ranks."
             )
         if num_ranks == self.num_ranks:
             return self

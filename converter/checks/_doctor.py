@@ -48,11 +48,11 @@ from ._findings import Finding, worst_first
 from ._inspection import load_workload
 from ._workload_checks import check_workload
 
-TIMES_ALONE = "It holds the times of all steps, and no traces (--steps 0)."
+TIMES_ALONE = "It has the times of all steps, but no traces (--steps 0)."
 _CAPTURE_AGAIN = "Capture again."
 _FOR_CALIBRATION = (
-    "'chakrascope diagnose' tabulates how long they took, by size: that calibrates a network. A workload of "
-    "collectives alone is made by 'convert --back-to-back'."
+    "`chakrascope diagnose` prints the durations of collectives by size, with which `chakrascope calibrate` "
+    "can fit a network; `convert --back-to-back` makes a workload of the collectives only."
 )
 
 
@@ -96,7 +96,7 @@ def _absent(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
         yield Finding(
             "error",
             str(path),
-            f"{absent} of the job's {trace_set.world_size} ranks left nothing.",
+            f"{absent} of the job's {trace_set.world_size} ranks left no traces.",
             "Collect the folders of all hosts into one, or capture again if ranks died.",
         )
 
@@ -172,7 +172,8 @@ def check_device(
         yield Finding(
             "warning",
             place,
-            "No step is marked: a step ends with the optimizer or is a repetition, or all of it is one step.",
+            "No step is marked, so steps end with the optimizer, follow from a repeating sequence, or the "
+            "whole recording is one step.",
             "Capture with 'chakrascope trace', or call the profiler's step() after each step.",
         )
     for step in steps:
@@ -181,7 +182,8 @@ def check_device(
             yield Finding(
                 "error",
                 f"{place}, step {step.index}",
-                "No operator ran in it by the trace's clock, so the clocks of manifest and trace disagree.",
+                "No operator ran in the step by the clock of the trace, so the clocks of manifest and trace "
+                "disagree.",
                 _CAPTURE_AGAIN,
             )
     if not len(device.works) and (len(device.calls) or entry.device not in ("", "cpu")):
@@ -189,7 +191,7 @@ def check_device(
             "error",
             place,
             f"The rank computed on {entry.device or 'a device'}, but no kernel was recorded.",
-            "Capture again with device activities on, and with no other profiler attached.",
+            "Capture again with device activities, and without another profiler.",
         )
 
 
@@ -418,16 +420,16 @@ def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
     return Identity.of(traces, device, host), findings
 
 
-_ALL_RANKS = "Capture again to have what each rank did itself."
-_WITHOUT_HOOKS = "Capture the job without its communication hook to see what networks change."
-_RESCALE = "Convert with --rescale-host to scale host time by it, and compare both answers."
+_ALL_RANKS = "Capture again to record the work of every rank."
+_WITHOUT_HOOKS = "Capture the job without its communication hook to see the effect of networks."
+_RESCALE = "Convert with --rescale-host to correct host times for the profiler, and compare both answers."
 _WHY_ON_A_DEVICE = (
-    "Try another step, or all of them (--step all): alone, a step that the device works on while the host is "
-    "in the next begins with an idle device."
+    "Try another step, or all steps (--step all): if the device still works on a step while the host runs "
+    "the next one, the converted step begins with an idle device."
 )
 _WHY_ON_A_CPU = (
-    "Try another step: gloo runs two collectives of a group concurrently, but the graph runs one after the "
-    "other. If the later one ended first, nodes that wait for it start late."
+    "Try another step: gloo runs two collectives of a group concurrently, but the graph runs them in "
+    "sequence. If the second collective ended first, nodes that wait for it start late."
 )
 
 
@@ -461,7 +463,10 @@ def _overhead(workload: Workload, place: str) -> list[Finding]:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not overhead.matters:
         return []
-    cause = f"{overhead.text[0].upper()}{overhead.text[1:]}: what looks bound by the host may not be."
+    cause = (
+        f"{overhead.text[0].upper()}{overhead.text[1:]}, so the host may bound the step only because of the "
+        "profiler."
+    )
     return [Finding("warning", place, cause, _RESCALE)]
 
 

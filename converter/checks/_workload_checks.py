@@ -40,10 +40,10 @@ _NOT_SIMULATED = frozenset(
         CollectiveType.BARRIER,
     }
 )
-_CONVERT_AGAIN = "Convert the traces again; if the file came from elsewhere, have it written again."
+_CONVERT_AGAIN = "Convert the traces again, or obtain the file again from its source."
 _CONVERT_HERE = (
-    "mlc-chakra's converter wrote it. Convert what that was made from instead: 'chakrascope convert "
-    "--linked-trace LINKED.json -o PREFIX', or better the two traces before linking, with --host-trace and "
+    "The converter of mlc-chakra wrote this file. Next: convert its source with `chakrascope convert "
+    "--linked-trace LINKED.json -o PREFIX`, or better the two unlinked traces with --host-trace and "
     "--device-trace."
 )
 _MAY_BE_UNEVEN = frozenset(
@@ -74,7 +74,9 @@ def check_workload(workload: Workload, place: str = "workload") -> list[Finding]
 def _check_graph(graph: Graph, place: str) -> Iterator[Finding]:
     """Check the graph of one program independently of other programs."""
     if graph.nodes.empty:
-        yield Finding("error", place, "It has no nodes: there is nothing to simulate.", _CONVERT_AGAIN)
+        yield Finding(
+            "error", place, "The graph has no nodes, so there is nothing to simulate.", _CONVERT_AGAIN
+        )
         return
     remedy = _CONVERT_HERE if _from_public_converter(graph) else _CONVERT_AGAIN
     yield from _check_edges(graph, place, remedy)
@@ -141,18 +143,20 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
         [node for node in nodes.loc[invalid, "node_id"].tolist() if has_unknown_type(graph, node)]
     )
     errors = {
-        "nodes of a type that simulators do not know, which they refuse": newer,
+        "nodes of an unknown type, which simulators refuse": newer,
         "communication marked as a CPU operation, which ASTRA-sim refuses": comm & nodes["is_cpu_op"],
         "communication without a size": comm & (sizes < 0),
-        "point-to-point messages of no bytes, on which ASTRA-sim stops": peer & (sizes == 0),
+        "point-to-point messages of 0 bytes, at which ASTRA-sim stops": peer & (sizes == 0),
         "receives without a source or sends without a destination": unending,
-        "collectives that do not say which": collective & (nodes["comm_type"] < 0),
+        "collectives without a type": collective & (nodes["comm_type"] < 0),
     }
     warnings = {
-        "METADATA nodes, on which ASTRA-sim stops (they take no time here)": nodes["type"]
+        "METADATA nodes, at which ASTRA-sim stops (Chakrascope counts their time as 0)": nodes["type"]
         == NodeType.METADATA,
-        "nodes of type INVALID, on which ASTRA-sim hangs (they take no time here)": invalid & ~newer,
-        "collectives on which ASTRA-sim stops (only the native engine has them)": collective & unsimulated,
+        ("nodes of type INVALID, at which ASTRA-sim hangs (Chakrascope counts their time as 0)"): invalid
+        & ~newer,
+        ("collectives at which ASTRA-sim stops (only Chakrascope's engine supports them)"): collective
+        & unsimulated,
     }
     for severity, named in (("error", errors), ("warning", warnings)):
         for what, found in named.items():
@@ -177,8 +181,8 @@ def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding
     yield Finding(
         "error",
         place,
-        f"Nothing waits for the device's work ({len(work)} nodes), not even what comes next on it: a slower "
-        "network or device would change next to nothing.",
+        f"No node waits for the device's work ({len(work)} nodes), not even later work on the same stream, "
+        "so a slower network or device would hardly change the step.",
         remedy,
     )
 
@@ -192,9 +196,9 @@ def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
         yield Finding(
             "warning",
             place,
-            f"The {workload.num_ranks} ranks never communicate, so no network can make a difference.",
-            "If the job does communicate, capture a step in which it does (with gradient accumulation, the "
-            "last of a cycle).",
+            f"The {workload.num_ranks} ranks never communicate, so the network has no effect.",
+            "If the job communicates, capture a step with communication (with gradient accumulation, the "
+            "last step of a cycle).",
         )
 
 
@@ -216,7 +220,7 @@ def _check_groups(workload: Workload, place: str) -> Iterator[Finding]:
         members = workload.groups.get(number)
         strangers = [rank for rank in issuing if members is None or rank not in members]
         if strangers:
-            state = "does not exist" if members is None else "has it not as a member"
+            state = "does not exist" if members is None else "does not contain this rank"
             yield Finding(
                 "error",
                 f"{place}, rank {strangers[0]}",
@@ -251,13 +255,13 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
             finding = _compare(by_rank.get(first), by_rank.get(rank), first, rank)
             if finding is not None:
                 if not group and any(_UNNAMED in note for note in workload.metadata.get("assumptions", [])):
-                    finding += " They may be of different groups, which the traces do not name."
+                    finding += " They may belong to different groups, which the traces do not name."
                 yield Finding(
                     "error",
                     where,
                     finding,
-                    "Capture the same step on every rank; if the program does differ, simulate only steps "
-                    "in which it does not.",
+                    "Capture the same step on every rank; if the ranks' programs differ, simulate only steps "
+                    "in which they are equal.",
                 )
                 break
 
@@ -274,10 +278,10 @@ def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Findi
             "warning",
             where,
             f"Collective {index} is {_described(parts[0])} on rank {listed[0][0]} (node {parts[0][0]}) and "
-            f"{_described(parts[other])} on rank {listed[other][0]} (node {parts[other][0]}): it is uneven, "
-            "and ASTRA-sim waits there for ever. With semantics 'trace' it runs as messages between the "
-            "ranks, of equal shares where the graphs do not list them.",
-            "Convert the traces again: that adds the bytes for each member (comm_splits).",
+            f"{_described(parts[other])} on rank {listed[other][0]} (node {parts[other][0]}): the "
+            "collective is uneven, and ASTRA-sim never completes it. With semantics 'trace', it runs as "
+            "messages between the ranks, with equal shares if the graphs do not list the amounts.",
+            "Convert the traces again, which adds the bytes of each member (comm_splits).",
         )
         return
 
@@ -347,7 +351,7 @@ def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
             "error",
             place,
             f"{circle} Simulations stall there.",
-            "Convert the traces again; if the graphs came from elsewhere, have one of these nodes wait less.",
+            "Convert the traces again; in graphs from another tool, remove one of these dependencies.",
         )
 
 

@@ -103,12 +103,13 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(
-                f"The kernel patterns {path} are larger than 1 MiB; keep one entry per library."
+                f"The file of kernel patterns {path} is larger than 1 MiB. Next: keep one entry per library."
             )
         libraries = msgspec.yaml.decode(path.read_bytes(), type=list[_Library])
     except OSError as error:
         raise ConfigError(
-            f"The kernel patterns {path} cannot be read ({error.strerror}); check the path in {VARIABLE}."
+            f"The file of kernel patterns {path} cannot be read ({error.strerror}). Next: check the path in "
+            f"{VARIABLE}."
         ) from error
     except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(
@@ -116,7 +117,7 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
             "docs/how-to/convert.md has an example."
         ) from error
     if sum(len(library.kernels) for library in libraries) > _MOST_PATTERNS:
-        raise ConfigError(f"The kernel patterns {path} hold more than {_MOST_PATTERNS:,} kernels.")
+        raise ConfigError(f"The file of kernel patterns {path} has more than {_MOST_PATTERNS:,} kernels.")
     return tuple(_checked(path, library, kernel) for library in libraries for kernel in library.kernels)
 
 
@@ -177,8 +178,8 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
         parts += ["others"] * (len(named) > _MOST_NAMED)
         took, kernels = duration_text(self.duration_ns), count_text(self.kernels, "kernel")
         return (
-            "Communication of unknown size or peers keeps its measured time on any network: "
-            f"{took} in {kernels} on rank {self.rank} ({', '.join(parts)})."
+            f"Communication with unknown size or peers keeps its measured time on every network: {took} in "
+            f"{kernels} on rank {self.rank} ({', '.join(parts)})."
         )
 
 

@@ -160,7 +160,8 @@ def _by_series(logs: Logs) -> dict[_Series, dict[int, dict[int, LoggedOp]]]:
             if op.sequence in own:
                 raise TraceError(
                     f"{log.place} (rank {rank}) has {op.name} {op.sequence} of {logs.label(op.group)[:80]} "
-                    "twice: it holds more than one job, or was copied onto itself. Give one job's log."
+                    "twice: the log contains more than one job, or was appended to itself. Next: give the "
+                    "log of one job."
                 )
             own[op.sequence] = op
     return found
@@ -411,7 +412,8 @@ def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
     return LogTrouble(
         f"Ranks disagree about collective {found.sequence} of {logs.label(found.group)[:80]}: "
         f"{'; '.join(described)}.",
-        "They ran different code there, or the logs are of different runs; compare what these ranks did.",
+        "These ranks ran different code at this point, or the logs come from different runs. Next: compare "
+        "the code paths of these ranks.",
     )
 
 
@@ -428,7 +430,7 @@ def _hangs(matched: MatchedLogs) -> Iterator[LogTrouble]:
         yield LogTrouble(_hang(matched.logs, found, waits), _HANG_REMEDY, is_unfinished=True)
 
 
-_HANG_REMEDY = "Look at what the ranks that are waited for did instead, such as their stacks."
+_HANG_REMEDY = "Next: look at the stacks of the ranks that did not issue the operation."
 
 
 def _hang(logs: Logs, found: Unfinished, waits: dict[int, Unfinished]) -> str:
@@ -442,7 +444,7 @@ def _hang(logs: Logs, found: Unfinished, waits: dict[int, Unfinished]) -> str:
     if found.unlogged:
         parts.append(f"there is no log of {ranks_text(found.unlogged)}")
     if not found.missing and not found.unlogged and not found.is_message:
-        parts.append("so did all others, so the network or a rank's device holds it up")
+        parts.append("all other ranks issued it as well, so the network or a rank's device delays it")
     sentences = [", ".join(parts) + "."]
     for rank in found.missing[:_MOST]:
         if rank in waits:

@@ -289,7 +289,8 @@ def _unpack(path: Path, folder: Path) -> None:
             for count, (name, is_file, opened) in enumerate(_members(path, stack, most)):
                 if count >= _MOST_MEMBERS:
                     raise TraceFormatError(
-                        f"{path} has more than {_MOST_MEMBERS:,} files. Unpack it yourself."
+                        f"{path} has more than {_MOST_MEMBERS:,} files. Next: unpack it yourself and give "
+                        "the folder."
                     )
                 if is_file:
                     target = _target(path, folder, name)
@@ -298,13 +299,13 @@ def _unpack(path: Path, folder: Path) -> None:
                     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     except _TooMuch:
         raise TraceFormatError(
-            f"{path} unpacks to more than {most >> 20:,} MiB, far more than traces. If it is correct, "
-            f"unpack it yourself and give the folder."
+            f"{path} unpacks to more than {most >> 20:,} MiB, which is far more than usual for traces. Next: "
+            "if the archive is correct, unpack it yourself and give the folder."
         ) from None
     except _DAMAGES as error:
         raise TraceFormatError(
-            f"{path} cannot be unpacked ({error}): it is damaged, cut off or encrypted. Copy it again, or "
-            "unpack it yourself and give the folder."
+            f"{path} cannot be unpacked ({error}): it is damaged, cut off or encrypted. Next: copy it again, "
+            "or unpack it yourself and give the folder."
         ) from None
     except OSError as error:
         raise TraceFormatError(
@@ -330,11 +331,14 @@ def _target(path: Path, folder: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name or "\\" in name or ":" in parts[0]:
         raise TraceFormatError(
-            f"{path} holds {name[:80]!r}, a path outside of it. No capture writes such paths: do not unpack "
-            "it."
+            f"{path} holds {name[:80]!r}, which is a path outside of the archive. No capture writes such "
+            "paths. Next: do not unpack the archive."
         )
     if len(parts) > _MOST_DEPTH:
-        raise TraceFormatError(f"{path} holds {name[:80]!r}, too many folders deep. Unpack it yourself.")
+        raise TraceFormatError(
+            f"{path} holds {name[:80]!r}, which has too many folder levels. Next: unpack it yourself and "
+            "give the folder."
+        )
     return folder.joinpath(*parts)
 
 
@@ -356,8 +360,8 @@ def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, boo
     for member in archive:
         if not (member.isreg() or member.isdir()) or member.issparse():
             raise TraceFormatError(
-                f"{path} holds {member.name[:80]!r}, a link or another thing that is not a plain file. Pack "
-                "the files themselves (tar --dereference)."
+                f"{path} holds {member.name[:80]!r}, which is a link or another special file. Next: pack the "
+                "files themselves (tar --dereference)."
             )
         yield member.name, member.isreg(), _opener(archive, member)
 
@@ -375,7 +379,8 @@ def _zip_members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bo
     for entry in archive.infolist():
         if entry.external_attr >> 16 & _FILE_KIND_BITS == _SYMBOLIC_LINK:
             raise TraceFormatError(
-                f"{path} holds {entry.filename[:80]!r}, a link. Pack the file itself (zip without -y)."
+                f"{path} holds {entry.filename[:80]!r}, which is a link. Next: pack the file itself (zip "
+                "without -y)."
             )
         yield entry.filename, not entry.is_dir(), lambda entry=entry: archive.open(entry)  # type: ignore[misc]
 

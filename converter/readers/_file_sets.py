@@ -53,7 +53,10 @@ def find_rank_traces(
     """
     if linked_trace is not None:
         if host_trace is not None or device_trace is not None:
-            raise UsageError("A linked trace holds both sides. Give it alone, or host and device traces.")
+            raise UsageError(
+                "A linked trace contains both host and device work. Next: give either linked traces, or host "
+                "and device traces."
+            )
         found = _by_rank(linked_trace, "linked")
         return _complete([RankTraces(rank, path, path, linked=True) for rank, path in found.items()])
     devices = _by_rank(device_trace, "device") if device_trace is not None else {}
@@ -66,8 +69,8 @@ def find_rank_traces(
     if lonely:
         side = "host" if lonely[0] in hosts else "device"
         raise UsageError(
-            f"Rank {lonely[0]} has only a {side} trace ({(hosts | devices)[lonely[0]]}); every rank needs "
-            "both. Give the missing file or narrow the patterns."
+            f"Rank {lonely[0]} has only a {side} trace ({(hosts | devices)[lonely[0]]}); but every rank "
+            "needs both kinds. Next: give the missing file or narrow the patterns."
         )
     return _complete(
         [RankTraces(rank, hosts.get(rank), path, linked=rank in linked) for rank, path in devices.items()]
@@ -114,8 +117,8 @@ def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
     if unlinked or not hosts:
         which = f" ({hosts[unlinked[0]]})" if unlinked else ""
         raise UsageError(
-            f"A host trace{which} holds no times. Give the device traces of the same run (Kineto JSON) with "
-            "--device-trace; they can be converted without host traces, but not the other way round."
+            f"A host trace{which} has no times. Next: give the device traces of the same run (Kineto JSON) "
+            "with --device-trace; device traces can be converted without host traces, but not vice versa."
         )
     return [RankTraces(rank, path, path, linked=True) for rank, path in hosts.items()]
 
@@ -126,8 +129,8 @@ def _complete(found: list[RankTraces]) -> list[RankTraces]:
     absent = sorted(set(range(max(ranks) + 1)) - ranks) if max(ranks) < _MAX_RANKS else [0]
     if absent:
         raise UsageError(
-            f"There are traces of rank {max(ranks)} but none of rank {absent[0]}. Ranks count from 0 "
-            "without gaps; add the missing files."
+            f"There are traces of rank {max(ranks)} but none of rank {absent[0]}. Ranks count from 0 without "
+            "gaps. Next: add the missing files."
         )
     return sorted(found, key=lambda traces: traces.rank)
 
@@ -193,11 +196,11 @@ def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (
-            f"has no rank inside, and its name only has indices in groups ({indices}), whose "
-            f"order in the job is unknown. {give}."
+            f"does not contain its rank, and its name only has indices in groups ({indices}), whose order in "
+            f"the job is unknown. {give}."
         )
     if rank is None:
-        return f"has no rank, neither inside nor in its name. {give}."
+        return f"has no rank in its content or its name. {give}."
     same_rank = f"belongs to rank {rank}, like {stated[rank]}"
     if common_name(path.name) == common_name(stated[rank].name):
         return (
@@ -223,13 +226,13 @@ def _matching(pattern: str, side: str) -> dict[int, Path]:
         if rank in found:
             raise UsageError(
                 f"The pattern '{pattern}' matches two {side} traces of rank {rank}: {found[rank]} and "
-                f"{name}. Narrow it."
+                f"{name}. Next: narrow the pattern."
             )
         found[rank] = Path(name)
     if not found:
         raise UsageError(
-            f"No file matches '{pattern}'. {_RANK} stands for the rank's number and * for anything; check "
-            "the folder and quote the pattern."
+            f"No file matches '{pattern}'. {_RANK} stands for the rank's number and * for any text. Next: "
+            "check the folder and quote the pattern."
         )
     return found
 
@@ -246,8 +249,8 @@ def _refuse(path: Path, side: str) -> None:
         raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
     if kind_of(path) == "archive":
         raise UsageError(
-            f"{path} is an archive, not a trace. Give it alone, without other files or a pattern: its "
-            f"content has the ranks."
+            f"{path} is an archive, not a trace. Next: give only the archive, without other files or a "
+            "pattern."
         )
 
 
@@ -324,8 +327,8 @@ def with_capture_traces(
         files = _traces_at(Path(given))
         if not files:
             raise UsageError(
-                f"{given} holds no trace of a capture (Kineto JSON, plain or gzip). Give the trace that was "
-                "taken while the graphs were captured, or the folder of such traces."
+                f"{given} holds no trace of a capture (Kineto JSON, plain or gzip). Next: give the trace "
+                "that was recorded while the graphs were captured, or the folder of such traces."
             )
         return [replace(rank, capture_paths=_of_rank(rank, files), captures_given=True) for rank in ranks]
     folders = {rank.device_path.parent for rank in ranks}

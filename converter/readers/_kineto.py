@@ -270,7 +270,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     left_out = _left_out(path, reader.mistimed(), len(events) + len(calls) + len(works))
     for table in (events, calls, works, frames):
         if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
-            raise TraceFormatError(f"{path} has an event with an impossible time. Capture again.")
+            raise TraceFormatError(f"{path} has an event with an impossible time. Next: capture again.")
         table.start_ns[:] += base
         table.end_ns[:] += base
     is_range = which(texts, lambda text: text.startswith(OWN_RANGES))
@@ -302,9 +302,9 @@ def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
     """Raise `TraceFormatError` for a merged trace of several *processes*, whose call numbers collide."""
     if len(processes) > 1:
         raise TraceFormatError(
-            f"{path} holds the operators of {len(processes):,} processes ({', '.join(processes[:4])}"
-            f"{', ...' * (len(processes) > 4)}), as a merged trace of several ranks does: it does not say "
-            "which process issued which kernel. Give the trace of each rank."
+            f"{path} holds the operators of {len(processes):,} processes "
+            f"({', '.join(processes[:4])}{', ...' * (len(processes) > 4)}), like a merged trace of several "
+            "ranks, so it does not show which process issued which kernel. Next: give the trace of each rank."
         )
 
 

@@ -103,7 +103,7 @@ def read_text_workload(
     header, layers = _read(path, ns_per_unit)
     if num_ranks < 1 or passes < 1 or ns_per_unit < 1:
         raise UsageError(
-            "A workload needs at least one rank, one pass and 1 ns a unit. Give positive numbers."
+            "A workload needs at least one rank, one pass and 1 ns per unit. Next: give positive numbers."
         )
     _check_size(len(layers), num_ranks, passes)
     size = model_group or header.model_group or num_ranks
@@ -111,8 +111,8 @@ def read_text_workload(
         size = num_ranks
     if size < 1 or num_ranks % size:
         raise UsageError(
-            f"{path} works in model-parallel groups of {size} ranks, and {num_ranks} is not a multiple of "
-            f"that. Choose a multiple of {size} ranks, or another model group."
+            f"{path} has model-parallel groups of {size} ranks, but {num_ranks} ranks are not a multiple of "
+            f"{size}. Choose a multiple of {size} ranks, or another model group."
         )
     spanning = model_group is None and header.model_group is None
     near, far = _groups(num_ranks, num_ranks // size if _POLICIES[header.policy].model == _FAR else size)

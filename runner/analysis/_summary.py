@@ -208,7 +208,7 @@ def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
     if UNMARKED not in metadata.get("assumptions", ()):
         return ""
     return (
-        "No step is marked in the traces, so all that was recorded counts as one step, even if it is several "
+        "No step is marked in the traces, so the whole recording counts as one step, even if it is several "
         "iterations. Next: call `prof.step()` after each iteration of the script."
     )
 

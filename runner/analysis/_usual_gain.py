@@ -25,7 +25,7 @@ from ._host_time import DELAYED, cause_ns
 
 _ALIKE = 0.2  # share of a cause's time in the shown step; a smaller difference of the mean step is ignored
 _NEAR = 0.1  # a smaller difference from the shown step, as a share of this step, is ignored
-_SCATTERED = "in steps that scatter from "
+_SCATTERED = "in steps that vary from "
 
 
 def over_the_run(
@@ -118,7 +118,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
         usual_ns = high_ns * steps
         which = f"{_SCATTERED}{duration_text(low_ns)} to {duration_text(high_ns)}"
     elif not usual_ns:
-        usual_ns, which = shown_ns, "with its share of the waits for a processor"
+        usual_ns, which = shown_ns, "including its share of the waits for a processor"
     return usual_ns, max(1, shown_ns - delays_on(path)), which
 
 

@@ -341,7 +341,7 @@ def made(tmp_path_factory):
         (
             ("sweep", "STUDY", "--on", "0xa100"),
             2,
-            "the number of chips must be 1 or more. Next: --on 8xa100.",
+            "number of chips must be 1 or more. Next: --on 8xa100.",
         ),
         (
             ("sweep", "STUDY", "--over", "network=ring-2", "--least", "makespn"),

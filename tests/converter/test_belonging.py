@@ -95,7 +95,8 @@ def test_traces_of_other_jobs_are_refused(mlp, data_dir):
     (host, *_), (device, *_) = _files(other, (1,), (1,))
     hosts, devices = _files(mlp)
     with pytest.raises(
-        TraceError, match=r"rank 1, .*: Host and device trace are of different runs: only \d+ of"
+        TraceError,
+        match=r"rank 1, .*device trace come from different runs: only \d+ of",
     ):
         convert_files(hosts, [devices[0], device])
     with pytest.raises(
@@ -110,7 +111,7 @@ def test_what_is_only_likely_is_an_assumption_and_a_warning(mlp, tmp_path):
         shutil.copy(mlp / f"rank{rank}.host.json.gz", tmp_path / f"et_rank{rank}.json.gz")
     edit_json(tmp_path / "et_rank1.json.gz", lambda document: document.update(pid=7))
     workload = convert_files(str(tmp_path), str(tmp_path))
-    told = "host trace is of process 7, the device trace of 19125: they are of two runs"
+    told = "process 7, the device trace from process 19125: they come from different runs"
     assert [note for note in workload.metadata["assumptions"] if told in note]
     (warning,) = [finding for finding in doctor(tmp_path) if told in finding.cause]
     assert warning.severity == "warning"

@@ -205,7 +205,7 @@ def test_a_model_s_size_in_a_name_is_no_rank(tmp_path):
     trace.launch((10, 5), [(20, 50)])
     for name in ("sglang_Qwen3-8B_decode.json", "h100_trace.json"):
         trace.write(tmp_path / name)
-    with pytest.raises(UsageError, match="has no rank, neither inside nor in its name"):
+    with pytest.raises(UsageError, match="has no rank in its content or its name"):
         convert_files(device_trace=str(tmp_path))
 
 

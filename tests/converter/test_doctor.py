@@ -129,11 +129,11 @@ COMP = {"node_id": 0, "name": "k", "type": NodeType.COMP}
         (([_comm(0)], [_comm(0, kind=CollectiveType.ALL_GATHER)]), {}, "but all_gather of 8 bytes on rank 1"),
         (([_comm(0)], [COMP]), {}, "Rank 0 issues collectives and rank 1 issues none"),
         (([_comm(0, group=1)], [_comm(0, group=1)]), {}, "group 1, which does not exist"),
-        (([_comm(0, group=1)], [_comm(0, group=1)]), {1: (0,)}, "group 1, which has it not as a member"),
+        (([_comm(0, group=1)], [_comm(0, group=1)]), {1: (0,)}, "group 1, which does not contain this rank"),
         (([_comm(0)], [_comm(0)]), {1: (0, 7)}, "It lists rank 7"),
         (([_comm(0)], [_comm(0)]), {1: (0, 0)}, "It lists a rank twice"),
         (([_comm(0, is_cpu_op=True)], [_comm(0)]), {}, "marked as a CPU operation"),
-        (([_comm(0, kind=CollectiveType.BARRIER)],) * 2, {}, "on which ASTRA-sim stops"),
+        (([_comm(0, kind=CollectiveType.BARRIER)],) * 2, {}, "at which ASTRA-sim stops"),
         (([_comm(0, size=-1)],) * 2, {}, "without a size"),
         (([{**COMP, "type": NodeType.METADATA}],), {}, "METADATA"),
         (([COMP], [COMP]), {}, "never communicate"),
@@ -162,7 +162,7 @@ def test_uneven_collectives_without_their_splits_are_told(tmp_path, kind):
     second = [_comm(0, size=12, kind=kind), _peer(1, NodeType.COMM_RECV, comm_src=0)]
     finding = _only(_findings(tmp_path, first, second), "warning")
     assert f"Collective 0 is {kind.name.lower()} of 8 bytes on rank 0 (node 0)" in finding.cause
-    assert "of 12 bytes on rank 1 (node 0): it is uneven, and ASTRA-sim waits there for ever" in finding.cause
+    assert "on rank 1 (node 0): the collective is uneven, and ASTRA-sim never completes it" in finding.cause
 
 
 def test_the_shortest_cycle_is_told_with_its_reasons(tmp_path):
@@ -196,7 +196,7 @@ def test_damaged_traces_of_others_are_all_named(data_dir, tmp_path):
     assert [finding.severity for finding in findings] == ["error", "error"]
     assert [finding.place for finding in findings] == [f"{tmp_path}/rank{rank}.json.gz" for rank in range(2)]
     shutil.copy(data_dir / "converter" / "mlp_2" / "rank0.host.json.gz", tmp_path / "host.json.gz")
-    assert "holds no times" in _only(doctor(tmp_path / "host.json.gz")).cause
+    assert "has no times" in _only(doctor(tmp_path / "host.json.gz")).cause
 
 
 def test_traces_of_others_without_steps_or_of_other_runs(data_dir, tmp_path):
@@ -220,7 +220,7 @@ def test_collectives_that_differ_may_be_of_groups_that_nobody_named(tmp_path):
     for assumptions, told in (([], False), ([note], True)):
         metadata = {"assumptions": assumptions}
         Workload(graphs, np.arange(2, dtype=np.int32), {}, metadata).save(tmp_path / "w")
-        assert ("may be of different groups" in _only(doctor(tmp_path / "w")).cause) == told
+        assert ("may belong to different groups" in _only(doctor(tmp_path / "w")).cause) == told
 
 
 # What each captured step spent its time on, and how steps of one kind differ.

@@ -103,7 +103,7 @@ def test_the_pair_and_its_linked_trace_agree(shared, linked_path, tmp_path):
         (lambda node: node.pop("ts", None), "holds no time of any operator"),
         (lambda node: node.update(ts="soon") if "ts" in node else None, r"impossible time \('soon'"),
         (lambda node: node.update(inclusive_dur=-1) if "ts" in node else None, "impossible time"),
-        (lambda node: node.update(id="x"), "not the trace it should be"),
+        (lambda node: node.update(id="x"), "not a trace of the expected kind"),
     ],
 )
 def test_damaged_linked_traces_are_refused(linked_path, tmp_path, change, message):
@@ -118,11 +118,11 @@ def test_damaged_linked_traces_are_refused(linked_path, tmp_path, change, messag
 
 def test_a_host_trace_alone_is_refused(data_dir, linked_path):
     path = data_dir / "converter" / "mlp_2" / "rank0.host.json.gz"
-    with pytest.raises(UsageError, match=r"rank0\.host\.json\.gz\) holds no times.*--device-trace"):
+    with pytest.raises(UsageError, match=r"rank0\.host\.json\.gz\) has no times.*--device-trace"):
         convert_files([path])
-    with pytest.raises(UsageError, match="Give it alone"):
+    with pytest.raises(UsageError, match="give either linked traces"):
         convert_files([path], linked_trace=[linked_path])
-    with pytest.raises(UsageError, match="holds no times"):
+    with pytest.raises(UsageError, match="has no times"):
         convert_files()
 
 
@@ -461,8 +461,8 @@ def test_the_public_converters_graphs_are_explained(chakra):
     assert [finding.cause for finding in alone] == [finding.cause for finding in findings]
     dangling, leaves, metadata = findings
     assert "waits for node 0, which does not exist" in dangling.cause
-    assert "Nothing waits for the device's work" in leaves.cause
-    assert "METADATA nodes, on which ASTRA-sim stops" in metadata.cause
+    assert "No node waits for the device's work" in leaves.cause
+    assert "METADATA nodes, at which ASTRA-sim stops" in metadata.cause
     assert all("--linked-trace LINKED.json" in finding.remedy for finding in findings)
 
 

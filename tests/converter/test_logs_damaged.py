@@ -50,7 +50,7 @@ def test_kinds_are_told_by_content(tmp_path, job):
     assert kind_and_tool(tmp_path / "x") == ("log", "flight")
     (tmp_path / "x").write_bytes(pickle.dumps({"weights": 1}))
     assert kind_of(tmp_path / "x") == "other"
-    with pytest.raises(UsageError, match=r"holds no logs of collectives\. Logs can be read of: PyTorch"):
+    with pytest.raises(UsageError, match=r"no logs of collectives\. Logs can be read from: PyTorch"):
         read_logs([tmp_path / "x"])
 
 
@@ -261,7 +261,7 @@ def test_all_issued_and_none_completed_blames_the_network(tmp_path):
     job.collective()
     for records in job.records.values():
         records[0].end_ns = None
-    with pytest.raises(TraceError, match="so did all others, so the network or a rank's device"):
+    with pytest.raises(TraceError, match="issued it as well, so the network or a rank's device"):
         convert_logs([job.write(tmp_path / "logs")])
 
 

@@ -226,7 +226,7 @@ def test_groups_that_leave_ranks_out_are_refused(made):
 
 
 def test_messages_to_single_ranks_are_refused():
-    with pytest.raises(TraceError, match="exchanges messages with single ranks"):
+    with pytest.raises(TraceError, match="exchanges messages with individual ranks"):
         pose_for_all(recorded([(0, 1, 2, 3)], NodeType.COMM_SEND), 4, [], "here")
 
 

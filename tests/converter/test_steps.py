@@ -135,7 +135,7 @@ def test_a_trace_without_annotations_says_what_to_do(tmp_path):
     engine = Engine()
     engine.step("x", [10.0] * 4)
     engine.trace.events = [event for event in engine.trace.events if event["cat"] != "user_annotation"]
-    with pytest.raises(UsageError, match=r"holds none\. Mark the steps in the script"):
+    with pytest.raises(UsageError, match=r"have no annotations\. Next: mark the steps in the script"):
         convert_files(None, str(engine.write(tmp_path / "trace.json")), step="x")
 
 

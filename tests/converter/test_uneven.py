@@ -149,8 +149,8 @@ def test_some_of_the_ranks_stand_for_all_with_equal_amounts():
 def test_scaled_out_experts_exchange_what_they_did_within_each_repetition(moe):
     grown = moe.scale_out(4)
     assert sorted(grown.groups.values()) == [(0, 1), (2, 3)]
-    assert any("all-to-alls and point-to-point peers stay" in note for note in grown.metadata["assumptions"])
-    assert any("(experts, embedding tables) have a copy" in note for note in grown.metadata["assumptions"])
+    assert any("and point-to-point messages stay" in note for note in grown.metadata["assumptions"])
+    assert any("(experts, embedding tables) has a copy" in note for note in grown.metadata["assumptions"])
     for rank in range(4):
         nodes = grown.graph_of(rank).nodes.query("kind == 'communication'")
         to_all = nodes["comm_type"] == CollectiveType.ALL_TO_ALL

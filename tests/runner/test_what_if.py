@@ -237,7 +237,7 @@ def test_the_gpu_model_offers_its_machine_and_refuses_the_network():
         simulate_faster(asked, Target("bandwidth", "0"), 2.0)
     with pytest.raises(ConfigError, match=r"did you mean 'scale_up\.latency_ns'"):
         simulate_faster(asked, Target("machine", "scale_up.latency"), 2.0)
-    with pytest.raises(UsageError, match="has no machine"):
+    with pytest.raises(UsageError, match="has no GPU machine"):
         simulate_faster(experiment(), Target("machine", "scale_up.latency_ns"), 2.0)
 
 

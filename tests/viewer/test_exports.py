@@ -165,7 +165,7 @@ def test_report_says_what_the_pages_say(run):
     text = " ".join(Reader(report_html(run)).words)
     answer, _, rest = text.partition(run.summary.headline)
     assert "The step takes 4.92 ms, " in answer
-    assert "What would save most: " in answer
+    assert "The change that would save most: " in answer
     assert "Saves" in rest
     assert "Settings without effect" not in text
     assert text.count("all_reduce") >= len(run.collectives)
@@ -320,7 +320,7 @@ def test_a_prediction_says_its_uncertainty_and_memory(made, fits, verdict):
         run.result, provenance={**run.result.provenance, "prediction": SAID | {"fits": fits}}
     )
     shown = str(_summary._prediction(run))
-    assert "90 % of steps like it lie between 1.50 ms and 2.50 ms" in shown
+    assert "90 % interval: 1.50 ms to 2.50 ms" in shown
     assert verdict in shown
     assert "holds 90.0 GiB of the 76.0 GiB usable of the 80.0 GiB of H100" in shown
     assert "12,346 per second" in shown

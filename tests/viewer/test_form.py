@@ -397,7 +397,7 @@ def test_a_system_file_fills_the_form_in():
         "Loaded from mine.json. Not loaded, as the form has no fields for them: scheduling-policy."
     )
     fewer = read_system(json.dumps(OWN), "mine.json", ROWS[:1])
-    assert "It is for 2 dimensions, the network has 1." in fewer.remarks
+    assert "The file is for 2 dimensions, but the network has 1." in fewer.remarks
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_a_node_is_expanded_in_place(visit, made):
         if asked == drawn:
             notice.get_by_role("alert").wait_for(state="detached")
         else:
-            notice.get_by_text(f"1 to 8 hops, not with '{asked}'; here are {drawn}").wait_for()
+            notice.get_by_text(f"1 to 8 hops, not '{asked}'; it shows {drawn}").wait_for()
 
 
 # The viewer's own scripts write quantities exactly as Python does.

@@ -521,7 +521,7 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("queued", ["queued", "Cancel", "Waiting for its turn"]),
+        ("queued", ["queued", "Cancel", "Waiting for other jobs"]),
         ("running", ["running", "Cancel", "1.50 ms simulated so far, 3 of 8 ranks finished"]),
         ("done", ["done", "Open the result"]),
         ("failed", ["failed", "no such link"]),
@@ -542,4 +542,4 @@ def test_job_is_shown_as_it_stands(state, words):
 
 
 def test_no_job_yet_is_said():
-    assert "None yet" in json.dumps(job_list([], set()), cls=PlotlyJSONEncoder)
+    assert "There are no jobs yet" in json.dumps(job_list([], set()), cls=PlotlyJSONEncoder)

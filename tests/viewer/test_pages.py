@@ -362,7 +362,7 @@ def test_hops_that_cannot_be_drawn_stay_in_their_field_and_are_told(run, asked):
     selection = Selection.parse(f"?hops={asked}")
     field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
     assert field["value"] == int(asked)
-    assert f"not with '{asked}'; here are 2:" in text_of(_graph._notices(run, selection))
+    assert f"not '{asked}'; it shows 2:" in text_of(_graph._notices(run, selection))
 
 
 # Colours that carry meaning must stay apart for everybody, and be seen on what they are drawn on.

@@ -148,7 +148,7 @@ def test_details_say_how_measured_and_simulated_differ(simulated):
 def test_the_ranks_that_others_stand_in_for_are_named():
     assert details.stand_ins_note({}, 4) == ""
     one = details.stand_ins_note({"stand_in_of": {"3": 1}}, 4)
-    assert one == "* No usable traces of its own, another rank stands in: rank 1 for rank 3."
+    assert one == "* These ranks have no usable traces; another rank stands in: rank 1 for rank 3."
     many = details.stand_ins_note({"stand_in_of": {str(rank): 0 for rank in range(1, 20)}}, 20)
     assert many.endswith("rank 0 for rank 8 and 11 more.")
 

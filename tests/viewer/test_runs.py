@@ -335,7 +335,7 @@ def job(**changes):
         ({"simulated_ns": 400, "done": 8192}, 1000, 1.0, "8,192 of 8,192"),
         ({"kind": "sweep", "total": 4, "done": 1}, 1000, 0.25, "1 of 4 points done"),
         ({"total": 0}, 1000, 0.0, "Starting."),
-        ({"state": "queued"}, 1000, 0.0, "Waiting for its turn"),
+        ({"state": "queued"}, 1000, 0.0, "Waiting for other jobs"),
     ],
 )  # fmt: skip
 def test_progress_is_in_the_unit_that_moves(changes, length_ns, share, words):

@@ -81,7 +81,7 @@ def test_plan_counts_points_and_time():
 @pytest.mark.parametrize(
     ("axes", "words"),
     [
-        ([], "Choose something"),
+        ([], "Choose a setting to vary"),
         ([("network.bandwidth", "fast")], "is not a bandwidth"),
         ([("network.bandwidth", "1..9")], "a range is for a search"),
         ([("network.bandwidth", "true")], "is not a number"),
@@ -136,8 +136,8 @@ BANDWIDTHS = [("network.bandwidth", "1, 2, 4")]
         (Aim(prices="dear"), "'dear' is not a price"),
         (Aim(prices="-1"), "0 or more"),
         (Aim(prices="hgx-h100-8=3"), "No price is given for the network 'cpu-cluster-8'"),
-        (Aim(prices="/etc/prices.yml"), "Files of prices are for the command line"),
-        (Aim(prices="x=../prices.yaml"), "Files of prices are for the command line"),
+        (Aim(prices="/etc/prices.yml"), "Price files can only be used on the command line"),
+        (Aim(prices="x=../prices.yaml"), "Price files can only be used on the command line"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_aimed_at_says_what_the_command_says(aim, words):
@@ -439,7 +439,7 @@ def test_any_column_becomes_an_axis(values):
 @pytest.mark.parametrize(
     ("state", "total", "words"),
     [
-        ("running", 59, "2 of 59 points so far: a better one may be among the others."),
+        ("running", 59, "2 of 59 points so far; a better point may be among the others."),
         ("cancelled", 59, "been cancelled; start it again to resume."),
         ("done", 59, "is running on the command line; the same command resumes it."),
         ("cancelled", 2, ""),

@@ -215,7 +215,10 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 56, "b": 40},  # the buttons of the chart are above the legend
-        alt=f"The critical path over time, on {len(ranks):,} ranks; the table Segments below has all of it",
+        alt=(
+            f"The critical path over time, on {len(ranks):,} ranks; the table Segments below lists all "
+            "segments"
+        ),
     )
 
 

@@ -96,7 +96,10 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 30},
-        alt=f"Two critical paths over time, {labels[0]} and {labels[1]}: where they go over different nodes",
+        alt=(
+            f"Two critical paths over time, {labels[0]} and {labels[1]}; highlighted where they go through "
+            "different nodes"
+        ),
     )
 
 
@@ -325,7 +328,7 @@ def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") 
         alt=f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "
         f"{_time_text(np.nanmin(matrix.values))} to {_time_text(np.nanmax(matrix.values))}"
         if np.isfinite(matrix.values).any()
-        else "No point has an answer",
+        else "No point has a result",
     )
 
 
@@ -406,8 +409,8 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        alt=f"A line for each of {len(shown):,} points through {', '.join(titles)}; the table below has "
-        f"them all",
+        alt=f"A line for each of {len(shown):,} points through {', '.join(titles)}; the table below lists "
+        "all points",
     )
 
 

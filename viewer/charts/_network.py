@@ -56,7 +56,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 30, "b": 40},
-        alt="How busy each link is; the table of links has the figures",
+        alt="How busy each link is; the table of links contains the values",
     )
 
 
@@ -132,7 +132,7 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
         scheme,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         alt="Map of the links between ranks and switches, coloured by how busy they are; the table of links "
-        "has the figures",
+        "contains the values",
     )
 
 

@@ -272,7 +272,7 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 40},
-        alt="Measured times by size against the network; the table of measurements has the figures",
+        alt="Measured times by size compared with the network; the table of measurements contains the values",
     )
 
 

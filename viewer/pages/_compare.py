@@ -118,17 +118,18 @@ _ABOUT = (
     "other runs below."
 )
 _CAUSES_NOTE = (
-    "Simulates every combination of the differing settings, 32 at most. A setting is charged the mean time "
-    "it adds over all orders of changing the settings, so that the rows add up to the difference exactly."
+    "Simulates every combination of the differing settings, 32 at most. The contribution of a setting is the "
+    "mean time that it adds over every order in which the settings can be changed, so that the rows add up "
+    "exactly to the difference."
 )
 _COLLECTIVES_NOTE = (
     "Collectives are aligned by node id, with means over the common ranks; the largest difference comes "
-    "first. Transfer begins when all ranks it needs have arrived; waiting is the time before. The export "
-    "has both."
+    "first. The transfer begins when all required ranks have arrived; the time before is waiting. The export "
+    "contains both."
 )
 _ERRORS_NOTE = (
-    "Relative differences of the durations of nodes, from the measurement if one of the runs is measured, "
-    "else from this run. Every node counts once."
+    "Relative differences of node durations, compared with the measurement if one of the runs is measured, "
+    "and with this run otherwise. Every node counts once."
 )
 
 
@@ -246,7 +247,11 @@ def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any
     asked = int(quick and selection.option("why") == other.info.id)
     go = dmc.Button("Simulate each change", id="causes-go", w="fit-content", n_clicks=asked)
     command = f"chakrascope compare STUDY --why --run {run.info.id} --run {other.info.id}"
-    slow = [] if quick else [empty(f"Each simulation takes as long as these runs did. Or ask: {command}")]
+    slow = (
+        []
+        if quick
+        else [empty(f"Each simulation takes as long as these runs did. On the command line: {command}")]
+    )
     answer = html.Div(id="causes-answer", **{"aria-live": "polite"})
     parts = [go, *slow, *progress_parts("causes", "Simulations done"), answer]
     return [card("What each setting adds", dmc.Stack(parts), note=_CAUSES_NOTE)]
@@ -304,7 +309,7 @@ def _against_first(run: OpenRun, other: OpenRun, selection: Selection, scheme: s
                    query=query, note=_ERRORS_NOTE),
         table_card("Nodes that differ most", "node-differences", nodes[nodes["delta_ns"] != 0].head(500),
                    _NODES, scheme, query=query, selects=True,
-                   note="At most 500; the export has all of them."),
+                   note="At most 500 nodes; the export contains all of them."),
         table_card("Ranks", "rank-differences", ranks, _RANKS, scheme, query=query,
                    most=360),
     ]  # fmt: skip
@@ -317,7 +322,10 @@ def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
         "Where the critical paths diverge",
         dmc.Text(divergence_text(run.path, other.path), id="divergence", mb="xs"),
         graph(bars, id=chart_id("paths-strip"), mode_bar=True),
-        note="Grey: nodes that are on both paths, whenever they run. Select a bar to find its node.",
+        note=(
+            "Grey bars are nodes on both paths, even if they run at different times. Select a bar to find "
+            "its node."
+        ),
         exports=export_links("paths", run=run.info.id, against=other.info.id),
     )
 
@@ -327,14 +335,14 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
     total = duration_text(int(nodes["delta_ns"].abs().sum()))
     shared = min(run.info.num_ranks, other.info.num_ranks)
     text = (
-        f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly as long in both; the others "
-        f"differ by {total} in total. On the diagonal: equal."
+        f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly the same time in both runs; "
+        f"the others differ by {total} in total. Nodes on the diagonal are equal."
     )
     charts = [graph(difference_scatter(nodes, scheme), id="compare-scatter")]
     # Communication of runs with different numbers of ranks has no relative difference.
     if nodes.loc[nodes["delta_ns"] != 0, "relative"].notna().any():
         charts.append(graph(difference_histogram(nodes, scheme)))
-        text += " The bars count those that differ."
+        text += " The bars count the nodes that differ."
     return card(
         "Durations of all nodes, this run against the other",
         dmc.SimpleGrid(charts, cols={"base": 1, "md": len(charts)}),
@@ -388,7 +396,7 @@ def register(app: Dash, view: StudyView) -> None:
                 base, other = view.open(run), view.open(chosen[0])
                 causes = difference_of_runs(base, other, work.finish, lambda: not work.is_cancelled)
         except Cancelled:
-            return empty("Simulating was cancelled; press Simulate each change to begin again.")
+            return empty("The simulation was cancelled; press Simulate each change to start again.")
         except ChakrascopeError as error:
             return dmc.Alert(error.message, color="red", variant="light")
         query = {"run": run, "against": chosen[0]}

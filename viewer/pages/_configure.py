@@ -94,13 +94,13 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
             dmc.SimpleGrid([
                 card("Check", html.Div(id="findings", **{"aria-live": "polite"})),
                 card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch"),
-                     note="One group of ranks in each dimension, the innermost first."),
+                     note="The drawing shows one group of ranks in each dimension, innermost first."),
             ], cols={"base": 1, "md": 2}),
             card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows",
                                      className="wide"),
                  dmc.Text(kept_text(setup), id="new-kept", size="sm"),
-                 note="Dimension 1 is the innermost, such as the links inside a host. The last columns: the "
-                 "algorithm that each collective uses in the dimension."),
+                 note="Dimension 1 is the innermost, such as the links inside a host. The last columns name "
+                 "the algorithm that each collective uses in the dimension."),
             card("System", html.Div(system_fields(setup.system), id="system-fields")),
             meanings(),
         ],
@@ -152,9 +152,9 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
             align="end",
             mt="xs",
         ),
-        note="A machine is chips and their network. A machine, a preset, or your own network file (YAML, "
-            "InfraGraph, XML of lstopo or NCCL), which the study stores, is a starting point: change it "
-            "below. The address contains all settings.",
+        note="Start from a machine (chips with their network), a preset, or your own network file (YAML, "
+            "InfraGraph, XML of lstopo or NCCL), which the study stores. Then change the settings below. "
+            "The address contains all settings.",
     )  # fmt: skip
 
 
@@ -215,8 +215,8 @@ def _elsewhere() -> dmc.Paper:
         ),
         dmc.Code(id="new-command", block=True),
         dcc.Download(id="new-download"),
-        note="The files as ASTRA-sim reads them, in the zip with the workload, and the command that does the "
-        "same; where nothing differs from the presets it names these.",
+        note="The zip contains the workload and the files that ASTRA-sim reads. The command runs the same "
+        "simulation; it names presets if no setting differs from them.",
     )
 
 
@@ -316,10 +316,10 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         except (ConfigError, StudyError) as error:
             return no_update, no_update, error.message
         except ValueError:
-            return no_update, no_update, "The file did not arrive whole; add it again."
+            return no_update, no_update, "The upload was incomplete; add the file again."
         networks = Networks(view.study)
         data = _platforms(networks.start(name, "default"), networks)["data"]
-        return data, name, f"The study stores it as {name}."
+        return data, name, f"The study stores the file as {name}."
 
 
 def _register_system_upload(app: Dash) -> None:

@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 # Numeric fields: key of the system file -> unit for numbers that are typed without a unit, and help text.
 _NUMBERS: dict[str, tuple[str, str]] = {
-    "preferred-dataset-splits": ("", "pieces a collective is split into"),
+    "preferred-dataset-splits": ("", "number of pieces of a collective"),
     "active-chunks-per-dimension": ("", "in flight at once per dimension"),
     "endpoint-delay": (" (ns)", "per message, at its endpoint"),
     "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
@@ -83,23 +83,31 @@ _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
 }
 _MEANINGS = (
-    ("Shape", "How the ranks of one group are joined: by a switch, in a ring, or each with every other."),
-    ("Numbers", "A number alone is in the unit of its label. Other units, thousands and exponents are "
-     "understood: 10 GB/s, 80 Gb/s, 9.3 GiB/s, 1.5 us, 2 ms, 1,024, 1e3. Below the field is what was "
-     "understood."),
-    ("Size", "Ranks in one group of the dimension. The product of all sizes is the ranks of the cluster."),
-    ("Bandwidth", "Of one link in one direction, in GiB/s: 2³⁰ bytes per second, as ASTRA-sim has it. A "
-     "400 Gb/s port is 46.6 GiB/s. The check below says it in GB/s and Gb/s."),
-    ("Latency", "Of one link, in ns: what the first byte takes. Inside a host some 500, between hosts 1,000 "
-     "to 10,000."),
-    ("ring", "Each rank passes pieces on to its neighbour: best for large messages, n−1 steps."),
-    ("direct", "Each rank sends to every other at once: best for small messages on a switch."),
-    ("halvingDoubling", "Pairs at doubling distances: log₂ n steps; sizes must be powers of two."),
-    ("doubleBinaryTree", "Two trees at once: log₂ n steps; sizes must be powers of two."),
-    ("Chunks", "A collective is split into this many pieces, so that one is in the second dimension while "
-        "the next is in the first. More chunks overlap more, and take longer to simulate."),
-    ("Roofline", "The time of a compute node is its operations over the peak, or its bytes over the memory "
-     "bandwidth, whichever is longer, instead of the measured time: for chips you do not have."),
+    ("Shape", (
+        "How the ranks of one group are connected: by a switch, in a ring, or each rank with every other "
+        "rank."
+    )),
+    ("Numbers", "A number alone is in the unit of its label. Other units, thousands separators and exponents "
+     "are accepted: 10 GB/s, 80 Gb/s, 9.3 GiB/s, 1.5 us, 2 ms, 1,024, 1e3. The parsed value is shown below "
+     "the field."),
+    ("Size", (
+        "Number of ranks in one group of the dimension. The product of all sizes is the number of ranks of "
+        "the cluster."
+    )),
+    ("Bandwidth", "Bandwidth of one link in one direction, in GiB/s (2³⁰ bytes per second), as in ASTRA-sim. "
+     "A 400 Gb/s port has 46.6 GiB/s. The check below shows the bandwidth in GB/s and Gb/s."),
+    ("Latency", "Latency of one link in ns: the time that the first byte takes. Typical values are 500 "
+     "inside a host, and 1,000 to 10,000 between hosts."),
+    ("ring", "Each rank forwards pieces to its neighbour, in n−1 steps: best for large messages."),
+    ("direct", "Each rank sends to every other rank at the same time: best for small messages on a switch."),
+    ("halvingDoubling", (
+        "Pairs of ranks at doubling distances exchange data, in log₂ n steps; sizes must be powers of two."
+    )),
+    ("doubleBinaryTree", "Two trees work at the same time, in log₂ n steps; sizes must be powers of two."),
+    ("Chunks", "A collective is split into this number of chunks, so that one chunk is in the second "
+        "dimension while the next is in the first. More chunks overlap more, but take longer to simulate."),
+    ("Roofline", "Replaces the measured time of a compute node by the longer of its operations over the peak "
+     "and its bytes over the memory bandwidth: for chips that you do not have."),
 )  # fmt: skip
 
 
@@ -267,7 +275,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
     remarks = [f"Loaded from {name}."]
     counts = {len(system[key]) for key in algorithms.values() if key in system}
     if counts - {len(rows)}:
-        remarks.append(f"It is for {max(counts)} dimensions, the network has {len(rows)}.")
+        remarks.append(f"The file is for {max(counts)} dimensions, but the network has {len(rows)}.")
     lost = sorted(key for key in data if key not in SYSTEM_FIELDS and key not in algorithms.values())
     if lost:
         remarks.append(f"Not loaded, as the form has no fields for them: {', '.join(lost)[:200]}.")
@@ -423,7 +431,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
         form = decode_form(text, view.study.workloads(), networks, begun.form)
         load = load_of(view.study.workload_prefix(form.workload))
         seconds = [estimate_s(*form.setup.configs(), load, backend) for backend in form.backends]
-        return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
+        return f"The simulation takes {duration_estimate(seconds)}, within a factor of two."
 
 
 def _links(search: str | None, run: str, text: str) -> list[Any]:
@@ -483,4 +491,4 @@ def _register_buttons(app: Dash, view: StudyView) -> None:
         for backend in read.backends:
             label = f"{read.label} ({backend})" if read.label else ""
             jobs.submit(experiment_of(read.setup, prefix, backend), label=label, workload=read.workload)
-        return dmc.Text("Started. You may close this page meanwhile.", size="sm"), no_update
+        return dmc.Text("The job has started. You can close this page while it runs.", size="sm"), no_update

@@ -59,8 +59,8 @@ _ABOUT = (
     "timeline and in the graph."
 )
 _LINK_NOTE = (
-    "Each communication is traced back from its end: from the last message to the messages that its sender "
-    "waited for. A message between ranks without a direct link crosses several links."
+    "Each communication is traced backwards: from the last message to the messages for which its sender "
+    "waited. A message between ranks without a direct link crosses several links."
 )
 _SLACK = [
     column("rank", "Rank", minWidth=72, maxWidth=84),
@@ -75,8 +75,9 @@ _SLACK = [
 _KIND_OF = dict.fromkeys(("collective", "network", "link"), "communication") | {"cause": "host"}
 _LABELS = {"kind": KIND_LABELS, "cause": HOST_CAUSES}
 _SLACK_NOTE = (
-    "Slack is how much later a node could end without making the step longer, all else being equal. The "
-    "table has the longest nodes off the critical path; the export has all nodes, the most critical first."
+    "Slack is how much later a node could end without making the step longer, if everything else stays the "
+    "same. The table has the longest nodes off the critical path; the export has all nodes, the most "
+    "critical first."
 )
 
 
@@ -89,11 +90,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     by = _known(selection.option("by"))
     step = duration_text(run.result.makespan_ns)
     note = (
-        f"{len(segments):,} segments, numbered in order of time, add up to the step exactly: {step}. "
-        "The longest come first; sort by # for the order in time."
+        f"{len(segments):,} segments, numbered in order of time, add up exactly to the step: {step}. The "
+        "longest segments come first; sort by # for the order in time."
     )
     if len(rows) < len(segments):
-        note += f" The longest {len(rows):,} are shown, the export has all."
+        note += f" The longest {len(rows):,} segments are shown; the export contains all."
     offset_ns = int(abs(run.path.steps["shift_ns"]).max(initial=0))
     if offset_ns:
         note += (
@@ -215,9 +216,9 @@ def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[s
 # default.
 _TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
 _NOTE = (
-    "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
-    "a duration, a latency or what a collective carries, and doubles a bandwidth; below 1 is slower. Select "
-    "a node to ask what the step would take if it did not wait for another."
+    "Simulates the step again, so the result includes work that then becomes critical. Times as fast: 2 "
+    "halves a duration, a latency or the bytes of a collective, and doubles a bandwidth; values below 1 slow "
+    "the part down. Select a node to simulate the step without one of its waits."
 )
 _GAINS = [
     text_column("target", "10 % faster, one at a time", flex=4, minWidth=220),
@@ -232,8 +233,8 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
     traits = about_backend(run.info.backend)
     if not traits.quick:
         text = (
-            f"A run of {run.info.backend} takes too long to repeat at a click. Choose an analytical run, or "
-            "ask on the command line: chakrascope what-if STUDY --run "
+            f"A run on {run.info.backend} takes too long to repeat on this page. Choose an analytical run, "
+            "or use the command line: chakrascope what-if STUDY --run "
         )
         change = "machine:scale_up.bytes_per_ns=2" if traits.variant == "machine" else "bandwidth:0=2"
         return card("What if", empty(f"{text}{run.info.id} --faster {change}"))

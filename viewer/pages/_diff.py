@@ -85,7 +85,7 @@ _FIGURES = [
     *_TOLD[:1],
 ]
 _PATHS = [
-    text_column("part", "Piece of the path", flex=4, minWidth=220),
+    text_column("part", "Part of the path", flex=4, minWidth=220),
     column("base_ns", "Before", "time"),
     column("other_ns", "After", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
@@ -96,15 +96,15 @@ _PATHS = [
     column("rank_other", "Rank, after", maxWidth=96),
 ]
 _WATERFALL_NOTE = (
-    "The critical path of the median step, before and after; the pieces add up to the difference exactly. "
-    "Orange: longer, green: shorter, grey: may be noise. The axis does not start at 0."
+    "The critical path of the median step, before and after; the parts add up exactly to the difference. "
+    "Orange parts are longer, green parts are shorter, grey parts may be noise. The axis does not start at 0."
 )
 _DEVICE_NOTE = (
-    "The work of the device in the median step, and its idle time, as means over the ranks. Each moment "
-    "counts once, so that the differences add up exactly."
+    "Work and idle time of the device in the median step, as means over the ranks. Overlapping work counts "
+    "only once, so the differences add up exactly."
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
-_CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
+_CHOOSE = "Choose two sides and press Compare. This takes a while, because every step of a capture is read."
 _ABOUT = "Changes of a step between two captures or runs, in parts that add up to the difference exactly."
 _ASKED = ("before", "after", "starts")
 _STARTS_NOTE = "Variation between starts of the same job, needed if a side has fewer than four captures"
@@ -177,7 +177,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
                 graph(steps_strip(found.base, found.other, scheme), id="diff-steps"),
             ),
             card(
-                "The difference, piece by piece",
+                "The difference, part by part",
                 graph(waterfall_bars(waterfall, scheme), id="diff-waterfall"),
                 note=_WATERFALL_NOTE,
                 exports=export_links("diff-waterfall", **asked),
@@ -211,9 +211,9 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
                    note=_DEVICE_NOTE),
         table_card("Modules", "diff-modules", found.modules, _PIECES, scheme, query=asked, note=means),
         table_card("Collectives", "diff-collectives", found.collectives, _COLLECTIVES, scheme, query=asked,
-                   note="Wait: until the last rank has arrived; transfer: after that."),
+                   note="Wait is the time until the last rank has arrived; transfer is the time after that."),
         table_card("Critical paths side by side", "diff-paths", paths, _PATHS, scheme, query=asked,
-                   note="In order of time, aligned by what the paths go through."),
+                   note="In order of time, aligned by common nodes of the paths."),
     ]  # fmt: skip
 
 
@@ -282,6 +282,6 @@ def _register_reading(app: Dash, sides: Sides) -> None:
             with readings.of(str(page), Reading()) as reading:
                 return _result(sides, asked, "dark" if dark else "light", reading), asked
         except Cancelled:
-            return empty("Reading was cancelled; press Compare to begin again."), None
+            return empty("The comparison was cancelled; press Compare to start again."), None
         except ChakrascopeError as error:
             return dmc.Alert(error.message, color="red", variant="light", id="diff-error"), asked

@@ -47,8 +47,9 @@ PATH, TITLE = "/graph", "Graph"
 _HOPS = option_id("hops", str(FEW_HOPS))
 _DRAWN = ("nodes", "edges")
 _HELP = (
-    "A node, what it waits for, and what waits for it. Click a node to select it; right-click it, or press "
-    "expand on the right, to draw its neighbours. Where names have no room, the longest nodes keep theirs."
+    "A node, the nodes that it waits for, and the nodes that wait for it. Click a node to select it; "
+    "right-click it, or press expand on the right, to draw its neighbours. If there is no room for all "
+    "names, only the longest nodes are labelled."
 )
 _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
@@ -92,20 +93,22 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
     texts = []
     if not has_selected(run, selection):
         texts.append(
-            f"This run has no node {selection.node} of rank {selection.rank}; here is the longest segment of "
-            "the path:"
+            f"This run has no node {selection.node} of rank {selection.rank}; the graph shows the longest "
+            "segment of the path instead:"
         )
     asked = selection.option("hops", str(FEW_HOPS))
     if fold_of(selection.option("fold")) == "nodes" and str(hops_of(asked)) != asked:
         texts.append(
-            f"The graph is drawn with 1 to {MOST_HOPS} hops, not with '{asked[:20]}'; here are "
-            f"{hops_of(asked)}:"
+            f"The graph can show 1 to {MOST_HOPS} hops, not '{asked[:20]}'; it shows {hops_of(asked)}:"
         )
     rank, node = focus_of(run, selection)
     path = run.path.unreasoned
     on_path = ((path["rank"] == rank) & (path["node_id"] == node)).any()
     if PATH_EDGES in edge_choice(selection.option("edges")) and not on_path:
-        texts.append(f"Node {node} of rank {rank} is not on the critical path, the only edges chosen below.")
+        texts.append(
+            f"Node {node} of rank {rank} is not on the critical path, but only edges of the critical path "
+            "are selected below."
+        )
     return [dmc.Alert(text, color="red", variant="light", mb="xs") for text in texts]
 
 
@@ -217,7 +220,7 @@ _TITLES = {
     "modules": "Modules of rank {}",
     "phases": "Phases of rank {}",
     "streams": "Streams of rank {}",
-    "ranks": "Ranks, and whom they waited for",
+    "ranks": "Ranks, and the ranks for which they waited",
 }
 _COLUMN, _ROW = 130, 96
 _GROUP_COLUMN, _GROUP_ROW = 140, 110

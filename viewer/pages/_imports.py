@@ -31,7 +31,7 @@ from ._parts import (
 
 PATH, TITLE = "/import", "Import"
 NEEDS_RUN = False
-_ABOUT = "Traces and graphs of other tools, which become workloads of this study. Simulate them afterwards."
+_ABOUT = "Import traces and graphs from other tools as workloads of this study, to simulate them."
 _TABLE_HEIGHT = 380
 _MOST_FINDINGS = 100
 _MOST_FILES = 4
@@ -43,7 +43,9 @@ _KINDS = {
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
     "logs": "Production logs without a profiler, of one job in a folder, such as dumps of PyTorch's flight "
     "recorder.",
-    "archive": "A tar or zip archive of one of the others: it is unpacked to look at it, and to import it.",
+    "archive": (
+        "A tar or zip archive of one of the other kinds; it is unpacked for the check and for the import."
+    ),
     "graphs": "Chakra graphs, one per rank: job.0.et, job.1.et, and so on.",
 }
 _COLUMNS = [
@@ -89,7 +91,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _nowhere() -> Any:
-    text = "Start the viewer with a folder to import from; browsers can only choose from what is there:"
+    text = "Restart the viewer with a folder to import from; the page can only import from this folder:"
     code = "chakrascope view STUDY --import-from FOLDER"
     return card(
         "There is no folder to import from", dmc.Text(text, mb="xs"), dmc.Code(code, block=True), _kinds()
@@ -97,7 +99,7 @@ def _nowhere() -> Any:
 
 
 def _nothing() -> Any:
-    text = "Put one of these into it, at most four folders deep, and reload this page:"
+    text = "Put one of the following into the folder, at most four levels deep, and reload this page:"
     return card("The folder to import from has nothing to import", dmc.Text(text, mb="xs"), _kinds())
 
 
@@ -149,7 +151,7 @@ def _step_input() -> dmc.Autocomplete:
 
 def _findings(found: Sequence[Finding] | None) -> Any:
     if found is None:
-        return empty("Not checked yet. A check converts it once and reports errors.")
+        return empty("Not checked yet. A check converts the item once and reports errors.")
     if not found:
         return dmc.Alert("No problems found.", color="green", variant="light", mt="sm")
     lines = [
@@ -226,11 +228,11 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
             return no_update
         if ctx.triggered_id == "import-look":
             jobs.submit_import(ImportRequest(place, item.id), label=item.place)
-            return "Being checked as a job."
+            return "The check runs as a job."
         chosen = str(step or "").strip() or "median"
         request = ImportRequest(place, item.id, str(name or "").strip(), chosen)
         jobs.submit_import(request, label=item.place)
-        return "Being imported as a job. You may close this page meanwhile."
+        return "The import runs as a job. You can close this page while it runs."
 
 
 def _known_item(folder: Path, search: str | None) -> ImportItem | None:

@@ -109,7 +109,8 @@ def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, in
     """
     if not jobs:
         return empty(
-            "None yet. Jobs keep running when you close this page, and are listed here when you come back."
+            "There are no jobs yet. Jobs continue when you close this page, and are listed here when you "
+            "return."
         )
     more = len(jobs) - _MOST_SHOWN
     older = [empty(f"{more:,} older ones: chakrascope runs STUDY --jobs")] if more > 0 else []
@@ -186,7 +187,7 @@ def _progress(job: Job, length_ns: int) -> tuple[float, str]:
     time divided by *length_ns*, the step time of an earlier run (0: unknown).
     """
     if job.state == "queued":
-        return 0.0, "Waiting for its turn: a study runs one job at a time."
+        return 0.0, "Waiting for other jobs: a study runs one job at a time."
     if not job.total:
         return 0.0, "Starting."
     share, whole = job.done / job.total, f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"

@@ -70,9 +70,9 @@ _LOSSES = [
     column("largest_queue_bytes", "Longest queue", "bytes", minWidth=96),
 ]
 _LINKS_NOTE = (
-    "Busy: the part of the step for which the link carried data. Queueing: how long messages waited for it, "
-    "summed over all messages; only backends that model congestion have it. In a packet-level backend, "
-    "messages here are packets."
+    "Busy: the share of the step in which the link carried data. Queueing: how long messages waited for the "
+    "link, summed over all messages; only backends that model congestion record queueing. On a packet-level "
+    "backend, the messages are packets."
 )
 _ABOUT = (
     "The collectives of the step, and the use of each link. Select a collective to see it on the timeline "
@@ -151,8 +151,8 @@ def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
     if drawn is None:
         return []
     note = (
-        "Ranks on the circle, switches inside; each link has the colour of its busier "
-        "direction; links that are down are dotted. Point at the middle of a link for its figures."
+        "Ranks are on the circle, switches inside. Each link has the colour of its busier direction; failed "
+        "links are dotted. Point at the middle of a link for its values."
     )
     chart = graph(link_chart(drawn, scheme), id="link-map")
     return [card("Topology", chart, note=note, exports=export_links("links", run=run.info.id))]
@@ -162,7 +162,7 @@ def _use(run: OpenRun, scheme: str) -> list[Any]:
     use = use_over_time(run.result)
     if use is None:
         return []
-    note = "The links that carried most, the busiest first. GB/s: 10⁹ bytes per second."
+    note = "The links that carried most data, busiest first. GB/s: 10⁹ bytes per second."
     chart = graph(use_map(use, scheme), id="link-use")
     return [card("Links over time", chart, note=note, exports=export_links("link-use", run=run.info.id))]
 
@@ -173,7 +173,7 @@ def _packets(run: OpenRun) -> list[Any]:
         return []
     return [card("Queues, pauses and flows", details_list(facts), id="packets",
                  exports=export_links("flows", run=run.info.id),
-                 note="Of all ports and messages; the export has every message.")]  # fmt: skip
+                 note="Totals over all ports and messages; the export contains every message.")]  # fmt: skip
 
 
 def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
@@ -183,8 +183,8 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
         "Who sends to whom",
         dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
         html.Div(_traffic(run, "busy_ns", scheme), id="traffic"),
-        note="Over the links of the network, hop by hop: what each rank sends to and receives from its "
-        "switch, or, where ranks are linked directly, rows send and columns receive.",
+        note="Bytes over each link of the network: the bytes that each rank sends to and receives from its "
+        "switch. If ranks are linked directly, rows send and columns receive.",
     )
 
 
@@ -218,7 +218,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
     return card(
         "By dimension",
         dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True),
-        note="Busiest and mean: part of the step for which links carry data.",
+        note="Busiest and mean: share of the step in which links carry data.",
         exports=export_links("dimensions", run=run.info.id),
     )
 
@@ -238,8 +238,8 @@ def register(app: Dash, view: StudyView) -> None:
 
 _MOST_SAID = 20
 _NOTE = (
-    "The measurements to which the network of this run was fitted. Points: medians of the measurements. "
-    "Lines: the network; dotted: its messages alone, without library overhead."
+    "The measurements to which the network of this run was fitted. Points are medians of the measurements. "
+    "Solid lines are the network; dotted lines are its messages without library overhead."
 )
 _COLUMNS = [
     {"field": "operation", "headerName": "Operation", "minWidth": 116},
@@ -262,7 +262,7 @@ def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
     drawn = (
         graph(calibration_fit(fitted.points, scheme), id="calibration-fit")
         if len(fitted.points)
-        else empty("The network file holds no measurements to draw.")
+        else empty("The network file contains no measurements to draw.")
     )
     parts = [drawn, details_list(list(fitted.facts)), *_said("Not determined", fitted.undetermined)]
     cards = [
@@ -289,8 +289,9 @@ def _said(title: str, sentences: tuple[str, ...]) -> list[Any]:
 # Largest number of ops in a program that the page draws; drawing a larger program takes too long.
 _MOST_OPS = 30_000
 _PROGRAM_NOTE = (
-    "What ran instead of a built-in algorithm. A step: messages that wait only for those of earlier steps, "
-    "so steps are an order and not a time. Messages carry what their protocol adds, flags and signals."
+    "The programs that replaced built-in algorithms. The messages of a step wait only for messages of "
+    "earlier steps, so steps are an order, not a time. The sizes of messages include flags and signals of "
+    "the protocol."
 )
 
 
@@ -346,7 +347,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
     except ChakrascopeError as error:
         return empty(str(error))
     if not uses:
-        return empty("Its system names programs, but no collective ran one.")
+        return empty("The system of this run names programs, but no collective ran one.")
     choices = [
         {"value": str(place), "label": f"{demand.collective} among {demand.ranks} ranks, "
          f"{bytes_text(demand.size_bytes)}: {program.name}"}

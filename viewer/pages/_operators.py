@@ -42,8 +42,8 @@ _POINTS_NOTE = (
     "The area of a point is the time of all its calls. Copies have no operations and are in the table only."
 )
 _ROOFLINE_NOTE = (
-    f"{_POINTS_NOTE} Memory bounds an operator below the slope; the peak of its type bounds one below the "
-    "flat part."
+    f"{_POINTS_NOTE} Memory bounds operators below the slope; the peak of their data type bounds operators "
+    "below the flat part."
 )
 
 

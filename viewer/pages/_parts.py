@@ -85,7 +85,7 @@ def ignored_notice(ignored: Sequence[str]) -> Any:
     """Return a notice on the *ignored* parts of an address, or None if all parts were used."""
     if not ignored:
         return None
-    text = " ".join(ignored) + " Those values are replaced by the presets'."
+    text = " ".join(ignored) + " These values are replaced by those of the presets."
     return dmc.Alert(text, title="Part of the address could not be read", color="yellow", variant="light")
 
 
@@ -132,7 +132,7 @@ def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
     aria = {"controls": pane, "label": label, "orientation": "horizontal" if across else "vertical"}
     aria |= {"valuenow": "50", "valuemin": "0", "valuemax": "100"}
     named = {f"aria-{name}": value for name, value in aria.items()}
-    title = "Drag, or use the arrow keys; Enter or a double click gives the usual size"
+    title = "Drag, or use the arrow keys; Enter or a double click restores the default size"
     return html.Div(className="separator", role="separator", tabIndex="0", title=title, **named)
 
 

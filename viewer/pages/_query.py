@@ -30,9 +30,8 @@ _AT_ONCE = 2
 # Names of the columns that contain instants; all other columns of times contain durations.
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
-    "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
-    "nor the network. It is stopped after 30 s or at 1 GiB; at most 1,000 rows are "
-    "shown, the export has more."
+    "One SELECT over the tables below (DuckDB's SQL). A query writes nothing, and cannot access files or the "
+    "network. It is stopped after 30 s or at 1 GiB. At most 1,000 rows are shown; the export contains more."
 )
 
 
@@ -94,7 +93,7 @@ class _Queries:
         Raises `BackendTimeout` if two other queries are running, and the errors of `query_run`.
         """
         if not self._places.acquire(blocking=False):
-            raise BackendTimeout(f"{_AT_ONCE} queries run already; cancel one, or wait for it.")
+            raise BackendTimeout(f"{_AT_ONCE} queries are already running; cancel one of them, or wait.")
         try:
             answer = query_run(run, sql, rows=rows, timeout_s=_TIMEOUT_S, watch=self._watching(page))
             return answer.table, answer.more

@@ -37,7 +37,7 @@ _FIND = option_id("find")
 NEEDS_RUN = False
 _ABOUT = (
     "The replays and simulations of this study. Click a label to open a run; tick runs to compare, label or "
-    "delete them. Pages and commands answer for the run marked default unless you name another run."
+    "delete them. Pages and commands use the run marked default unless you choose another run."
 )
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
@@ -248,7 +248,7 @@ def _doomed(chosen: Sequence[RunInfo]) -> Any:
     count = "this run" if len(chosen) == 1 else f"these {len(chosen)} runs"
     more = [dmc.ListItem(f"and {len(chosen) - _MOST_NAMED} more")] if len(chosen) > _MOST_NAMED else []
     named = [dmc.ListItem(run_text(info), className="finding") for info in chosen[:_MOST_NAMED]]
-    text = "This cannot be undone; the workload stays, and can be simulated again."
+    text = "This cannot be undone. The workload remains and can be simulated again."
     return html.Div([
         dmc.Text(f"The results, labels and notes of {count} will be deleted:", mb="xs"),
         dmc.List([*named, *more], size="sm"),

@@ -43,8 +43,8 @@ _ABOUT = (
     "its worst step."
 )
 _MAP_NOTE = (
-    "How much longer a step takes because of a worker alone; a cell of several workers or steps has the "
-    "largest."
+    "How much longer a step takes because of one worker; a cell for several workers or steps shows the "
+    "largest value."
 )
 _STEP_NOTE = "Its slowest workers, the slowest on top."
 

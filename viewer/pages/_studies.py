@@ -75,7 +75,7 @@ def _find_of(search: str | None) -> str:
 
 def _nothing(workspace: Workspace) -> Any:
     begin = [dmc.Button("New study", id="studies-new", mb="sm")] if workspace.home else []
-    text = "Create one here and import into it, or capture a training job into this folder:"
+    text = "Create a study here and import into it, or capture a training job into this folder:"
     code = "chakrascope profile -o FOLDER/NAME --network PRESET -- torchrun --nproc-per-node 2 train.py"
     return card("There is no study here yet", dmc.Text(text, mb="xs"), *begin, dmc.Code(code, block=True))
 

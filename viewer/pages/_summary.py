@@ -39,8 +39,9 @@ _ABOUT = (
 )
 _MOST_COLLECTIVES = 100
 _RANKS_NOTE = (
-    "Compute, exposed communication, exposed copies and idle time add up to the step. Computation covers "
-    "overlapped communication, but not exposed communication; neither covers exposed copies."
+    "Compute, exposed communication, exposed copies and idle time add up to the step. Overlapped "
+    "communication runs at the same time as computation, exposed communication does not; exposed copies run "
+    "while there is neither computation nor communication."
 )
 _ANOMALIES_NOTE = (
     "NICs, links and hosts that are slower than their peers in the messages and computations of this run. "
@@ -96,8 +97,8 @@ _STEPS_NOTE = (
     "time of the device add up to the time of the step."
 )
 _ADVICE_NOTE = (
-    "The largest gain comes first. A gain is the time saved by a replay of the run with the change, whatever "
-    'bounds the step then. "At most" marks upper bounds without a replay.'
+    "The largest gain comes first. A gain is the time that the change saves in a replay of the run, "
+    'including new bottlenecks. "At most" marks upper bounds without a replay.'
 )
 _CLICK = "Select a bar to see its longest segment on the timeline."
 _PAIR = {"base": 1, "md": 2}  # numbers of cards in a row, by the width of the window
@@ -199,7 +200,7 @@ def _prediction(run: OpenRun) -> list[Any]:
         duration_text(int(prediction[name])) for name in ("step_ns", "step_low_ns", "step_high_ns")
     )
     facts = [
-        ("Step", f"{step}; 90 % of steps like it lie between {low} and {high}"),
+        ("Step", f"{step}; 90 % interval: {low} to {high}"),
         ("Memory", memory_verdict(run)),
         ("Bound by", str(prediction["bound_by"])),
     ]  # fmt: skip
@@ -227,7 +228,7 @@ def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
     """
     if not run.is_large:
         return _layers(run, scheme)
-    text = f"Adding up {run.result.num_nodes:,} nodes, which takes a while the first time ..."
+    text = f"Summing {run.result.num_nodes:,} nodes; this takes a while the first time ..."
     return [html.Div(card("Layers", dmc.Text(text, size="sm", c="dimmed")), id="summary-layers")]
 
 
@@ -279,7 +280,9 @@ def _steps(run: OpenRun, scheme: str) -> list[Any]:
     ]  # fmt: skip
     head = ["Kind", "Steps", "Shortest", "Median", "Longest", "Idle", "Kernels", "Launches", "Bound by"]
     kinds = card("Captured steps by kind", rows_table(head, spread, id="step-kinds"),
-                 note="Idle time, kernels, launches: medians. Bound by: the largest part.")  # fmt: skip
+                 note=(
+                     "Idle time, kernels and launches are medians. Bound by is the largest part."
+                 ))  # fmt: skip
     shown = rows.assign(**{name: rows[name].where(rows[name] >= 0) for name in ("requests", "tokens")})
     each = table_card("Captured steps", "steps", shown, _STEPS, scheme, query={"run": run.info.id},
                       note=_STEPS_NOTE, most=320)  # fmt: skip
@@ -299,7 +302,14 @@ def _anomalies(run: OpenRun) -> list[Any]:
     if run.result.flows.empty:
         return []
     if run.is_large:
-        return [card("Anomalies", empty("A run of so many nodes is diagnosed by `chakrascope diagnose`."))]
+        return [
+            card(
+                "Anomalies",
+                empty(
+                    "This run has too many nodes to diagnose on this page. Next: use `chakrascope diagnose`."
+                ),
+            )
+        ]
     found = run.diagnosis
     exports = export_links("anomalies", run=run.info.id)
     remarks = [dmc.Text(remark, size="sm", c="dimmed") for remark in found.remarks]
@@ -344,7 +354,7 @@ def _cause(item: Advice, search: str) -> Any:
 
 def _bars(run: OpenRun, by: str, scheme: str, search: str = "") -> dmc.Paper:
     table_ = contributors(run.path, by)
-    none = empty(f"The critical path names no {by}.")
+    none = empty(f"No part of the critical path is assigned to a {by}.")
     bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True), id=bars_id(by))
     more = link_to(f"All {by}s on the critical path", "/critical-path", _with_by(search, by))
     return card(f"{by.capitalize()}s on the critical path", bars, html.Div(more, className="link-row"),

@@ -57,8 +57,7 @@ _ABOUT = (
 )
 _NO_POINT = dmc.Text("No point is selected.", size="sm", mb="xs")
 _RANKS_NOTE = (
-    " In a captured workload that is scaled out, each rank has a separate batch, so that more ranks do more "
-    "work in a step."
+    " If a captured workload is scaled out, each rank has its own batch, so more ranks do more work per step."
 )
 _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
@@ -126,7 +125,10 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     objective = selection.option("pareto")
     charts = [_pareto(name, points, settings, objective, scheme)] if objectives(points) else []
     if settings:
-        note = "One line per point, the fastest on top: a setting matters where blue lines meet."
+        note = (
+            "Each line is a point, with the fastest drawn on top: a setting matters if the blue lines meet "
+            "at one value."
+        )
         lines = graph(parallel_coordinates(points, settings, scheme))
         charts.append(card("All settings at once", lines, note=note))
     parts.append(dmc.SimpleGrid(charts, cols={"base": 1, "xl": 2}))
@@ -139,7 +141,7 @@ def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
         return []
     done = len(found.points)
     points = count_text(done + found.missing, "point")
-    text = f"{done:,} of {points} so far: a better one may be among the others."
+    text = f"{done:,} of {points} so far; a better point may be among the others."
     jobs = [job for job in JobStore(view.study).jobs() if job.kind == "sweep" and job.label == found.name]
     if not jobs or jobs[-1].state == "done":
         text += " The sweep was interrupted, or is running on the command line; the same command resumes it."
@@ -290,7 +292,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         row = points[points["id"] == identity].iloc[0]
         label = point_label({each: row[each] for each in swept_settings(points) if row[each] is not None})
         jobs.submit(experiment, label=label[: view.study.LABEL_LENGTH], workload=workload)
-        return dmc.Text("Started; the list of jobs above opens it.", size="sm")
+        return dmc.Text("The simulation has started; the list of jobs above opens its result.", size="sm")
 
 
 def _register_choice(app: Dash, view: StudyView) -> None:

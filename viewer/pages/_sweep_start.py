@@ -54,7 +54,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         [
             dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
                           debounce=True),
-            dmc.TextInput(id="sweep-keep", label="Best points to keep as runs", value="1", w=210),
+            dmc.TextInput(id="sweep-keep", label="Best points to store as runs", value="1", w=210),
             dmc.Button("Start the sweep", id="sweep-go", disabled=True, **BY_CTRL_ENTER),
             html.Div(id="sweep-plan", **{"aria-live": "polite"}),
         ],
@@ -228,7 +228,7 @@ def _shown(plan: Plan) -> Any:
         return dmc.Text(
             plan.problem, size="sm", c="red" if plan.over or plan.points else "dimmed", className="finding"
         )
-    takes = f"{duration_estimate([plan.seconds])}, give or take a factor of two"
+    takes = f"{duration_estimate([plan.seconds])}, within a factor of two"
     points = count_text(plan.points, "point") + (" of a search" if plan.trials else "")
     return dmc.Text(f"{points}, {takes}. {plan.note}", size="sm", className="finding")
 
@@ -262,5 +262,5 @@ def _register_go(app: Dash, view: StudyView) -> None:
             return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
         name = str(title or "").strip()[: _NAME_LENGTH + 1] or _free_name(view)
         jobs.submit_sweep(request_of(form, plan, name, kept), label=name)
-        text = f"The sweep '{name}' was started. You may close this page meanwhile."
+        text = f"The sweep '{name}' has started. You can close this page while it runs."
         return dmc.Text(text, size="sm", mt="sm")

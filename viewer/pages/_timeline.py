@@ -103,10 +103,10 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 _MOST_RANKS = 8
-_NO_CALLS = "The device traces of this run's workload are not here, so its host calls are unknown."
+_NO_CALLS = "The device traces of this run's workload are missing here, so its host calls are unknown."
 _PATH_NOTE = (
-    "What the host threads called while the critical path was in host work, each below its caller; each "
-    "thread by itself. Drag along the axis to zoom, double-click to zoom out."
+    "Calls of the host threads while the critical path was in host work, each below its caller, separately "
+    "for each thread. Drag along the axis to zoom, double-click to zoom out."
 )
 
 

@@ -39,7 +39,7 @@ def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
         return ""
     named = ", ".join(f"rank {other} for rank {rank}" for rank, other in pairs[:_NAMED_STAND_INS])
     more = f" and {len(pairs) - _NAMED_STAND_INS:,} more" if len(pairs) > _NAMED_STAND_INS else ""
-    return f"* No usable traces of its own, another rank stands in: {named}{more}."
+    return f"* These ranks have no usable traces; another rank stands in: {named}{more}."
 
 
 def node_details(

@@ -148,13 +148,13 @@ def decode_form(
         if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
             setup = replace(setup, dimensions=tuple(_dimension(row) for row in rows))
         else:
-            ignored.append("Its network dimensions are malformed.")
+            ignored.append("The network dimensions of the setup are malformed.")
     setup = replace(setup, system=_with_keys(setup.system, fields.get("keys", {}), ignored))
     setup = replace(setup, failed=_failures(fields, ignored))
     chosen = _backends(fields, first.backends, ignored)
     label = fields.get("label", "")
     if not isinstance(label, str) or len(label) > _LABEL_LENGTH:
-        ignored.append(f"Its name is not text of at most {_LABEL_LENGTH} characters.")
+        ignored.append(f"The name of the setup is not text of at most {_LABEL_LENGTH} characters.")
         label = ""
     return Form(workload, setup, chosen, label, tuple(ignored))
 
@@ -174,7 +174,7 @@ class _Ignored(list[str]):
 def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ignored) -> tuple[str, ...]:
     named = fields.get("backends", [*otherwise])
     if not isinstance(named, list):
-        ignored.append("Its backends are not a list.")
+        ignored.append("The backends of the setup are not a list.")
         return otherwise
     known: dict[str, str] = {}
     for name in named:
@@ -189,7 +189,7 @@ def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
     """Return the network failures in *fields*, or no failure if one of them is invalid."""
     named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
-        ignored.append("Its failures are not a list of texts.")
+        ignored.append("The failures of the setup are not a list of texts.")
         return ()
     try:
         for text in named:
@@ -234,7 +234,7 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
     """Return *system* with the values of *keys*; a key whose value is None is removed."""
     changed = dict(system)
     if not isinstance(keys, dict):
-        ignored.append("The keys of its system are not an object.")
+        ignored.append("The system keys of the setup are not an object.")
         return changed
     for key, value in keys.items():
         if key not in SYSTEM_FIELDS or not (value is None or isinstance(value, str) or _is_number(value)):
@@ -289,7 +289,7 @@ class NumberField:
         try:
             exact = self.parse(typed)
         except ValueError as error:
-            return self._wrong(str(error).rstrip("."), f"Not understood: write {self.example}.")
+            return self._wrong(str(error).rstrip("."), f"This value cannot be read; write {self.example}.")
         if exact < self.least or exact > self.most:
             problem = f"{str(typed).strip()[:40]!r} is out of range; it must be {self._range}"
             return self._wrong(problem, f"Must be {self._range}.")
@@ -400,9 +400,13 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
         return Begun(first)
     of = run_name(info)
     workload = info.workload if info.workload in names else first.workload
-    lost = () if info.workload in names else (f"Its workload '{info.workload[:80]}' is not in the study.",)
+    lost = (
+        ()
+        if info.workload in names
+        else ((f"The workload '{info.workload[:80]}' of the run is not in the study."),)
+    )
     if about_backend(info.backend).replays:
-        note = "It was measured and has no network: the network is a preset."
+        note = "The run was measured and has no network, so the network is a preset."
         return Begun(replace(first, workload=workload), of, (*lost, note))
     backends = (plain_name(info.backend),) if is_offered(info.backend) else first.backends
     if not is_offered(info.backend):
@@ -412,7 +416,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
     try:
         setup, notes = _setup_of(study.run_configs(run_id), info.network, workload, networks)
     except ChakrascopeError as error:
-        return Begun(begun, of, (*lost, f"Its configuration cannot be taken over: {error.message}"))
+        return Begun(begun, of, (*lost, f"The configuration of the run cannot be copied: {error.message}"))
     if setup is None:
         note = (
             f"Its network '{info.network[:80]}' is neither a preset or file here nor made of dimensions, so "

@@ -135,8 +135,8 @@ def _prices(text: str) -> Prices:
     file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
     if file is not None:
         raise ConfigError(
-            f"'{file[:60]}' is not a price; write what one rank costs for an hour, such as 2.5, or "
-            "NETWORK=2.5. Files of prices are for the command line."
+            f"'{file[:60]}' is not a price; write the price of one rank for an hour, such as 2.5, or "
+            "NETWORK=2.5. Price files can only be used on the command line."
         )
     return Prices.parse(items)
 
@@ -236,7 +236,7 @@ def plan_of(
     try:
         over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
         if not over:
-            return Plan({}, problem="Choose something to sweep over, and its values.")
+            return Plan({}, problem="Choose a setting to vary, and its values.")
         goal, prices = checked_aim(aim, over, _network_name(form.setup), form.setup.network_preset)
     except ChakrascopeError as error:
         return Plan(over, problem=error.message)

@@ -306,7 +306,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
         shapes.append(
             element("text", f"{bytes_text(room)} usable of the chip", x=PICTURE_WIDTH, y=y - 4, class_="end")
         )
-    title = "What the fullest rank holds in memory over the step"
+    title = "Memory contents of the fullest rank over the step"
     drawn = picture(title, LABEL_WIDTH, _HEIGHT, run.result.makespan_ns, *shapes, *marks)
     return [Picture(drawn), Legend(list(MEMORY_PARTS.values()))]
 

@@ -87,8 +87,11 @@ def _answer(run: OpenRun) -> str:
         label = KIND_LABELS.get(kinds["key"].iloc[0], kinds["key"].iloc[0]).lower()
         takes += f", {share_text(kinds['share'].iloc[0])} of it {label}"
     if first is None:
-        return f"{takes}. No change was found that saves 1 % of it."
-    return f"{takes}. What would save most: {first.what} ({gain_text(first)}, {share_text(first.share)})."
+        return f"{takes}. No change was found that saves 1 % of the step."
+    return (
+        f"{takes}. The change that would save most: {first.what} ({gain_text(first)}, "
+        f"{share_text(first.share)})."
+    )
 
 
 def _sections(run: OpenRun) -> list[Section]:
@@ -209,7 +212,7 @@ def _segments_note(run: OpenRun) -> str:
     total = len(run.path.segments)
     shown = min(total, _MOST_SEGMENTS)
     whole = duration_text(run.path.makespan_ns)
-    return f"The longest {shown:,} of {total:,} segments, in order of time; all of them add up to {whole}."
+    return f"The longest {shown:,} of {total:,} segments, in order of time. All segments add up to {whole}."
 
 
 def _collectives(run: OpenRun) -> Sequence[Part]:

@@ -68,7 +68,7 @@ def _plain_values(data: bytes) -> Any:
 
 
 def _refused(unpickler: Any) -> None:
-    raise pickle.UnpicklingError("it asks for more than plain values, which no flight recorder writes")
+    raise pickle.UnpicklingError("it contains more than plain values, which no flight recorder writes")
 
 
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ignore]
@@ -89,7 +89,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ig
 
     def persistent_load(self, pid: Any) -> Any:
         """Refuse every persistent id in a pickle."""
-        raise pickle.UnpicklingError("it refers to something outside the file")
+        raise pickle.UnpicklingError("it refers to data outside the file")
 
 
 _PICKLE = b"\x80"
@@ -102,7 +102,7 @@ _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
 _NS_PER_MS = 1e6
 _MOST_RANKS = 2**24
-_NO_MESSAGES = "gloo's flight recorder holds no sends and receives: they are absent"
+_NO_MESSAGES = "gloo's flight recorder does not record sends and receives, so they are missing"
 
 
 class _Entry(msgspec.Struct):
@@ -184,8 +184,8 @@ def _dump(path: Path) -> _Dump:
         return msgspec.convert(_plain_values(data), _Dump)
     except _NotPlain as error:
         raise TraceFormatError(
-            f"{path} is not a flight record: the pickle cannot be read safely ({error}). Dump it as JSON, or "
-            "leave that rank's log out."
+            f"{path} is not a flight record: the pickle cannot be read safely ({error}). Next: dump it as "
+            "JSON, or leave out this log."
         ) from None
     except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise damaged(str(path), str(error)) from None

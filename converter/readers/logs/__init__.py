@@ -152,8 +152,8 @@ class Reader:
 def damaged(where: str, what: str) -> TraceFormatError:
     """Return the error for an impossible value in a log."""
     return TraceFormatError(
-        f"{where}: {what}. The log is damaged, truncated, or of another kind. Copy it again, or leave "
-        "that rank's log out."
+        f"{where}: {what}. The log is damaged, truncated, or not a log of collectives. Next: copy the log "
+        "again, or leave it out."
     )
 
 
@@ -200,8 +200,8 @@ def refuse_twice(rank: int, path: Path, other: Path) -> None:
     """Raise `TraceError` if two different files, *path* and *other*, are logs of the same *rank*."""
     if path != other:
         raise TraceError(
-            f"{path} belongs to rank {rank}, like {other}. Give each rank's log once; if they were taken at "
-            "different times, give the later ones alone."
+            f"{path} belongs to rank {rank}, like {other}. Next: give each rank's log once; if the logs were "
+            "taken at different times, give only the later logs."
         )
 
 
@@ -256,17 +256,19 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
         place = str(targets[0]) if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
         if not of_tool and kinds & _TRACES:
             raise UsageError(
-                f"{place} holds traces, not logs. Give them with --device-trace {targets[0]}, and the host "
-                "traces among them with --host-trace."
+                f"{place} contains traces, not logs. Next: give them with --device-trace {targets[0]}, and "
+                "host traces with --host-trace."
             )
         if not of_tool:
             raise UsageError(
-                f"{place} holds no logs of collectives. Logs can be read of: "
+                f"{place} contains no logs of collectives. Logs can be read from: "
                 f"{', '.join(reader.title for reader in readers.values())}."
             )
         if len(of_tool) > 1:
             tools = " and ".join(sorted(readers[tool].title for tool in of_tool))
-            raise UsageError(f"{place} holds logs of {tools}. Give those of one tool at a time.")
+            raise UsageError(
+                f"{place} contains logs from {tools}. Next: give the logs of one tool at a time."
+            )
         tool, paths = of_tool.popitem()
         logs, notes = readers[tool].read(sorted(set(paths)))
         logs = [_with_place(log, archives) for log in logs]
@@ -315,7 +317,7 @@ def _together(
     sizes = [comm.size for log in logs for comm in log.comms.values()]
     world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
     if world > _MOST_RANKS:
-        raise TraceError(f"{place}: a log claims {world} ranks, too many for a job.")
+        raise TraceError(f"{place}: a log names a job of {world} ranks, which is not plausible.")
     members, labels = _groups(ranks, place)
     known = {
         group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])

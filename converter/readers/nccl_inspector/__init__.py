@@ -154,7 +154,7 @@ def _processes(path: Path) -> dict[tuple[str, int], _Process]:
             reader.fail(str(error))
         header, metadata = line.header or header, line.metadata or metadata or _Metadata()
         if header is None:
-            reader.fail("nothing says of which communicator it is: a line with 'header' comes first")
+            reader.fail("its communicator is unknown, because no line with 'header' comes before it")
         key = metadata.hostname, metadata.pid
         process = found.setdefault(key, _Process(str(path), *key))
         _take(reader, process, header, line)

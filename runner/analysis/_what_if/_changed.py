@@ -50,8 +50,8 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
         )
     if _link_list(network, backend):
         raise UsageError(
-            f"The network '{network.name}' is a list of links, so its dimensions have no speed "
-            f"for '{backend}'; change a link (link:0-8)."
+            f"The network '{network.name}' is a list of links, so '{backend}' uses no speeds of dimensions. "
+            "Next: change a link (link:0-8)."
         )
     factors = [times if dimension == int(target.name) else 1.0 for dimension in range(network.dimensions)]
     pairs = zip(getattr(network, target.what), factors, strict=True)
@@ -83,7 +83,8 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
     match = _LINK.fullmatch(target.name)
     if match is None:
         raise UsageError(
-            f"'{target.name[:60]}' is not a link; write the numbers of its ends, such as link:0-8."
+            f"'{target.name[:60]}' is not a link. Next: write the numbers of the link's two ends, such as "
+            "link:0-8."
         )
     ends = {int(match[1]), int(match[2])}
     traits = about_backend(backend)
@@ -92,7 +93,7 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
     if not traits.links or not network.links:
         raise UsageError(
             f"'{backend}' does not model the links of the network '{network.name}', which is described by "
-            f"its dimensions; change one of them (bandwidth:0), or use a run on {backends_that('buffers')}."
+            f"dimensions. Next: change a dimension (bandwidth:0), or use a run on {backends_that('buffers')}."
         )
     changed = tuple(
         link._replace(bandwidth=link.bandwidth * (times if {link.a, link.b} == ends else 1.0))
@@ -104,8 +105,8 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
 def _found(links: Any, ends: set[int]) -> Any:
     if not any({link[0], link[1]} == ends for link in links):
         raise UsageError(
-            f"The network has no link between {' and '.join(map(str, sorted(ends)))}; switches are numbered "
-            "after the ranks, and 'chakrascope summary STUDY --view links' lists all links."
+            f"The network has no link between {' and '.join(map(str, sorted(ends)))}. Switches are numbered "
+            "after the ranks. Next: `chakrascope summary STUDY --view links` lists all links."
         )
     return links
 
@@ -183,8 +184,8 @@ def with_faster_nodes(
         )
     if not changed:
         raise UsageError(
-            f"The time of the {target.what} '{target.name[:60]}' depends on the network; change the network "
-            "(bandwidth:0) or the collective (collective:all_reduce)."
+            f"The time of the {target.what} '{target.name[:60]}' depends on the network. Next: change the "
+            "network (bandwidth:0) or the collective (collective:all_reduce)."
         )
     return dataclasses.replace(workload, graphs=tuple(graphs))
 

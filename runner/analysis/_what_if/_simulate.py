@@ -136,8 +136,8 @@ def sensitivity(
 def _with_faster_machine(experiment: Experiment, target: Target, times: float) -> Experiment:
     if experiment.gpu_machine is None:
         raise UsageError(
-            f"A run of '{experiment.backend}' has no machine; use a run of 'gpu', "
-            "or change the network (bandwidth:0)."
+            f"A run on '{experiment.backend}' has no GPU machine to change. Next: use a run on 'gpu', or "
+            "change the network (bandwidth:0)."
         )
     machine = faster_machine(experiment.gpu_machine, target.name, times)
     return dataclasses.replace(experiment, machine=machine)
@@ -148,19 +148,19 @@ def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoi
     removable = (*_REMOVABLE, "collective") if measured else _REMOVABLE
     if not (0.01 <= times <= 1000 or (times == math.inf and target.what in removable)):
         raise UsageError(
-            f"'{target.key[:60]}' can be 0.01 to 1000 times as fast, or 'inf' (gone), but for data "
-            f"and networks; not {times:g} times."
+            f"'{target.key[:60]}' cannot be made {times:g} times as fast. Next: give a factor from 0.01 to "
+            "1000" + (", or inf to remove the part." if target.what in removable else ".")
         )
     if target.what in NETWORK:
         if measured:
             raise UsageError(
-                f"A run of '{experiment.backend}' has no network; simulate the workload on one, and use that "
-                "run."
+                f"A run on '{experiment.backend}' has no network to change. Next: simulate the workload on a "
+                "network with `chakrascope run`, and use that run."
             )
         if experiment.gpu_machine is not None:
             raise UsageError(
-                f"A run of '{experiment.backend}' uses the links of its machine, not those of the network; "
-                "change machine:scale_up.bytes_per_ns or machine:scale_up.latency_ns."
+                f"A run on '{experiment.backend}' uses the links of its machine, not those of the network. "
+                "Next: change machine:scale_up.bytes_per_ns or machine:scale_up.latency_ns."
             )
         network = with_faster_network(experiment.network, experiment.backend, target, times)
         return dataclasses.replace(experiment, network=network)

@@ -76,7 +76,9 @@ def without_skew(workload: Workload, rank: int) -> Workload:
     programs = np.asarray(workload.program_of_rank)
     late, distinct = int(programs[rank]), np.unique(programs).tolist()
     if len(distinct) < _LEAST_PROGRAMS:
-        raise UsageError(f"Rank {rank} runs the same program as all others: it has no skew to remove.")
+        raise UsageError(
+            f"Rank {rank} runs the same program as all other ranks, so it has no skew to remove."
+        )
     sums = {program: _work_ns(workload.graphs[program]) for program in distinct}
     graphs = list(workload.graphs)
     graphs[late] = _scaled(graphs[late], sums[late], _excess(sums, programs, late))

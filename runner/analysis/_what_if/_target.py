@@ -38,7 +38,7 @@ _LABELS = {
     "place": "everything in {}",
     "fusion": "chains of {} operators, fused",
     "precision": "operators in {} precision",
-    "repeated": "casts and {} of unchanged data, done once",
+    "repeated": "casts and {} of unchanged data, performed only once",
 }
 # The labels of the figures of a GPU model's machine that can change. The last two figures apply only to
 # several nodes.
@@ -47,8 +47,8 @@ _FIGURES = {
     "scale_up.latency_ns": "links between GPUs: less latency",
     "compute.units": "more compute units",
     "compute.workgroups_per_unit": "more thread blocks on a compute unit",
-    "compute.requests_per_unit": "more requests under way per compute unit",
-    "compute.unroll": "more loads under way per wavefront",
+    "compute.requests_per_unit": "more requests in flight per compute unit",
+    "compute.unroll": "more loads in flight per wavefront",
     "memory.bytes_per_ns": "memory: more bandwidth",
     "scale_out.bytes_per_ns": "links between nodes: more bandwidth",
     "scale_out.latency_ns": "links between nodes: less latency",

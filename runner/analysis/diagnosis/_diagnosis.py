@@ -61,7 +61,11 @@ class Anomaly:
     @property
     def sentence(self) -> str:
         """A description of the anomaly: place, interval, alternatives, evidence and next step."""
-        other = f" This run cannot distinguish it from {', '.join(self.or_else)}." if self.or_else else ""
+        other = (
+            (f" This run cannot distinguish this cause from {', '.join(self.or_else)}.")
+            if self.or_else
+            else ""
+        )
         return f"{_capital(self.where)}: {self.detail}.{other} Shown by {self.shown_by}. {self.next_step}"
 
 
@@ -115,7 +119,8 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
         checked.append(_checked_messages(messages))
         if messages.left_out:
             remarks.append(
-                f"Only the first {len(messages):,} messages were looked at; {messages.left_out:,} came later."
+                f"Only the first {len(messages):,} messages were examined; {messages.left_out:,} later "
+                "messages were not."
             )
     computed, untold = slow_hosts(nodes, host_of)
     remarks += untold
@@ -140,8 +145,8 @@ def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
     """Return the rates of *messages*, or None with a new entry in *remarks* if there are too few messages."""
     if len(messages) == 0:
         remarks.append(
-            "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "
-            "detected; run it on 'packet' or 'flow', or emulate it on several hosts."
+            "The run has no records of messages between hosts, so slow NICs, slow links and stalls cannot be "
+            "detected. Next: run the workload on 'packet' or 'flow', or emulate it on several hosts."
         )
         return None
     if len(messages) < _FEWEST:
@@ -152,8 +157,8 @@ def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
     rates = measure_rates(messages)
     if len(messages.hosts) < 3:
         remarks.append(
-            "Between two hosts, a slow NIC cannot be distinguished from a slow network; only a slow "
-            "direction can. Use a run of three hosts or more."
+            "With two hosts, only a slow direction can be detected, as a slow NIC cannot be distinguished "
+            "from a slow network. Next: use a run on three or more hosts."
         )
     return rates
 
@@ -172,8 +177,8 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
     worst = max(hosts, key=lambda host: host.factor)
     kept = [part for part in parts if part.factor <= _FOLLOWS / worst.factor]
     remarks = [
-        f"{_capital(part.suspect.name)} seems to be at {share_text(part.factor)} of its peers' rate, which "
-        f"{worst.host} explains: late computations delay messages, which are then sent in bursts."
+        f"{_capital(part.suspect.name)} seems to reach only {share_text(part.factor)} of its peers' rate, "
+        f"but {worst.host} explains this: late computations delay messages, which are then sent in bursts."
         for part in parts
         if part not in kept
     ]
@@ -191,8 +196,8 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
         causes = [one for one in kept if not (part.suspect.on & ~_other_direction(one.suspect, rates)).any()]
         if causes:
             remarks.append(
-                f"{_capital(part.suspect.name)} seems to be at {share_text(part.factor)} of its peers' rate, "
-                f"which {causes[0].suspect.name} explains: acknowledgements wait there behind data."
+                f"{_capital(part.suspect.name)} seems to reach only {share_text(part.factor)} of its peers' "
+                f"rate, but {causes[0].suspect.name} explains this: acknowledgements wait behind data there."
             )
         else:
             kept.append(part)
@@ -212,21 +217,21 @@ def _of_part(part: SlowPart, cost: Cost) -> Anomaly:
     suspect = part.suspect
     detail = (
         f"at {share_text(part.factor)} of its peers' rate ({share_text(part.low)} to "
-        f"{share_text(part.high)}), all the time"
+        f"{share_text(part.high)}) during the whole run"
     )
     return Anomaly(
         "slow link" if suspect.kind == "link" else "slow NIC", suspect.name, suspect.hosts,
         f"at {share_text(part.factor)}", detail, part.factor, part.low, part.high, -1, -1, 0, part.confidence,
         part.chance, cost, suspect.others, pd.DataFrame({"flow": part.evidence}),
         f"{count_text(len(part.evidence), 'message')} through it",
-        "Check the speed it has negotiated, its errors and its cable.",
+        "Check the negotiated speed, the error counters and the cable.",
     )  # fmt: skip
 
 
 def _of_stall(stall: Stall, cost: Cost) -> Anomaly:
     suspect = stall.suspect
     detail = (
-        f"nothing for about {duration_text(stall.lasted_ns)} between {instant_text(stall.begin_ns)} and "
+        f"no data for about {duration_text(stall.lasted_ns)} between {instant_text(stall.begin_ns)} and "
         f"{instant_text(stall.end_ns)}"
     )
     rows = ", ".join(map(str, stall.evidence[:_SHOWN]))
@@ -235,14 +240,17 @@ def _of_stall(stall: Stall, cost: Cost) -> Anomaly:
         stall.begin_ns, stall.end_ns, stall.lasted_ns, stall.confidence, stall.chance, cost, suspect.others,
         pd.DataFrame({"flow": stall.evidence}),
         f"{count_text(len(stall.evidence), 'late message')} (rows {rows} of flows)",
-        "Look for a link that went down, pauses or retransmissions at that time.",
+        "Look for a link failure, pauses or retransmissions at this time.",
     )  # fmt: skip
 
 
 def _of_host(host: SlowHost, cost: Cost) -> Anomaly:
     detail = f"computations take {host.factor:.2f} times {host.against} ({host.low:.2f} to {host.high:.2f})"
     if host.share < 1:
-        detail += f" on average: in {share_text(host.share)} of the time it stops or is slow, else it is not"
+        detail += (
+            f" on average: the host stops or is slow in {share_text(host.share)} of the time, and computes "
+            "at full speed otherwise"
+        )
     shown = host.evidence[["rank", "node_id"]].head(_SHOWN).itertuples(index=False)
     nodes = ", ".join(f"{rank}/{node}" for rank, node in shown)
     always = host.share == 1
@@ -251,8 +259,8 @@ def _of_host(host: SlowHost, cost: Cost) -> Anomaly:
         f"{host.factor:.2f} times as long", detail, host.factor, host.low, host.high, -1, -1, 0,
         host.confidence, host.chance, cost, (), host.evidence,
         f"its computations, most by {nodes} (rank/node)",
-        "Check its clocks, temperature and other processes." if always
-        else "Check what runs on it now and then: other processes, throttling, page reclaim.",
+        "Check the clock rates, temperature and other processes of the host." if always
+        else "Check for intermittent activity on the host: other processes, throttling, page reclaim.",
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
         compute["host"].unique(), key=lambda host: int(compute.loc[compute["host"] == host, "rank"].min())
     )
     if len(hosts) < 2:
-        return [], ["No computation of several hosts can be compared, so slow hosts cannot be detected."]
+        return [], ["Slow hosts cannot be detected, because no computation occurs on several hosts."]
     logs, short = (_by_time(compute, hosts, most) for most in (_TIMES, _TIMES_OF_STOPS))
     if logs.shape[0] < 2:
         return [], ["There are too few computations to detect slow hosts."]
@@ -86,7 +86,7 @@ def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if len(compute) and (asked > 0).any():
         off = (compute["took_ns"] / asked.clip(lower=1) - 1).abs()[asked > 0]
         if float(off.median()) > _SAME or float(off.mean()) > 10 * _SAME:
-            return compute[asked > 0].assign(should_ns=asked[asked > 0].astype(float)), "what was asked for"
+            return compute[asked > 0].assign(should_ns=asked[asked > 0].astype(float)), "the requested time"
     compute = compute.sort_values(["rank", "start_ns"], kind="stable")
     same = ["name", "operator", "module", "phase"]
     compute["turn"] = compute.groupby(["rank", *same]).cumcount()

@@ -162,6 +162,6 @@ def _explained(held: Floats, moved: Floats, on: Flags) -> float:
 def _everything(late: Floats, group: Ints, window: tuple[int, int]) -> str:
     lost = duration_text(round(float(np.median(late[group]))))
     return (
-        f"Around {instant_text(window[0])}, {len(group)} messages on paths without a common link were "
-        f"late by {lost}: the whole machine paused, not a single link."
+        f"Around {instant_text(window[0])}, {len(group)} messages on paths without a common link were late "
+        f"by {lost}: the whole machine paused, not one link."
     )

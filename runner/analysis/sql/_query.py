@@ -54,7 +54,7 @@ def query_run(
     `Cancelled`.
     """
     if find_spec("duckdb") is None:
-        raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
+        raise BackendUnavailable("SQL queries need DuckDB. Next: pip install 'chakrascope[query]'")
     words = {word.lower() for word in _WORD.findall(sql)}
     names = list(SQL_TABLES) if words & {"show", "duckdb_tables", "information_schema"} else words
     chosen = [name for name in SQL_TABLES if name in names]
@@ -117,8 +117,8 @@ def _asked(
         except subprocess.TimeoutExpired as error:
             worker.kill()
             raise BackendTimeout(
-                f"The query took longer than {timeout_s:g} s and was cancelled; query less, or allow "
-                "more time."
+                f"The query took longer than {timeout_s:g} s and was cancelled. Next: query less data, or "
+                "allow more time."
             ) from error
         except BaseException:
             worker.kill()
@@ -147,7 +147,10 @@ def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[st
 
 
 def _too_much(memory_bytes: int) -> str:
-    return f"The query needed more than {bytes_text(memory_bytes)} next to the tables; query less at a time."
+    return (
+        f"The query needed more than {bytes_text(memory_bytes)} in addition to the tables. Next: query less "
+        "data at a time."
+    )
 
 
 def _explained(error: str) -> str:

@@ -154,9 +154,10 @@ def _groups(run: RunAnalysis) -> pd.DataFrame:
 
 SQL_TABLES: Mapping[str, SqlTable] = {
     "nodes": SqlTable(
-        "every executed node: when it ran, what it is, what let it start", lambda run: run.nodes
+        "every executed node: its times, its properties, and the node that it waited for",
+        lambda run: run.nodes,
     ),
-    "edges": SqlTable("every dependency of a program; ranks says which rank runs which", _edges),
+    "edges": SqlTable("every dependency of a program; the table ranks maps ranks to programs", _edges),
     "ranks": SqlTable("compute + exposed communication + exposed copies + idle of each rank", _ranks),
     "critical_path": SqlTable("the segments that add up to the step", lambda run: run.path.segments),
     "layers": SqlTable("each module: forward, backward, communication", lambda run: run.layers),
@@ -165,7 +166,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
     "groups": SqlTable("the ranks of each process group; group 0 is all ranks", _groups),
     "links": SqlTable("every directed link: bytes, busy, queued", lambda run: link_table(run.result)),
     "link_use": SqlTable("the bytes of a link in each interval", lambda run: run.result.link_use),
-    "flows": SqlTable("every message, of backends that simulate messages", lambda run: run.result.flows),
+    "flows": SqlTable("every message, for backends that simulate messages", lambda run: run.result.flows),
     "slack": SqlTable("how much later a node could end", lambda run: slack_table(run.nodes, run.slack_ns)),
     "runs": SqlTable("the runs of the study", lambda run: run_table(run.study.runs())),
 }

@@ -119,10 +119,10 @@ def _limit(memory_bytes: int) -> None:
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str, rows: int) -> dict[str, Any]:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        return {"refused": f"there are {len(statements)} statements; write one"}
+        return {"refused": f"it has {len(statements)} statements; write one"}
     if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         kind = str(statements[0].type).rpartition(".")[2]
-        return {"refused": f"{kind} would change something; write a SELECT"}
+        return {"refused": f"{kind} may change data; write a SELECT"}
     cursor = connection.execute(statements[0])
     columns = [str(column[0]) for column in cursor.description or ()]
     fetched = cursor.fetchmany(rows + 1)

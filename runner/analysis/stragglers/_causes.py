@@ -191,7 +191,11 @@ class _Finder:
         delay = host_delay(self.replay, effect.slow)
         if delay.total_ns >= _LEAST_EXPLAINED * np.median(unexplained_ns[effect.slow]):
             late = duration_text(delay.median_ns)
-            reason = "input pipeline or late start" if delay.is_first else "garbage collection or the like"
+            reason = (
+                "input pipeline or late start"
+                if delay.is_first
+                else ("garbage collection or a similar pause")
+            )
             evidence = f"{delay.operation} begins {late} (median) after all that it waits for: {reason}"
             where, without = self._worker(delay.replica, delay.stage), slowdowns.replayed_ns.mean()
             place = {"replica": delay.replica, "stage": delay.stage}

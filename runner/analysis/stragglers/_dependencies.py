@@ -205,7 +205,7 @@ class _Rules:
                 if len(sent) != len(received):
                     raise TraceError(
                         f"Stage {stage} has {len(sent)} {send}, stage {other} has {len(received)} {receive}: "
-                        "they do not pair. Next: export the messages of all stages, or none."
+                        "they do not match. Next: export the messages of all stages, or none."
                     )
                 self.groups += [[one, two] for one, two in zip(sent, received, strict=True)]
         ends = [place for stage in {0, stages - 1} for place in self._of.get((stage, _EMBEDDING), [])]
@@ -243,8 +243,8 @@ class _Rules:
         if len(order) < len(units):
             stuck = next(units[number][0] for number, count in enumerate(waits) if count)
             raise TraceError(
-                f"{self.layout.operations[stuck]} waits for itself: its order on the ranks fits no pipeline "
-                "schedule. Next: check start_ts and seq_id."
+                f"{self.layout.operations[stuck]} waits for itself: the order of operations on the ranks "
+                "does not fit any pipeline schedule. Next: check start_ts and seq_id."
             )
         across = np.zeros(count, bool)
         across[self.layout.select(*_DATA_PARALLEL, _CLIP, _WAITS)] = True

@@ -83,7 +83,7 @@ def slowdowns(replay: Replay) -> Slowdowns:
     times = replay.step_ns(np.array(what_ifs))
     replayed, ideal = times[0], int(times[1, 0])
     if ideal <= 0 or replayed.min() <= 0:
-        raise TraceError("All operations of a step have zero duration. Next: give durations in seconds.")
+        raise TraceError("All operations of a step have a duration of 0. Next: give durations in seconds.")
     ratios = times[2:] / ideal
     by_replica, by_stage = replay.step_ns_of_replicas() / ideal, ratios[len(types) :]
     slowest = _slowest_workers(layout, by_replica.mean(axis=1), by_stage.mean(axis=1))

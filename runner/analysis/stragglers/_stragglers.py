@@ -40,13 +40,13 @@ _KINDS = {
 _ACTIONS = {
     "sequence": "pack or sort sequences so that micro-batches have equal lengths",
     "stage": "move layers from this stage to the others",
-    "worker": "compare clock rates, temperature and other processes of this rank with its peers'; replace "
-    "the machine if it stays slow",
+    "worker": "compare clock rates, temperature and other processes of this rank with those of its peers; "
+    "replace the machine if it remains slow",
     "network": "check the error counters and rates of the NICs and links between these ranks",
     "input": "give the data loader more workers or more prefetching, and check the storage it reads from",
-    "gc": "call gc.freeze() before training, and collect on all ranks in the same steps",
-    "descheduled": "give each rank cores of its own, and check the limits of its container",
-    "host": "profile some of these steps (`chakrascope trace`) to see what the host does meanwhile",
+    "gc": "call gc.freeze() before training, and collect garbage on all ranks in the same steps",
+    "descheduled": "give each rank its own cores, and check the CPU limits of its container",
+    "host": "profile some of these steps (`chakrascope trace`) to see what the host does",
 }
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
@@ -90,7 +90,9 @@ class Stragglers:
         ]
         if (change := self.change) is not None:
             before, after = duration_text(round(change.before)), duration_text(round(change.after))
-            sentences.append(f"From step {change.step} on, steps take {after} (median), before it {before}.")
+            sentences.append(
+                f"The median step takes {before} before step {change.step}, and {after} from this step on."
+            )
         if slowdowns.worker_share is not None:
             last = slowdowns.last_stage_share
             stage = "" if last is None else f", without the last stage (M_S): {last:.3f}"
@@ -100,7 +102,7 @@ class Stragglers:
             )
         sentences += [f"{place}. {self._cause_text(cause)}" for place, cause in enumerate(self.causes, 1)]
         if not self.causes:
-            sentences.append("No worker, stage, link or host makes steps 3 % longer.")
+            sentences.append("No worker, stage, link or host makes steps longer by 3 % or more.")
         sentences.append(
             f"The replay without changes is {share_text(abs(of_recorded))} "
             f"{'longer' if of_recorded > 0 else 'shorter'} than the recorded steps."
@@ -159,8 +161,8 @@ def _refuse_unfinished(folder: Path) -> None:
     """Raise `TraceError` for a recording without a manifest in *folder*."""
     for file in sorted(folder.glob("*/rank*.steps.json.gz")):
         raise TraceError(
-            f"{file.parent} has no manifest yet: its job is running, or `chakrascope trace` was killed. "
-            "Next: repeat the command when the job has ended."
+            f"{file.parent} has no manifest yet: its job is still running, or `chakrascope trace` was "
+            "killed. Next: repeat the command after the job has ended."
         )
 
 
@@ -181,14 +183,14 @@ def find_stragglers(table: OperationTable) -> Stragglers:
     remarks = list(layout.remarks)
     if replay.backward_transfers:
         remarks.append(
-            f"{replay.backward_transfers:,} transfers end over 10 ms before their last member begins, and "
-            "count as nothing: clocks of ranks differ"
+            f"{replay.backward_transfers:,} transfers end more than 10 ms before their last member begins, "
+            "and count as 0: the clocks of the ranks differ"
         )
     named = tuple(causes(replay, found))
     if abs(found.replay_error) > _MOST_ERROR and all(cause.kind != "host" for cause in named):
         remarks.append(
             f"the replay differs from the recorded steps by {change_text(1 / (1 + found.replay_error) - 1)}: "
-            "times and dependencies do not fit each other, so that the figures are uncertain"
+            "times and dependencies contradict each other, so the results are uncertain"
         )
     return Stragglers(layout, found, named, tuple(remarks))
 

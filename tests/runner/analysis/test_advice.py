@@ -770,7 +770,7 @@ def test_a_step_unlike_the_scattered_ones_gives_a_bound(tmp_path, median_ns):
     run = analysed(tmp_path, workload(nodes, metadata=unprofiled(median_ns, median_ns // 2)))
     lock = run.advices()[0]
     assert (lock.gain_ns, lock.is_bound) == (2 * median_ns * 6 // 10, True)
-    assert "in steps that scatter from" in lock.what
+    assert "in steps that vary from" in lock.what
 
 
 def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing(tmp_path):

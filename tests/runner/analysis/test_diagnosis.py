@@ -116,7 +116,7 @@ def test_a_host_that_stops_now_and_then_is_named(seed, host, every):
     assert (one.what, one.where) == ("intermittent host", f"rank {host}")
     assert one.factor == pytest.approx(1 + 2 / every, rel=0.2)
     assert one.factor_low <= 1 + 2 / every <= one.factor_high
-    assert "it stops or is slow" in one.detail
+    assert "the host stops or is slow" in one.detail
 
 
 def test_an_intermittent_host_that_costs_nothing_is_not_named(monkeypatch):
@@ -136,7 +136,7 @@ def test_the_other_direction_of_a_slow_one_is_a_remark(first, second, echo):
     parts = [SlowPart(suspects[name], 0.5, 0.4, 0.6, 1.0, 0.0, np.zeros(0, np.int64)) for name in names]
     kept, remarks = _without_echoes(parts, rates)
     assert [part.suspect.name for part in kept] == (names[:1] if echo else names)
-    assert ["acknowledgements wait there" in remark for remark in remarks] == [True] * echo
+    assert ["acknowledgements wait behind data there" in remark for remark in remarks] == [True] * echo
 
 
 def test_one_direction_of_a_ring_is_a_link_and_says_what_else_it_may_be():
@@ -266,7 +266,7 @@ def test_what_queued_behind_another_still_does():
 def test_two_hosts_cannot_tell_a_slow_nic_from_a_slow_network():
     found = NoisyRun.make(ranks=2, slow=1, factor=0.3).diagnosis()
     assert found.anomalies == ()
-    assert any("Between two hosts" in remark for remark in found.remarks)
+    assert any("With two hosts" in remark for remark in found.remarks)
 
 
 def test_without_messages_it_says_what_cannot_be_told():

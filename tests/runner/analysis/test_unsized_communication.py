@@ -85,7 +85,7 @@ def test_the_command_line_has_it_in_summary_and_what_if(tmp_path, capfd):
 def test_ranks_repeated_for_a_larger_job_are_not_said_never_to_communicate():
     assumptions = " ".join(job().scale_out(4).metadata["assumptions"])
     assert "never communicate" not in assumptions
-    assert "have no sizes of communication" in assumptions
+    assert "lack the sizes of communication" in assumptions
 
 
 def test_without_it_nothing_is_said():
