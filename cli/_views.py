@@ -184,15 +184,16 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 
 def print_clocks(run: RunAnalysis) -> None:
-    """Print which clock the times of a measured run of several ranks are on."""
-    if run.clocks:
-        console.print(
-            "Measured times of a rank count from the start of the step on this rank. For waits and skew, the "
-            f"clocks of ranks are {run.clocks}.",
-            style="dim",
-            markup=False,
-            soft_wrap=True,
-        )
+    """Print which clock the times of a measured run are on, and whether only some ranks were measured."""
+    if not run.clocks:
+        return
+    measured, ranks = len(run.workload.metadata.get("measured_step_ns", ())), run.info.num_ranks
+    text = "Measured times of a rank count from the start of the step on this rank."
+    if measured != 1:
+        text += f" For waits and skew, the clocks of ranks are {run.clocks}."
+    if 0 < measured < ranks:
+        text += f" Traces of {measured} of {ranks} ranks were given; the other ranks repeat their times."
+    console.print(text, style="dim", markup=False, soft_wrap=True)
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:

@@ -321,17 +321,24 @@ def _findings(target: str | Path, how: _How) -> list[Finding]:
         findings = _workload(path)
     elif path.is_file() and kind_of(path) == "archive":
         findings = _archive(path, how)
-    elif which_logs(path):
-        findings = check_logs([path])
-    elif sides := find_sides(str(target)):
-        findings = _trace_files(sides, str(target), how)
     else:
+        findings = _traces_and_logs(path, str(target), how)
+    return worst_first(findings)
+
+
+def _traces_and_logs(path: Path, target: str, how: _How) -> list[Finding]:
+    """Check the traces and the production logs at *path*; raises `UsageError` if there is neither."""
+    files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
+    logs = any(which_logs(file) for file in files)
+    sides = {} if logs and path.is_file() else find_sides(target)
+    if not logs and not sides:
         raise UsageError(
             f"{path} is not a study, a trace set ({MANIFEST_NAME}), a trace (Kineto or "
             "ExecutionTraceObserver JSON), a log of collectives or a prefix of .et files. Give one of "
             "them."
         )
-    return worst_first(findings)
+    findings = _trace_files(sides, target, how) if sides else []
+    return findings + (check_logs([path]) if logs else [])
 
 
 def _archive(path: Path, how: _How) -> list[Finding]:

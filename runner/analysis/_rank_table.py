@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
+from ...converter.building import stood_in
 from ...support import count_text, duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
@@ -159,7 +160,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     work = ranks["finish_ns"].astype(np.int64) - ranks["exposed_comm_ns"]
     slowest = int(np.argmax(late)) if late.any() else int(np.argmax(work))
     alike = np.zeros(len(numbers), bool)
-    if workload is not None and measured_ranks(workload) < workload.num_ranks:
+    if workload is not None and _has_replicas(workload):
         programs = np.asarray(workload.program_of_rank)[numbers]
         alike = programs == programs[slowest]
         alike[slowest] = False
@@ -179,6 +180,11 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
         0 if workload is None else cause_ns(workload.graph_of(int(numbers[slowest])), DELAYED),
         int(alike.sum()),
     )
+
+
+def _has_replicas(workload: Workload) -> bool:
+    """Return whether some ranks of *workload* repeat the times of measured ranks."""
+    return bool(stood_in(workload.metadata)) or measured_ranks(workload) < workload.num_ranks
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:

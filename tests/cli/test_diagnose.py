@@ -324,6 +324,12 @@ def test_a_folder_of_traces_with_logs_is_not_one_of_logs(logs, tmp_path, capfd):
         code, _, err = run_and_read(capfd, "convert", *arguments)
         assert (code, f"chakrascope import STUDY {mixed}" in " ".join(err.split())) == (2, True)
     assert "holds 2 things" in run_and_read(capfd, "diagnose", mixed)[2]
+    for name in ("zz.pt.trace.json", "aa.pt.trace.json"):
+        (mixed / "zz.pt.trace.json").rename(mixed / name)
+        out = run_and_read(capfd, "doctor", mixed)[1]
+        assert "No step is marked" in out
+        assert "Logs contain no dependencies" in out
+    (mixed / "aa.pt.trace.json").rename(mixed / "zz.pt.trace.json")
     assert run_and_read(capfd, "convert", *mixed.glob("nccl*"), "-o", tmp_path / "w")[0] == 0
 
 

@@ -85,19 +85,24 @@ def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
     assert (found.rank, found.last_at, found.waited_ns) == (1, 1, 290)
 
 
-def scaled(*programs):
-    """Return a job of two measured ranks that was scaled out to the ranks that run *programs*."""
+SCALED = {"scaled_from_ranks": 2}
+GIVEN = {"stand_ins": "the traces of 2 of 4 ranks were given"}
+
+
+def scaled(facts, *programs):
+    """Return a job of two measured ranks, whose other ranks repeat the measured ranks by *programs*."""
     graphs = tuple(workload([comp(0, 5, cause=cause, kind="host")]).graphs[0] for cause in ("", DELAYED))
-    return Workload(graphs, np.array(programs), {}, {"scaled_from_ranks": 2})
+    return Workload(graphs, np.array(programs), {}, facts)
 
 
-def test_copies_of_a_measured_rank_are_no_peers():
+@pytest.mark.parametrize("facts", [SCALED, GIVEN])
+def test_copies_of_a_measured_rank_are_no_peers(facts):
     recorded = Recorded([8_000, 8_000, 9_000, 9_000], [[10, 10, 300, 300]])
-    found = slowest_rank(recorded, scaled(0, 0, 1, 1))
+    found = slowest_rank(recorded, scaled(facts, 0, 0, 1, 1))
     assert (found.rank, found.copies, found.median_ns, found.delayed_ns) == (2, 1, 8_000, 5)
     assert "rank 2 (1 other rank repeats its times) works 9.00 µs, 12.5 % more" in found.sentence
-    assert slowest_rank(Recorded([8_000] * 4, [[10] * 4]), scaled(0, 0, 0, 0)) is None
-    alone = slowest_rank(Recorded([8_000] * 4, [[10, 10, 10, 300]]), scaled(0, 0, 0, 0))
+    assert slowest_rank(Recorded([8_000] * 4, [[10] * 4]), scaled(facts, 0, 0, 0, 0)) is None
+    alone = slowest_rank(Recorded([8_000] * 4, [[10, 10, 10, 300]]), scaled(facts, 0, 0, 0, 0))
     assert (alone.rank, alone.copies) == (3, 0)
 
 
