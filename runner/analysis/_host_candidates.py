@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from ...converter import Workload
 from ...converter.building import class_of, computed_on_host, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
-from ...support.table import CodedColumns, Columns, TextColumn
+from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from ._advised import moved
 from ._candidate import (
@@ -75,7 +76,7 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
             yield place, np.union1d(own, delayed[places[delayed] == place])
 
 
-def _loops_by(segments: CodedColumns, rows: Ints, places: TextColumn) -> Iterator[tuple[str, Ints]]:
+def _loops_by(segments: CodedColumns, rows: Ints, places: Any) -> Iterator[tuple[str, Ints]]:
     """Yield each of *places* that is a loop, with its part of *rows*."""
     worked = segments["cause"] != DELAYED
     everything = sums_by(segments["duration_ns"][worked], places[worked])

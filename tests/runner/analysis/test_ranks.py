@@ -74,7 +74,7 @@ def test_measured_ranks_are_waited_for_on_one_clock(run):
 def test_a_late_rank_with_little_more_work_does_not_explain_its_lateness():
     found = slowest_rank(Recorded([8_000, 8_100, 8_000], [[10, 3_000, 20]]))
     assert found.waited_ns == 2_980
-    assert "explains at most 100 ns of the waiting" in found.sentence
+    assert "explains at most 100 ns of this wait" in found.sentence
     assert "--faster skew:1=inf" in found.sentence
     busy = slowest_rank(Recorded([5_000, 8_100, 5_000], [[10, 3_000, 20]]))
     assert "explains at most" not in busy.sentence
