@@ -57,7 +57,7 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
-            error.filename = os.fspath(target)  # the error of a full disk does not name the file
+            error.filename = os.fspath(target)  # "No space left" errors do not name the file
         raise
 
 

@@ -58,7 +58,7 @@ def serve(
     folder *import_from* into the studies. Port 0 means any free port. As a machine may have other users, the
     viewer only answers requests with the secret token, which the address given to *ready* contains. On a
     loopback address, *with_token* may be False, which disables the token. Raises `UsageError` if the token is
-    disabled on another address, and `ChakrascopeError` if the port cannot be opened.
+    disabled on an address that is not loopback, and `ChakrascopeError` if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     if not with_token and not is_loopback(host):

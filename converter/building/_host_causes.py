@@ -79,7 +79,7 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a piece of host time up to *end_ns*; a part without a *cause* is operator self time."""
+    """A part of host time that ends at *end_ns*; a part without a *cause* is an operator's self time."""
 
     end_ns: int
     cause: str = ""

@@ -1,4 +1,4 @@
-"""Find the places in the script of the pieces of a host thread's operators."""
+"""Assign each piece of a host thread's time to a line of the script."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def recorded_operator(name: str, spelled: str) -> HostOp:
 
 
 def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
-    """Return the number of the kind of each operator with recorded arguments by record id, and all kinds."""
+    """Return the index of each recorded operator's kind by record id, and the list of kinds."""
     events = trace.events
     known = np.flatnonzero((events.arguments >= 0) & (events.record_id > 0))
     records, first = np.unique(events.record_id[known], return_index=True)

@@ -22,8 +22,8 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.size = 0
-        self._rows: list[Mapping[str, Any]] = []  # single nodes, not yet converted to columns
-        self._ties: list[tuple[int, int, int]] = []  # edges of the single nodes
+        self._rows: list[Mapping[str, Any]] = []  # nodes added one at a time, not yet converted to columns
+        self._ties: list[tuple[int, int, int]] = []  # edges of nodes added one at a time
         self._blocks: list[tuple[int, dict[str, np.ndarray]]] = []
         self._edges: list[np.ndarray] = []
         self._numbers: dict[str, int] = {}

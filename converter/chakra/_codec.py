@@ -242,7 +242,7 @@ BUFFERS: Mapping[str, str] = {
     "all_gather": "gathered parameters of FSDP",
     "reduce_scatter": "reduced gradients of FSDP",
 }
-"""The place of what copies to and from the buffers of each type of collective."""
+"""The place given to copies to and from the buffers of a collective, by the type of the collective."""
 # Name of nodes for the time between the collectives of production logs.
 GAP = "gap between collectives, not profiled"
 # Prefix of the name of host work outside operators, before the name of the next operator.

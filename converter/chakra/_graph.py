@@ -432,7 +432,7 @@ class Extra(Mapping[int, bytes]):
 
 
 class _Values(ValuesView[bytes]):
-    """A view of the values of an `Extra` mapping that iterates without lookups."""
+    """A view of an `Extra` mapping's values that iterates without lookups."""
 
     def __init__(self, extra: Extra, ends: np.ndarray, content: np.ndarray) -> None:
         super().__init__(extra)

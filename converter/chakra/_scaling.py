@@ -180,8 +180,8 @@ def _assumptions(
 # reductions of the forward pass are half of the traffic. A logged loss or batch-normalisation statistics are
 # below this share of a data-parallel group's traffic.
 _TENSOR_SHARE = 0.01
-# Minimum share of gradients in the job's traffic. A norm, a loss or a flag that all ranks reduce is below
-# this share.
+# Minimum share of gradients in the job's traffic. Norms, losses and flags that all ranks reduce have a lower
+# share of the traffic.
 _GRADIENT_SHARE = 0.001
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
 _EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
@@ -358,7 +358,7 @@ def _refusal(
     *,
     has_peers: bool,
 ) -> str:
-    """Return the reason why the communication of more replicas cannot be derived."""
+    """Return why the communication of more replicas cannot be derived."""
     seen = []
     if tensor:
         seen.append(

@@ -149,8 +149,8 @@ def _is_archive(path: Path) -> bool:
 def rank_in_name(path: Path) -> int | None:
     """Return the rank in the name of the file *path* or of its folder, or None if there is no rank.
 
-    Numbers in PyTorch's default names are a process and a time. An index in a group is not a rank. Only a
-    tensor-parallel index without an index of data or pipeline parallelism is a rank.
+    Numbers in PyTorch's default names are a process and a time. An index in a group is not a rank, except a
+    tensor-parallel index in a name without an index of data or pipeline parallelism.
     """
     found = _rank_place(path.name)
     found = found or next(filter(None, (word.search(path.parent.name) for word in _RANK_WORDS)), None)

@@ -192,7 +192,7 @@ def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> di
 
 
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
-    """Return the reason why *path* cannot be the trace of *rank*, given the ranks *stated*."""
+    """Return why *path* cannot be the trace of *rank*, given the ranks *stated*."""
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (

@@ -9,7 +9,7 @@ BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phas
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """The breakdowns of a run's critical path, including the breakdowns by network and by link."""
 PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
-"""The breakdowns of the difference of two steps; ``part`` is the most specific name of each piece."""
+"""The properties by which the difference of two steps can be split; ``part`` is the most specific one."""
 FEW_HOPS, MOST_HOPS = 2, 8
 FOLDS: Mapping[str, str] = {
     "nodes": "around the node",

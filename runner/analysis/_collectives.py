@@ -148,7 +148,7 @@ def _last_arrivals(calls: Columns) -> Ints:
 
 
 def _on_path(calls: Columns, path: CriticalPath) -> Ints:
-    """Return the ns of each collective on the critical path; *calls* are sorted by collective."""
+    """Return how long each collective is on the critical path (ns); *calls* are sorted by collective."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
     places, duration_ns = (

@@ -57,7 +57,7 @@ class _Walk:
     awaited: TextColumn | None
 
     def reasons(self, rows: npt.NDArray[np.int64] | slice) -> list[str]:
-        """Return the reason why each segment in *rows* could not begin earlier."""
+        """Return why each segment in *rows* could not begin earlier."""
         chosen = {name: column[rows] for name, column in self.steps.items()}
         awaited = _awaited(chosen, self.workload) if self.awaited is None else self.awaited[rows]
         return _reasons(chosen, awaited)
@@ -125,7 +125,7 @@ class CriticalPath:
         return self.table.columns()
 
     def reason(self, row: int) -> str:
-        """Return the reason why the segment in *row* could not begin earlier."""
+        """Return why the segment in *row* could not begin earlier."""
         if self.walk is None:
             return str(self.columns["reason"][row])
         return self.walk.reasons(np.array([row]))[0]

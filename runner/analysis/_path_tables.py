@@ -189,7 +189,7 @@ _BEFORE = "before its first message"
 
 
 def why_no_links(result: Result) -> str:
-    """Return the reason why the path cannot be split by links, and the remedy; ``""`` without a reason."""
+    """Return why the path cannot be split by links, and the remedy; ``""`` if it can be split."""
     if len(result.flows):
         return ""
     recorded = "no individual messages" if result.links.empty else "only totals for each link"

@@ -28,7 +28,7 @@ class NodePlaces:
 
     @classmethod
     def of(cls, node_id: Ints, counts: Mapping[int, int]) -> NodePlaces:
-        """Return the index of nodes; *counts* is the number of nodes of each rank."""
+        """Return the index of nodes; *counts* has the number of nodes per rank."""
         ends = np.cumsum([0, *counts.values()]).tolist()
         return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
 

@@ -18,7 +18,7 @@ from ._records import EXCHANGE, MESSAGE, Call, Level, Records, levels_of, withou
 
 _NONE, _IN_ORDER = HANDSHAKES
 _BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to the time of one message
-_FASTER = 0.25  # quantile of compared durations; disturbances only add time
+_FASTER = 0.25  # quantile of compared durations; it is low, because noise only adds time
 _LARGE = 16  # sizes below 1/16 of the largest size are ignored, because latency dominates
 
 

@@ -1,4 +1,4 @@
-"""Check and convert JSON and YAML values of configurations, and their plausible ranges.
+"""Convert values of JSON and YAML configuration files, and check that they are plausible.
 
 ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1, and reads any text as
 a flag that is on. Each function of this module that takes a value, its key and its file raises `ConfigError`

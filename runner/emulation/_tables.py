@@ -212,7 +212,7 @@ class Lateness:
         return f"{self._text(makespan_ns)} The result is about this machine's processors, too."
 
     def refusal(self, makespan_ns: int) -> str:
-        """Return the reason why an emulation of *makespan_ns* is invalid, or "" for a valid emulation."""
+        """Return why an emulation of *makespan_ns* is invalid, or "" for a valid emulation."""
         if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
             return ""
         return (

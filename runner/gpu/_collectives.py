@@ -1,4 +1,4 @@
-"""Choose the program of each collective of a workload: a given program or a default program."""
+"""Choose a program for each collective of a workload: a given program or a default program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a background job, the request that its process executes, and the work of each kind of job."""
+"""The state of a background job, the request that its process executes, and the work per kind of job."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Links:
         return self.across_bytes_per_ns, self.across_latency_ns
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
-        """Return the ns of a phase for its bytes and for its hops, in a ring or (on a mesh) in one step."""
+        """Return the ns that the bytes and the hops of a phase take, in a ring or (on a mesh) in one step."""
         members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0

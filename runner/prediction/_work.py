@@ -421,7 +421,7 @@ class Batch:
         return longer
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
-        """Return the ns of transfers within nodes that overlap another layer's transfers between nodes."""
+        """Return how long transfers within nodes overlap another layer's transfers between nodes (ns)."""
         rows = sum((self._rows[other] for other in more), self._rows[name])
         within, across = (
             rows[:, _PLACE[level]] * price[_PLACE[level]] for level in ("within_ns", "across_ns")

@@ -403,7 +403,7 @@ def _made(name: str, demand: Demand) -> Program:
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
-    """Return the reason why *program* cannot run the collective *demand*, or None if it can."""
+    """Return why *program* cannot run the collective *demand*, or None if it can run it."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)

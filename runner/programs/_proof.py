@@ -219,7 +219,7 @@ class Proof:
     """The verdict on a program; the proof *holds* if there are no *problems*.
 
     *iterations* is the number of iterations of pipelines that were run (0: no pipelines). *depth* is the
-    number of messages that a connection of an XML must buffer.
+    number of messages that each connection of an MSCCL XML program must be able to buffer.
     """
 
     program: str

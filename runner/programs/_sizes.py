@@ -146,6 +146,6 @@ class Rounds:
         return min(whole, (turn + 1) * most) - min(whole, turn * most)
 
     def messages(self, size_bytes: int) -> list[int]:
-        """Return the sizes of the messages of a step: full slots and the rest, or one empty message."""
+        """Return the message sizes of a step: full slots and the remainder, or one empty message."""
         full, rest = divmod(size_bytes, self.slot_bytes)
         return [self.slot_bytes] * full + [rest] * (rest > 0 or full == 0)

@@ -27,10 +27,9 @@ _OBJECT_COLLECTIVES = (
 class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
-    Some calls have a range ``chakrascope::call <place>``, because their place in the script identifies work
-    outside the trained pass. The calls with such a range are calls from outside any module while gradients
-    are off, calls from a function that calls ``torch.autograd.grad``, and calls of ``grad``. The ranges are
-    disjoint.
+    Calls outside the training pass have a range ``chakrascope::call <place>``, which names the line of the
+    script: calls from outside any module while gradients are off, calls from a function that calls
+    ``torch.autograd.grad``, and calls of ``grad``. The ranges are disjoint.
     """
 
     def __init__(self) -> None:

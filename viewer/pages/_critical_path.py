@@ -156,8 +156,8 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     if missing:
         return empty(missing)
     table = run.breakdown(by).sort_values("duration_ns", ascending=False)
-    # The bars of time outside the network, and of time without a name (such as computation in a breakdown by
-    # collective), would be so long that the other bars would be hardly visible.
+    # Leave out time outside the network and time without a name (such as computation in a breakdown by
+    # collective): their bars would dwarf the other bars.
     names = table["key"].astype(str)
     rest, nameless = names == NO_NETWORK, nameless_text(table, by)
     shown = table[~rest & ~names.isin(["", "(none)"])]

@@ -147,7 +147,7 @@ class Slices(Lanes):
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
 """Properties by which slices can be coloured."""
-# Colour of the groups above nodes if the chosen property gives colours only to nodes.
+# Colour of groups (phases, modules, operators) if the chosen property colours only nodes.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60
 

@@ -202,10 +202,10 @@ inline constexpr std::string_view kSourceBeyond = "it waits for an id above 2^63
 // node.
 [[noreturn]] void refuse_node(std::uint64_t id, std::size_t place, std::string_view why);
 
-// Return the reason why an integer attribute is invalid for any node, or "" if the attribute is valid.
+// Return why an integer attribute is out of range whatever its node, or "" if it is in range.
 std::string wrong_with(const Attribute& found);
 
-// Return the reason why a duration in microseconds is invalid, or "" if the duration is valid.
+// Return why a duration in microseconds is invalid, or "" if the duration is valid.
 std::string wrong_with_micros(std::uint64_t micros);
 
 }  // namespace chakrascope::chakra

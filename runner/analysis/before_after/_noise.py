@@ -101,7 +101,7 @@ def rank_cut(count: int, others: int) -> tuple[int, float]:
 
 
 def _orders(count: int, others: int) -> list[int]:
-    """Return the number of orders of the samples for each value of Mann and Whitney's statistic."""
+    """Count the orders of the samples that give each value of the Mann-Whitney statistic."""
     ways = [1] + [0] * (count * others)
     for item in range(1, count + 1):  # Gauss' binomial coefficient, computed factor by factor
         for value in range(count * others, others + item - 1, -1):

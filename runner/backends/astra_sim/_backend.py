@@ -108,7 +108,7 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
 
 
 def _why_not(kind: str, variables: Mapping[str, str]) -> str:
-    """Return the reason why ASTRA-sim's program of *kind* is missing, and the remedy."""
+    """Return why ASTRA-sim's program of *kind* is missing, and the remedy."""
     settings = _settings(variables)
     for path, source in _candidates(kind, settings, variables):
         if path.is_file():

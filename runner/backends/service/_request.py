@@ -397,7 +397,7 @@ def _refuse_flood(fabric: Fabric) -> None:
 
 
 def _setting(text: str, name: str, kind: str, warnings: list[str]) -> Any:
-    """Return the value of a setting of config.txt in the service's type *kind*."""
+    """Return a value from config.txt, converted to the service's type *kind*."""
     if kind == "string":
         return text
     if kind == "float":

@@ -47,7 +47,7 @@ class Prices(Protocol):
 
 @dataclass
 class Block:
-    """The nodes of a part of a program, numbered from 0, and the edges between these nodes.
+    """The nodes of one part of a program, numbered from 0, and the edges between them.
 
     * *first* and *last* are the first and the last node of the block's computation.
     * *receive* is the node that waits for a message from another stage.

@@ -31,7 +31,7 @@ class FabricPort {
     FabricPort& operator=(const FabricPort&) = delete;
 
     const std::string& name() const { return name_; }
-    // Start to greet the peers, by the names of their endpoints. `move` sends the greetings.
+    // Begin the handshake with the peers, given the names of their endpoints. `move` sends the greetings.
     void greet(const std::map<std::int32_t, std::string>& peers);
     // Return the peers from which no greeting has arrived, or to which this rank's greeting has not
     // been sent.

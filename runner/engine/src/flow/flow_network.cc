@@ -9,8 +9,8 @@ namespace chakrascope::engine::flow {
 namespace {
 
 constexpr double kPsPerNs = 1000;
-// Rates per flow of two links count as equal if they differ by less than this fraction (kSame) or factor
-// (kAlike).
+// The rates per flow of two links count as equal if they differ by less than the fraction kSame, and as
+// similar if they differ by less than the factor kAlike.
 constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
 // Flows that end within this fraction of their age are removed together, because their rates would

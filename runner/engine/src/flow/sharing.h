@@ -166,7 +166,7 @@ class Sharing {
     std::uint32_t pass_ = 0;
     int whole_passes_ = 0;  // number of remaining solutions without a search for independent parts
     bool whole_ = false;
-    double least_cap_ = 0;  // lower bound of the limits of bundles
+    double least_cap_ = 0;  // no bundle has a lower limit
     double part_cap_ = 0;
     bool caps_known_ = false;
     std::size_t unfixed_ = 0;

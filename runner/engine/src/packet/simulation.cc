@@ -174,8 +174,8 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
 }
 
-// Start a message after several events of the same instant, as ASTRA-sim does. The message starts after
-// all events that are already due.
+// Delay the start of a message by several rounds of the event queue at the same time, as ASTRA-sim does.
+// The message starts after all events that are already due.
 void Simulation::begin_late(Flow* flow) {
     if (flow->start_steps-- == 0) return begin(flow);
     world_.clock.post<&Simulation::begin_late>(0, this, flow);
