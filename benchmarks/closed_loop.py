@@ -63,15 +63,15 @@ STEADY, MORE_ROUNDS = 0.2, 2
 
 SIMULATORS = {
     TCP: "predictions use `ns3` on the calibrated network",
-    EMULATED: "predictions use `emulation` in namespaces with links of the rate",
+    EMULATED: "predictions use `emulation` in namespaces with links of the nominal rate",
 }
 REMAINS = (
     "## Causes of the differences",
     "",
     "* **Alternating directions** affect `pipeline`, `experts` and `fsdp`. A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
-    "receive, and one rank is late, the two directions of a link alternate. Simulations model the "
-    "alternating directions by the keys `handshake: in-order` and `sends-first`. Without these keys, "
+    "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
+    "alternation by the keys `handshake: in-order` and `sends-first`. Without both keys, "
     "`experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
     "* **Delayed requests** (`pipeline`). In gloo, the thread that reads requests shares a core with "
     "computation, and reads most requests within 0.4 ms. Simulations do not model the delay of "
@@ -421,8 +421,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "# Predictions made before the run", "",
         "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
         f"The jobs of `examples/closed_loop/train.py` have {RANKS} ranks on gloo, each with its own "
-        "network namespace and core. Each job was captured on a network without a rate limit, and its "
-        "step was predicted for networks with several rates. Each job was then run at each rate. An "
+        "network namespace and core. Each job was captured on a network without a rate limit, its step "
+        "was predicted for networks with several rates, and the job was then run on these networks. An "
         "error is the predicted step divided by the measured step, minus one. Times are medians of "
         f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
         "* *calibrated* predictions use `analytical-unaware` on the network of `calibrate gloo.json "
@@ -430,11 +430,11 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "* *from the rate*: predictions use `analytical-unaware` on the nominal rate less headers "
         "(1448/1514), with gloo's handshake, and all-reduces in place of reduce-scatters.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
-        "* *communication* is the error of the calibrated prediction, relative to the additional time "
-        "of the step over the step without a rate limit.",
-        "* *rounds* is half the range of the calibrated errors of single rounds.", "",
-        f"If the errors of the rounds of one job and rate differ by more than {STEADY:.0%}, the rounds are "
-        f"repeated up to {MORE_ROUNDS} times. Of {len(outcomes)} combinations of job and rate, "
+        "* *communication* is the calibrated prediction's error in the time that the rate limit adds to "
+        "the step.",
+        "* *rounds* is half the range of the calibrated errors over the rounds.", "",
+        f"If a job's errors at one rate differ by more than {STEADY:.0%} between rounds, up to "
+        f"{MORE_ROUNDS} rounds are added. Of {len(outcomes)} combinations of job and rate, "
         f"{sum(not o.steady for o in outcomes)} are excluded because their errors still differ.", "",
         *_conditions(outcomes),
         "| job | rate, Mbit/s | measured, ms | without limit, ms | " + " | ".join(ways)

@@ -33,9 +33,7 @@ th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
 </body></html>
 """
 _source = click.argument("source", metavar="PROGRAM")
-_collective = click.option(
-    "--collective", help="Collective that a built-in program implements, such as all-reduce."
-)
+_collective = click.option("--collective", help="Collective of a built-in program, such as all-reduce.")
 _ranks = click.option("--ranks", type=click.IntRange(2), help="Number of ranks of a built-in program.")
 _size = click.option(
     "--size",
@@ -51,8 +49,8 @@ def algorithm_command() -> None:
     """Inspect and export collective programs, and prove that they are correct.
 
     PROGRAM is an MSCCL XML file or an MSCCL++ plan, plain or compressed with gzip, or the name of a built-in
-    program with --collective and --ranks. The engine's algorithms are ring, direct, halvingDoubling and
-    doubleBinaryTree. NCCL's algorithms are nccl, nccl-ring, nccl-tree and nccl-nvls, with an optional
+    program with --collective and --ranks. The programs of the engine are ring, direct, halvingDoubling and
+    doubleBinaryTree. Those of NCCL are nccl, nccl-ring, nccl-tree and nccl-nvls, with an optional
     protocol and number of channels (nccl-ring:LL:8). Direct exchanges are all-pairs-put, all-pairs-get
     and all-pairs-packet, with an optional number of workgroups (all-pairs-get:32).
     """
@@ -68,15 +66,15 @@ def algorithm_command() -> None:
     type=click.Choice(["facts", "traffic"]),
     default="facts",
     show_default=True,
-    help="Print figures of the program (facts), or the messages of each step (traffic).",
+    help="Print a summary of the program (facts), or the messages of each step (traffic).",
 )
 @click.option(
     "-o",
     "--output",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File for a drawing of the messages of each step (.svg), or for a page with drawing and "
-    "figures (.html).",
+    help="File to write: a drawing of the messages of each step (.svg), or a page with the drawing and the "
+    "summary (.html).",
 )
 @format_option
 def inspect_command(
@@ -89,7 +87,7 @@ def inspect_command(
     output: Path | None,
     output_format: str,
 ) -> None:
-    """Show the steps, messages, bytes per rank and pair, lower bounds and proof of PROGRAM."""
+    """Show the steps, messages, lower bounds and proof of PROGRAM, and its bytes per rank and per pair."""
     import pandas as pd
 
     from ..runner.programs import inspect_program, inspection_facts, prove
@@ -145,8 +143,8 @@ def prove_command(
 ) -> int:
     """Prove that PROGRAM is correct in every order that it allows; exit with 1 if PROGRAM is incorrect.
 
-    The proof covers every rank, and looks for reads before writes, overwritten data, deadlocks and wrong
-    results. For an error, the shortest execution that shows the error is printed.
+    The proof covers every rank. It finds reads before writes, overwritten data, deadlocks and wrong results.
+    For an error, it prints the shortest execution that shows the error.
     """
     from ..runner.programs import prove
 
@@ -185,7 +183,10 @@ def prove_command(
 @click.option(
     "--workload",
     metavar="PREFIX",
-    help="Workload to write, in which messages of PROGRAM replace matching collectives.",
+    help=(
+        "Replace the matching collectives of this workload by the messages of PROGRAM, and write the "
+        "workload."
+    ),
 )
 @click.option(
     "-o",
@@ -209,7 +210,7 @@ def export_command(
     """Write PROGRAM as Chakra graphs of messages, which ASTRA-sim runs, or as MSCCL XML.
 
     The graphs form a workload, and also serve as a custom algorithm in a system file
-    (all-reduce-implementation-custom). Only proved programs are written.
+    (all-reduce-implementation-custom). Only programs that are proven correct are written.
     """
     from ..runner.programs import lower, parse_program, prove, workload_of, write_msccl
 
@@ -252,7 +253,7 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
     console.print(
         f"Written: {output}.N.et for {count_text(workload.num_ranks, 'rank')}; "
         f"{count_text(len(fitting), 'size')} of {program.collective} as messages"
-        + (f", {left} left as they were" if left else ""),
+        + (f", {left} unchanged" if left else ""),
         markup=False,
     )
 
@@ -270,11 +271,17 @@ def _program(source: str, collective: str | None, ranks: int | None, size: int =
     named = source.split(":", maxsplit=1)[0] in PROGRAM_NAMES or collective is not None
     if named and not Path(source).exists():
         if collective is None or ranks is None:
-            raise UsageError(f"'{source}' is the name of a program. Next: add --collective and --ranks.")
+            raise UsageError(
+                f"'{source}' is a built-in program, which needs a collective and a number of ranks. Next: "
+                "add --collective and --ranks."
+            )
         check_program_size(source, ranks)
         return named_program(source, collective, ranks, program_bytes(collective, size, ranks))
     if collective is not None or ranks is not None:
-        raise UsageError("--collective and --ranks need a program by name; a file specifies both.")
+        raise UsageError(
+            "--collective and --ranks apply only to built-in programs; a program file specifies both. Next: "
+            "leave them out."
+        )
     return read_program(source)
 
 
@@ -345,7 +352,7 @@ def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame
 def _print_proof(program: Program, proof: Proof) -> None:
     steps = count_text(proof.steps, "step")
     if proof.holds:
-        console.print(f"✓ {program.source}: right in every order ({steps}).", markup=False, soft_wrap=True)
+        console.print(f"✓ {program.source}: correct in every order ({steps}).", markup=False, soft_wrap=True)
     else:
         bugs = count_text(len(proof.problems), "bug")
         console.print(f"✗ {program.source}: {bugs} found.", markup=False, soft_wrap=True)

@@ -20,9 +20,9 @@ from ..support import (
     write_file,
     writing,
 )
-from ._logs import are_logs
 from ._options import quantity
 from ._output import console, format_option, print_frame, print_json, print_next, stage
+from ._studies import are_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,23 +71,23 @@ def _share(text: str) -> float:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Network file to write, next to which a plot of the fit is written.",
+    help="Network file to write. A plot of the fit is saved next to it.",
 )
 @click.option(
     "--workload",
-    help="Workload of STUDY whose collectives are fitted. [default: all steps of the newest capture]",
+    help="Fit the collectives of this workload of STUDY. [default: all steps of the newest capture]",
 )
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--bandwidth",
     callback=quantity(lambda text: float(parse_bandwidth(text))),
-    help="Link bandwidth, such as 10Gb/s, instead of a fitted bandwidth; the remaining time of "
-    "collectives counts as library overhead.",
+    help="Set the link bandwidth, such as 10Gb/s, instead of fitting it; the remaining time of collectives "
+    "counts as library overhead.",
 )
 @click.option(
     "--latency",
     callback=quantity(lambda text: float(parse_duration(text))),
-    help="Link latency, such as 5us, instead of a fitted latency.",
+    help="Set the link latency, such as 5us, instead of fitting it.",
 )
 @click.option(
     "--wire",
@@ -98,12 +98,15 @@ def _share(text: str) -> float:
 )
 @click.option(
     "--chip",
-    help="Fit the operator costs of this chip to STUDY, instead of a network; -o then names a chip file.",
+    help=(
+        "Fit the operator costs of this chip to STUDY instead of fitting a network; -o then names a chip "
+        "file."
+    ),
 )
 @click.option(
     "--compute-from",
     metavar="STUDY",
-    help="Other study, captured on the chip to which the compute times of STUDY are scaled.",
+    help="Study captured on another chip, to which the compute times of STUDY are scaled.",
 )
 @format_option
 def calibrate_command(
@@ -121,11 +124,12 @@ def calibrate_command(
     compute_from: str | None,
     output_format: str,
 ) -> None:
-    """Fit a network to collectives of a capture in STUDY or of LOGS, or to messages between --hosts.
+    """Fit a network to the collectives of a capture (STUDY) or of LOGS, or to messages between --hosts.
 
-    Waiting for the last rank is separated from the transfer; bandwidth and latency have 95 % intervals. The
-    library's own cost is a separate figure by collective and size. Quantities that the measurements do not
-    determine are listed. With -o, write a network file for --network, and a plot of the fit.
+    The time that a collective waits for the last rank does not count as transfer time. Bandwidth and latency
+    are printed with 95 % intervals, and the library's overhead by collective and size. Quantities that the
+    measurements do not determine are listed. With -o, `calibrate` writes a network file for --network, and a
+    plot of the fit.
     """
     from ..runner import Study
     from ..runner.calibration import calibrate_records, calibration_facts
@@ -134,7 +138,10 @@ def calibrate_command(
         raise UsageError(f"{output} must be a network YAML. Next: choose a name for -o that ends in .yml.")
     if chip is not None or compute_from is not None:
         if place is not None or len(sources) != 1 or (chip is not None and compute_from is not None):
-            raise UsageError("--chip and --compute-from need one STUDY, and exclude each other and --hosts.")
+            raise UsageError(
+                "--chip and --compute-from each need one STUDY, and cannot be combined with each other or "
+                "with --hosts."
+            )
         study = Study.open(sources[0])
         if chip is not None:
             fit_chip(study, workload, chip, output, output_format)
@@ -186,12 +193,9 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
 
 
 def _system(name: str) -> SystemConfig:
-    from ..runner.config import SystemConfig
+    from ..runner.config import SystemConfig, is_preset
 
-    path = Path(name)
-    if path.name == name and not path.suffix and not path.is_file():
-        return SystemConfig.preset(name, 1)
-    return SystemConfig.load(path)
+    return SystemConfig.preset(name, 1) if is_preset("system", name) else SystemConfig.load(name)
 
 
 def _write(found: Calibration, output: Path) -> None:
@@ -232,7 +236,8 @@ def _print(found: Calibration, output: Path | None) -> None:
     shown = points[[*telling, *_SHOWN]].rename(columns=_PLAIN)
     print_frame(shown, "table", title="Collectives", limit=40)
     console.print(
-        "[dim]share: the part of its time that the collective's messages take; the library takes the rest.[/]"
+        "[dim]share: the part of the collective's time that its messages take; the rest is library "
+        "overhead.[/]"
     )
     if found.message_cost_ns is not None:
         figures = (found.message_cost_ns.value, found.message_cost_ns.low, found.message_cost_ns.high)
@@ -319,7 +324,7 @@ def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
     from ..runner.study import safe_name
 
     if Path(other_folder).resolve() == study.path.resolve():
-        raise UsageError("--compute-from must be another study, captured on the target chip.")
+        raise UsageError("--compute-from must name another study, captured on the target chip.")
     chosen = study.workload_prefix(workload).parent.name
     other = Study.open(other_folder)
     changed, assumption = rescaled(study.workload(chosen), other.workload(), other.path.name)

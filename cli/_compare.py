@@ -84,7 +84,7 @@ _FIRST = ("settings", "overview", "kinds")
     "folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Folder to which all tables of the comparison are written as Parquet.",
+    help="Folder for all tables of the comparison, as Parquet files.",
 )
 @format_option
 def compare_command(
@@ -105,8 +105,9 @@ def compare_command(
     The tables compare settings, totals, ranks, nodes, collectives and messages, and show the distribution
     of errors and the point where the critical paths diverge. Nodes are aligned by their ids.
 
-    With --why, all combinations of the differing settings are simulated, at most 32. Each setting gets
-    its mean contribution over all orders of changes, so that the parts add up to the difference.
+    With --why, all combinations of the differing settings are simulated, at most 32. The contribution of a
+    setting is its mean over every order in which the settings can be changed, so that the contributions
+    add up to the difference.
     """
     import numpy as np
 
@@ -116,13 +117,19 @@ def compare_command(
     study = Study.open(study_folder)
     if MEASURED in run_ids:
         raise UsageError(
-            "A measurement has no settings that could be simulated. Next: name two simulations with --run."
+            "--why simulates the settings by which two runs differ, and a measurement has no such settings. "
+            "Next: name two simulations with --run."
             if why
-            else "A measurement is not a run of the study. Next: --measured makes it the reference run."
+            else (
+                "'measured' is not the ID of a run. Next: use --measured, which makes the measured step the "
+                "reference run."
+            )
         )
     if why:
         if measured or view is not None or folder is not None:
-            raise UsageError("--why prints its own table. Next: leave out --measured, --view and -o.")
+            raise UsageError(
+                "--why prints only the contributions of settings. Next: leave out --measured, --view and -o."
+            )
         _print_causes(study, run_ids, output_format)
         return
     comparison = _comparison(study, run_ids, measured=measured)
@@ -176,7 +183,9 @@ def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) ->
 
     chosen = _chosen(study, run_ids, at_least=2)
     if len(chosen) > 2 and run_ids:
-        raise UsageError("--why explains the difference of two runs. Next: name two with --run.")
+        raise UsageError(
+            "--why explains the difference between exactly two runs. Next: name two runs with --run."
+        )
     base, other = (analyse_run(study, run_id) for run_id in chosen[-2:])
     with stage(f"simulated the settings by which {base.info.id} and {other.info.id} differ") as status:
         table = difference_of_runs(base, other, counter(status, "simulations, at most"))
@@ -186,11 +195,11 @@ def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) ->
     _print_subject(study, [base.info.id, other.info.id])
     print_foreign_compute(study, [base.info.id, other.info.id])
     delta = other.result.makespan_ns - base.result.makespan_ns
-    print_frame(table.drop(columns="share"), "table", title="What each setting adds to the step")
+    print_frame(table.drop(columns="share"), "table", title="Contribution of each setting to the step time")
     console.print(
         f"{run_name(other.info)} ({other.info.id[:8]}) takes {duration_text(abs(delta))} "
-        f"{'longer' if delta >= 0 else 'less'} than {run_name(base.info)} ({base.info.id[:8]}): the sum of "
-        "delta. alone: with that setting changed and no other.",
+        f"{'longer' if delta >= 0 else 'less'} than {run_name(base.info)} ({base.info.id[:8]}), which is "
+        "the sum of the column delta. The column alone is the change if only that setting differs.",
         markup=False,
     )
 
@@ -203,8 +212,8 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
     infos = [study.run_info(run_id) for run_id in chosen]
     if len({info.workload for info in infos}) > 1:
         raise UsageError(
-            "These runs simulate different workloads, so their nodes cannot be aligned. Next: `chakrascope "
-            "sweep` or `diff` compares their steps."
+            "These runs simulate different workloads, so their nodes cannot be aligned. Next: compare their "
+            "steps with `chakrascope diff`, or clusters with `chakrascope sweep`."
         )
     workload = study.run_workload(infos[0].id)
     labels = [info.backend for info in infos]
@@ -222,8 +231,8 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
     """Return the runs that the user named, or the newest runs whose nodes can be aligned."""
     if run_ids and len(run_ids) < at_least:
         raise UsageError(
-            "A second run is needed. Next: name another one with a second --run "
-            f"('chakrascope runs {study.path}' lists them), or add --measured."
+            "A comparison needs a second run. Next: name it with another --run ('chakrascope runs "
+            f"{study.path}' lists them), or add --measured."
         )
     return run_ids or _comparable(study, at_least)
 
@@ -240,8 +249,8 @@ def _comparable(study: Study, at_least: int) -> list[str]:
     several = next((ids for ids in alike.values() if len(ids) >= at_least), None)
     if several is None:
         raise UsageError(
-            "No two runs of the study have the same workload and number of ranks; run it with another "
-            "backend or network, or add --measured to compare with the measurement."
+            "No two runs of the study have the same workload and number of ranks. Next: run the workload on "
+            "another backend or network, or add --measured to compare a run with the measurement."
         )
     return several[::-1]
 
@@ -259,10 +268,10 @@ def _print_settings(table: pd.DataFrame) -> None:
     unlike = table[table["differs"]].drop(columns="differs")
     alike = count_text(len(table) - len(unlike), "setting")
     if unlike.empty:
-        console.print(f"Settings: all alike ({alike}).")
+        console.print(f"All {alike} are equal.")
     else:
         print_frame(unlike, "table", title="Settings that differ")
-        console.print(f"[dim]{alike} equal; --view settings --format csv lists them.[/]")
+        console.print(f"[dim]The other {alike} are equal; --view settings --format csv lists them.[/]")
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
@@ -271,7 +280,7 @@ def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
     *count* is the total number of rows, of which *table* may contain only the first.
     """
     if name == "flows" and table.empty:
-        console.print("[dim]Flows: none that two of these results recorded.[/]")
+        console.print("[dim]No two of these results recorded flows.[/]")
         return
     several = name == "overview" or table["result"].nunique() > 1
     shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)

@@ -14,6 +14,7 @@ from rich.markup import escape
 from ..errors import UsageError
 from ..support import count_text
 from ._output import cluster_option, console, counter, error_console, print_next, print_rows, stage
+from ._studies import are_logs, holds_traces
 
 if TYPE_CHECKING:
     from ..converter import Workload
@@ -35,7 +36,7 @@ def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) 
 capture_option = click.option(
     "--capture-trace",
     metavar="FILE|FOLDER",
-    help="Traces recorded while the job captured its CUDA or HIP graphs. [default: folder capture_traces "
+    help="Traces recorded while the job captured its CUDA or HIP graphs. [default: the folder capture_traces "
     "next to the traces]",
 )
 step_option = click.option(
@@ -189,21 +190,31 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
     If a PREFIX is given, all targets are logs; otherwise the first target is the study.
     """
-    from ..converter.readers.logs import which_logs
-
     if prefix is not None:
         if targets and _study_type().is_study(targets[0]):
             raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
+        _refuse_traces(targets)
         return None, targets
     if not targets:
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
-    logs = bool(which_logs(targets[0])) or Path(targets[0]).is_file()
+    logs = Path(targets[0]).is_file() or are_logs(targets)
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
-            f"{targets[0]} is not a study but logs, or a file. Next: chakrascope summary {targets[0]} for "
-            "the answer; or name a STUDY before it, or add -o PREFIX for separate files."
+            f"{targets[0]} is a file or logs, not a study. Next: `chakrascope summary {targets[0]}` prints "
+            "what bounds the step; to keep the graphs, name a STUDY first, or add -o PREFIX."
         )
+    _refuse_traces(targets[1:])
     return Path(targets[0]), targets[1:]
+
+
+def _refuse_traces(logs: Sequence[str]) -> None:
+    """Raise `UsageError` if one of the *logs* is a folder that contains traces."""
+    for target in logs:
+        if Path(target).is_dir() and not are_logs([target]) and holds_traces(Path(target)):
+            raise UsageError(
+                f"{target} contains traces, but LOGS are production logs. Next: chakrascope import STUDY "
+                f"{target} for the traces, or --device-trace {target} with -o PREFIX; or name the log files."
+            )
 
 
 def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
@@ -212,7 +223,9 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
     if step != "median":
         given.append("step")
     if given:
-        raise UsageError(f"--{given[0]} does not apply to production logs. Leave one of them out.")
+        raise UsageError(
+            f"--{given[0]} does not apply to production logs. Next: leave out the option or the logs."
+        )
 
 
 @click.command("convert")
@@ -225,7 +238,7 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--host-trace",
     metavar="PATTERN",
-    help="PyTorch execution traces (host traces) that belong to the Kineto traces, such as "
+    help="PyTorch execution traces (host traces) of the same steps as the Kineto traces, such as "
     "et_{rank}.json.gz.",
 )
 @click.option(
@@ -245,7 +258,7 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--rescale-host",
     is_flag=True,
-    help="Scale host times by the ratio of step times without and with the profiler.",
+    help="Correct host times for the profiler, by the ratio of step times without and with the profiler.",
 )
 @click.option(
     "--workers",
@@ -280,13 +293,13 @@ def convert_command(
 ) -> None:
     """Convert the newest trace set of STUDY to one Chakra graph per rank (.et files for ASTRA-sim).
 
-    The options --device-trace, --host-trace and --linked-trace convert traces of other tools, with {rank}
-    for the rank in file names. Kineto traces are sufficient; host traces add costs and data dependencies.
+    The options --device-trace, --host-trace and --linked-trace convert traces from other tools; {rank} in a
+    file name stands for the rank. Kineto traces are sufficient; host traces add costs and data dependencies.
     The graphs are stored in STUDY, which is created if needed, or without a STUDY in PREFIX.{rank}.et.
 
-    LOGS are production logs without a profiler, such as dumps of PyTorch's flight recorder: files, folders
-    or archives. The collectives of LOGS are converted and, if LOGS have timestamps, the time between
-    collectives.
+    LOGS are production logs recorded without a profiler, such as dumps of PyTorch's flight recorder: files,
+    folders or archives. `convert` converts the collectives in LOGS and, if LOGS have timestamps, the time
+    between collectives.
     """
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)
@@ -297,18 +310,24 @@ def convert_command(
         )
         workload, saved = convert_production_logs(study_folder, logs, prefix, of_logs)
     elif any(of_logs.values()):
-        raise UsageError("--back-to-back and --cut-unfinished need production logs; give those.")
+        raise UsageError(
+            "--back-to-back and --cut-unfinished apply only to production logs. Next: name the logs, or "
+            "leave these options out."
+        )
     elif any(files.values()):
         if not any(files[side] for side in ("host", "device", "linked")):
-            raise UsageError("--capture-trace needs the trace of the launches; give it with --device-trace.")
+            raise UsageError(
+                "--capture-trace needs the trace in which the graphs were launched. Next: add it with "
+                "--device-trace."
+            )
         if rescale_host:
             raise UsageError(
-                "--rescale-host needs steps that were timed without a profiler, which traces of other tools "
-                "do not have. Capture with 'chakrascope trace', or leave it out."
+                "--rescale-host needs steps that were timed without a profiler, which traces from other "
+                "tools do not have. Next: capture with 'chakrascope trace', or leave out --rescale-host."
             )
         workload, saved = convert_foreign(study_folder, files, prefix, step, where)
     elif study_folder is None:
-        raise UsageError("-o PREFIX needs trace files; give them with --device-trace.")
+        raise UsageError("-o PREFIX needs trace files. Next: name them with --device-trace.")
     else:
         workload, saved = convert_latest(
             _study_type().open(study_folder), step, rescale_host=rescale_host, where=where

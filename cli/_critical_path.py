@@ -27,8 +27,11 @@ def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
     longest = (-durations).argsort(kind="stable")[:segments]
     names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")
     shown = {name: columns[name][longest] for name in names}
-    print_columns(shown, title=f"Longest of its {count_text(len(durations), 'segment')}")
-    console.print("[dim]Why each waited: `critical-path --format csv`; more groups: `critical-path --by`.[/]")
+    print_columns(shown, title=f"Longest of the path's {count_text(len(durations), 'segment')}")
+    console.print(
+        "[dim]`critical-path --format csv` also prints why each segment waited; `critical-path --by` groups "
+        "the segments.[/]"
+    )
 
 
 @click.command("critical-path")
@@ -36,11 +39,11 @@ def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
 @click.option(
     "--by",
     type=click.Choice(RUN_BREAKDOWNS),
-    help="Property by which to sum up the critical path, instead of listing segments.",
+    help="Sum the segments by this property, instead of listing them.",
 )
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
-    """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
+    """Print the critical path across ranks of a run of STUDY; its segments add up exactly to the step."""
     run = open_run(study_folder, run_id, output_format)
     if by == "link":
         from ..runner.analysis import why_no_links

@@ -40,10 +40,11 @@ _NETWORK = "cpu-cluster-16"
 )
 @click.option("--no-view", is_flag=True, help="Print the answer without opening the viewer.")
 def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
-    """Run all steps on a captured job that ships with the package.
+    """Convert, simulate and explain a captured job that ships with the package.
 
-    Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
-    sixteen nodes with two network models. Needs no torch, no compiler and no network.
+    The traces of two ranks of a transformer with DistributedDataParallel are converted to Chakra graphs,
+    which are simulated on a cluster of sixteen ranks with two network models. `demo` needs no torch, no
+    compiler and no network.
     """
     from ..runner import AWARE, DEFAULT_BACKEND, Study
     from ..runner.analysis import analyse_run

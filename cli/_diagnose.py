@@ -11,9 +11,10 @@ import click
 
 from ..errors import UsageError
 from ..support import count_text, duration_text, share_text
-from ._logs import LOG_VIEWS, are_logs, print_logs
+from ._logs import LOG_VIEWS, print_logs
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows
-from ._studies import open_run, run_option
+from ._studies import are_logs, open_run, run_option
+from ._views import print_clocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 TABLE_VIEWS = ("causes", "types", "workers", "steps", "heat-map")
 _TITLES = {
-    "causes": "Causes, the most costly first",
+    "causes": "Causes, most costly first",
     "types": "Slowdown by type of operation",
     "workers": "Slowdown by worker",
     "steps": "Steps",
@@ -46,7 +47,10 @@ _HIGHEST = "#"
 @click.option(
     "--view",
     type=click.Choice([*LOG_VIEWS, *TABLE_VIEWS]),
-    help=f"View to print: of logs {', '.join(LOG_VIEWS)}; of tables of operations {', '.join(TABLE_VIEWS)}.",
+    help=(
+        f"View to print. For logs: {', '.join(LOG_VIEWS)}; for tables of operations: "
+        f"{', '.join(TABLE_VIEWS)}."
+    ),
 )
 @format_option
 def diagnose_command(
@@ -54,12 +58,12 @@ def diagnose_command(
 ) -> None:
     """Name the rank, NIC, link or host that slows a run of STUDY, and its cost in step time.
 
-    Messages and computations are compared with those of their peers; costs come from simulating the run
-    with and without each anomaly. TRACEs (Kineto) are replayed as measured. For LOGS (production logs, such
-    as dumps of PyTorch's flight recorder), `diagnose` prints hanging ranks, late ranks, and the speed of
-    collectives. For TABLE (a Parquet or CSV table of the operations of many steps), and for a STUDY with a
-    capture of `trace --steps 0`, `diagnose` prints the slowdown by stragglers with its worker, stage or
-    type, onset and cause.
+    Messages and computations are compared with similar ones on other links and ranks; the cost of an anomaly
+    comes from simulating the run with and without it. TRACEs (Kineto) are replayed as measured. For LOGS
+    (production logs, such as dumps of PyTorch's flight recorder), `diagnose` prints hanging ranks, late
+    ranks, and the speed of collectives. For TABLE (a Parquet or CSV table of the operations of many steps),
+    and for a STUDY that `trace --steps 0` captured, `diagnose` prints how much stragglers slow the job down,
+    from which step, on which worker or stage, and why.
     """
     from ..runner import Study
     from ..runner.analysis import contention, operations_of, slowest_rank
@@ -84,11 +88,13 @@ def diagnose_command(
     diagnosis, slowest = run.diagnosis, slowest_rank(run.result, run.workload)
     answer = _no_slow_rank(run) if slowest is None else slowest.sentence
     if output_format == "json":
-        print_json(_as_json(diagnosis) | {"answer": answer, "slowest_rank": slowest and slowest.to_json()})
+        more = {"answer": answer, "slowest_rank": slowest and slowest.to_json(), "clocks": run.clocks}
+        print_json(_as_json(diagnosis) | more)
     elif output_format == "csv":
         print_frame(diagnosis.table, "csv")
     else:
         _print(diagnosis, answer, contention(run.workload, run.result.makespan_ns))
+        print_clocks(run)
         command, *options = _next(diagnosis)
         study = Path(targets[0]) if len(targets) == 1 else run.study.path
         print_next(command, study, "--run", run.info.id, *options)
@@ -104,19 +110,19 @@ def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple
 def _no_slow_rank(run: RunAnalysis) -> str:
     """Return the answer for a run without a slowest rank: a single rank, or ranks of one measured rank."""
     if run.info.num_ranks == 1:
-        return f"The run has one rank, so no peer can be faster. {run.summary.headline}"
+        return f"The run has one rank, so there is no other rank to compare it with. {run.summary.headline}"
     ranks = count_text(run.info.num_ranks, "rank")
-    return f"No rank is slow: all {ranks} repeat one measured rank, and none waits for another."
+    return f"No rank is slow: all {ranks} repeat one measured rank, so no rank waits for another."
 
 
 def _print(diagnosis: Diagnosis, answer: str, busy: str) -> None:
     if diagnosis.anomalies:
-        print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, the most costly first")
+        print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, most costly first")
         for place, one in enumerate(diagnosis.anomalies, 1):
             _say(f"{place}. {one.sentence}")
     _say(answer)
     if diagnosis.checked:
-        found = "" if diagnosis.anomalies else "no outlier beyond the noise in "
+        found = "" if diagnosis.anomalies else "no other anomaly beyond the noise in "
         _say(f"Checked: {found}{'; '.join(diagnosis.checked)}.")
     for remark in filter(None, [busy, *diagnosis.remarks]):
         console.print(f"Note: {remark}", style="yellow", markup=False, soft_wrap=True)

@@ -45,12 +45,12 @@ _SHOWN = {
     "collectives": ["key", "base_ns", "other_ns", "wait_base_ns", "wait_other_ns", *_VERDICT],
     "paths": ["part", "base_ns", "other_ns", "delta_ns", "change"],
 }  # fmt: skip
-_SEPARATE = "each figure is its own median over the steps, so they do not add up"
+_SEPARATE = "each value is a separate median over the steps, so the values do not add up"
 _TITLES = {
-    "waterfall": "The difference of the median steps by piece of the critical path; it adds up exactly",
-    "classes": "Classes of operators on the device, means over the ranks; the differences add up exactly",
-    "operators": "Operators on the device, means over the ranks; the differences add up exactly",
-    "modules": f"Modules, means over the ranks; {_SEPARATE}",
+    "waterfall": "Difference of the median steps by part of the critical path; the parts add up exactly",
+    "classes": "Operators on the device by class, mean over the ranks; the differences add up exactly",
+    "operators": "Operators on the device, mean over the ranks; the differences add up exactly",
+    "modules": f"Modules, mean over the ranks; {_SEPARATE}",
     "collectives": f"Collectives by size and group; {_SEPARATE}",
     "paths": "Where the critical paths differ most",
 }
@@ -66,7 +66,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     try:
         return float(parse_number(text.removesuffix("%")) / 100)
     except ValueError as error:
-        raise click.BadParameter(f"'{text}' is not a percentage; write e.g. 5%.") from error
+        raise click.BadParameter(f"'{text}' is not a percentage, such as 5%.") from error
 
 
 @click.command("diff")
@@ -82,13 +82,16 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="Parts into which the table waterfall divides the difference of the step times.",
+    help="Parts by which the waterfall table splits the difference between the step times.",
 )
 @click.option(
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
-    help="Relative noise between starts of the job, for sides with fewer than four starts.",
+    help=(
+        "Relative variation of the step time between starts of the job, for sides with fewer than four "
+        "starts."
+    ),
 )
 @click.option(
     "--fail-if",
@@ -117,21 +120,22 @@ def diff_command(
     junit_file: Path | None,
     output_format: str,
 ) -> int:
-    """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after the change.
+    """Compare two captures, traces, steps or runs: STUDY_A before a change with STUDY_B after the change.
 
-    Either side may be a trace, so that traces of one model on two chips can be compared. WHAT is a capture
-    (with all its steps), CAPTURE/STEP, a workload, the first letters of a run's id, a list of these with
-    commas, or `all` for all captures. Without WHAT, `diff` uses the newest capture, or else the newest run.
+    Either side may be a trace, for example to compare traces of one model on two chips. WHAT is a capture
+    (with all its steps), CAPTURE/STEP, a workload, the first letters of a run's id, a comma-separated list
+    of these, or `all` for all captures. Without WHAT, `diff` uses the newest capture, or else the newest run.
     Operators, modules and collectives are matched by name, so the steps may have different nodes.
 
-    In CI: capture four starts a side, and add --fail-if to the comparison of BEFORE@all with AFTER@all.
+    In CI, start and capture the job four times before and four times after the change, and compare
+    BEFORE@all with AFTER@all and --fail-if.
     """
     from ..runner import diff_steps, read_side
     from ..runner.analysis import judge, parse_limit
 
     asked = [parse_limit(text) for text in limits]
     if not asked and (strict or junit_file is not None):
-        raise UsageError("--strict and --junit require --fail-if; give a limit: --fail-if 'step > +3%'.")
+        raise UsageError("--strict and --junit require a limit. Next: add --fail-if 'step > +3%'.")
     sides = []
     for text in (base, other):
         with stage(f"read {text}") as status:
@@ -160,8 +164,8 @@ def _print_too_few_starts(sides: Sequence[Side]) -> None:
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
         error_console.print(
-            f"Note: {starts} of the job; below {_STARTS} a side a limit can stay undecided (exit code "
-            f"{UNDECIDED}). Capture more, or give --between-starts PERCENT.",
+            f"Note: {starts} of the job. With fewer than {_STARTS} starts on each side, a limit can stay "
+            f"undecided (exit code {UNDECIDED}). Next: capture more starts, or add --between-starts PERCENT.",
             style="yellow",
             markup=False,
             soft_wrap=True,
@@ -230,9 +234,9 @@ def _print_figures(table: pd.DataFrame) -> None:
         interval = f"{text(row['low'])} to {text(row['high'])}"
         rows.append(
             {"quantity": row["quantity"], "base": text(row["base"]), "other": text(row["other"])}
-            | {"change": share, "difference but for noise": interval, "verdict": row["verdict"]}
+            | {"change": share, "difference without noise": interval, "verdict": row["verdict"]}
         )
-    print_rows(rows, title=f"Figures, times except the step as means over the ranks; {_SEPARATE}")
+    print_rows(rows, title=f"Quantities; times other than the step are means over the ranks, and {_SEPARATE}")
 
 
 def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:

@@ -39,7 +39,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
 
     if target == "backends" and not Path(target).exists():
         if junit_file is not None:
-            raise UsageError("--junit reports on a study, traces or graphs; name one of these.")
+            raise UsageError("--junit needs something to check. Next: name a study, traces or graphs.")
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0
     with error_console.status(f"checking {escape(target)}") as status:
@@ -116,5 +116,7 @@ def print_check(prefix: Path, experiments: list[Experiment], output_format: str)
     else:
         print_findings(findings, "the configuration")
         for backend, estimate in seconds.items():
-            console.print(f"{backend}: takes {duration_estimate([estimate])}, give or take a factor of two.")
+            console.print(
+                f"{backend}: the simulation takes {duration_estimate([estimate])}, within a factor of two."
+            )
     return int(any(finding.severity == "error" for finding in findings))

@@ -40,7 +40,9 @@ def print_each_step(
             makespans = {"makespan_ns": result.makespan_ns, "measured_ns": measured_ns}
             rows.append({"step": step, "backend": experiment.backend, **makespans})
     if not rows:
-        raise UsageError(f"No step was captured on every rank of {folder}. Next: capture again with trace.")
+        raise UsageError(
+            f"No step was captured on every rank of {folder}. Next: capture again with `chakrascope trace`."
+        )
     backends = list(dict.fromkeys(row["backend"] for row in rows))
     spreads = {backend: _spread(rows, backend) for backend in backends}
     if output_format == "json":

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     "--namespaces",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Emulate N hosts by network namespaces of this machine; needs root.",
+    help="Emulate N hosts as network namespaces of this machine; needs root.",
 )
-@click.option("--link", metavar="RATE", help="Rate of the link of each namespace, such as 400Mbit.")
+@click.option("--link", metavar="RATE", help="Link rate of each namespace, such as 400Mbit.")
 @click.option(
     "--slow",
     multiple=True,
     metavar="HOST=RATE",
-    help="Rate of the link of a single namespace, different from --link. Repeatable.",
+    help="Link rate of one namespace, if it differs from --link. Repeatable.",
 )
 @click.option("--nics", type=click.IntRange(min=1), help="Number of network interfaces of each namespace.")
 @click.option(
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Number of repetitions; the result is the repetition with the median makespan. [default: 1]",
 )
-@click.option("--label", default="", help="Label of the run in STUDY.")
+@click.option("--label", default="", help="Label for the run in STUDY.")
 @click.option("--limit", metavar="TIME", help="Time limit of the emulation. [default: an hour]")
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--network",
-    help="Network YAML file or preset, which defines the network dimensions. [default: one switch]",
+    help="Network YAML file or preset that defines the network dimensions. [default: one switch]",
 )
 @click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
 @algorithm_option
@@ -96,8 +96,8 @@ def emulate_command(
 ) -> None:
     """Send the messages of STUDY's newest workload, or of --workload, over a real network without GPUs.
 
-    Ranks sleep for compute times, and send the messages of collectives as a simulation does. They run on
-    --hosts or in --namespaces of this machine; by default they use its loopback.
+    Ranks sleep during compute times, and send the messages that a simulation of the collectives would send.
+    Ranks run on --hosts or in --namespaces of this machine; by default, they use its loopback interface.
     """
     from ..runner import EMULATION, Study
 
@@ -133,16 +133,18 @@ def emulate_command(
 
 def _folder(study: Path | None, output: str | None, workload: str | None) -> Path | None:
     if study is not None and output is not None:
-        raise UsageError("STUDY and --output both name a study; leave one out.")
+        raise UsageError("STUDY and --output both name a study. Next: leave one of them out.")
     if study is None and workload is None:
-        raise UsageError("give a STUDY folder, --workload PREFIX, or both to keep the run.")
+        raise UsageError(
+            "there is nothing to emulate: give a STUDY folder, --workload PREFIX, or both to store the run."
+        )
     return study if output is None else Path(output)
 
 
 def _save(study: Study, workload: str, groups: str | None) -> Path:
     if workload in study.workloads() and groups is None:
         return study.workload_prefix(workload)
-    with stage(f"kept {workload} in {study.path}"):
+    with stage(f"stored {workload} in {study.path}"):
         return study.import_workload(workload, groups)
 
 
@@ -179,7 +181,9 @@ def _place(
     lacking = what_namespaces_lack()
     hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
     error_console.print(
-        f"Over loopback. For a separate network: --namespaces, {hint}; or --hosts.", style="dim"
+        "The messages use this machine's loopback interface. To use a separate network, add --namespaces "
+        f"({hint}) or --hosts.",
+        style="dim",
     )
     return ",".join(["loopback", *options])
 
@@ -235,21 +239,23 @@ def _print_measured(result: Result) -> None:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File with the token of `chakrascope emulate`. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
+    help="File with the shared token. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
 )
 @click.option(
-    "--wait", default="60s", show_default=True, help="Time to wait until `chakrascope emulate` listens."
+    "--wait", default="60s", show_default=True, help="How long to wait for `chakrascope emulate` to listen."
 )
-@click.option("--limit", default="3600s", show_default=True, help="Time limit of the ranks on this host.")
+@click.option("--limit", default="3600s", show_default=True, help="Time limit for the ranks on this host.")
 @click.option(
     "--keep",
     is_flag=True,
-    help="Take part in further emulations, until no emulation starts within the time of --wait.",
+    help="Take part in further emulations, until none starts for as long as --wait.",
 )
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool
 ) -> None:
-    """Run this host's ranks of `chakrascope emulate --hosts`; start it on each host (ssh, srun, pdsh).
+    """Run the ranks of this host for `chakrascope emulate --hosts`.
+
+    Start one agent on each host, for example by ssh, srun or pdsh.
 
     The agent accepts commands only with the token, and runs only the workload that it receives.
     """
@@ -267,7 +273,6 @@ def emulate_agent_command(
             return
     if not served:
         raise BackendUnavailable(
-            f"No coordinator listens at {address} within {wait}. Next: start "
-            "`chakrascope emulate --hosts FILE`, "
-            "whose 'listen' is this address, and check that this host can reach it."
+            f"No coordinator listened at {address} for {wait}. Next: start `chakrascope emulate --hosts "
+            "FILE` with this address as 'listen' in FILE, and check that this host can reach it."
         )

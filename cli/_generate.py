@@ -69,7 +69,7 @@ def generate_command(
     text: Path | None,
     model_group: int | None,
 ) -> None:
-    """Write a microbenchmark, or an ASTRA-sim 1.0 text workload (`text --file F`), as Chakra graphs."""
+    """Write Chakra graphs of a microbenchmark or of an ASTRA-sim 1.0 text workload (`text --file F`)."""
     from ..converter import microbenchmark, read_text_workload
 
     if (pattern == "text") != (text is not None):

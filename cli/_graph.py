@@ -16,7 +16,7 @@ from ..support import count_text, ranks_text
 from ._doctor import print_findings
 from ._options import LateChoice
 from ._output import console, format_option, print_frame, print_json
-from ._studies import holds_traces, open_run, open_study, run_option
+from ._studies import are_logs, holds_traces, open_run, open_study, run_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     type=click.IntRange(1, MOST_HOPS),
     default=FEW_HOPS,
     show_default=True,
-    help="Number of edges up to which neighbours of the node are shown.",
+    help="Show the neighbours that are at most this many edges away from the node.",
 )
 @click.option(
     "--fold",
@@ -91,24 +91,27 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     help="Follow only edges of this kind, such as data. Repeatable.",
 )
 @click.option(
-    "--view", type=click.Choice(["nodes", "edges"]), help="Table to print about the node and its neighbours."
+    "--view", type=click.Choice(["nodes", "edges"]), help="Print one table about the node and its neighbours."
 )
 @click.option(
     "--content",
     is_flag=True,
-    help="Print the content of the graph: counts, or every attribute of --node. [default: without --node]",
+    help=(
+        "Print counts of the graph's nodes and bytes, or with --node, every attribute of the node. [default: "
+        "without --node]"
+    ),
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="File to which the graph is written as JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
+    help="Export the graph to this file, as JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
 )
 @click.option(
     "--as",
     "file_format",
     type=LateChoice(_formats),
-    help="Format of the file of -o. [default: by the suffix of the file's name]",
+    help="Format of the file given by -o. [default: from the suffix of its name]",
 )
 @format_option
 @click.pass_context
@@ -135,16 +138,18 @@ def graph_command(
 
     Without options, `graph` prints counts. With TEXT, it lists the longest nodes with TEXT in their name,
     operator or module, or the node with the id TEXT. With --node, it shows the dependencies and dependents of
-    a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o, it exports:
-    Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
+    a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o, it exports the
+    graph: to Parquet, the nodes of all ranks (or their edges, if the name of FILE ends in .edges.parquet);
+    to GraphML and DOT, one rank.
     """
-    from ..converter.readers.logs import which_logs
     from ..runner import Study
 
     if file_format is not None and output is None:
-        raise UsageError("--as is the format of a file. Next: add -o FILE.")
-    if not Study.is_study(target) and which_logs(Path(target)):
-        raise UsageError(f"{target} holds production logs. Next: 'chakrascope diagnose {target}'.")
+        raise UsageError("--as sets the format of an exported file. Next: add -o FILE.")
+    if not Study.is_study(target) and are_logs([target]):
+        raise UsageError(
+            f"{target} contains production logs, not graphs. Next: chakrascope diagnose {target}"
+        )
     named = [name for name in _OF_A_RUN if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if output is None and not content and (text is not None or (named and _has_runs(target))):
         _print_of_a_run(
@@ -208,7 +213,7 @@ def _print_of_a_run(
         raise UsageError(f"There is no rank {rank}: the run has ranks 0 to {run.info.num_ranks - 1}.")
     node = longest_node if node is None and rank == longest_rank else node
     if fold == "nodes" and (node is None or run.row(rank, node) < 0):
-        asked = "no --node is given" if node is None else f"no node {node} of rank {rank} ran"
+        asked = "--node is missing" if node is None else f"no node {node} of rank {rank} ran"
         raise UsageError(
             f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope graph {target} TEXT "
             f"--run {run.info.id}` lists nodes with their ids."
@@ -251,7 +256,7 @@ def _export(workload: Workload, file: Path, file_format: str | None, rank: int) 
     if file_format is None and file.name.endswith(".edges.parquet"):
         chosen = "parquet-edges"
     if chosen is None:
-        raise UsageError(f"The name {file} has no suffix of a known format. Next: add --as FORMAT.")
+        raise UsageError(f"The suffix of {file} is not that of a known format. Next: add --as FORMAT.")
     console.print(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
 
 
@@ -279,7 +284,10 @@ def _print_content(target: str, workload: Workload, output_format: str) -> None:
     )
     print_frame(_folded(facts["ranks"], figures), "table", title="Workload")
     print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")
-    console.print("One node in full: --content --node ID [--rank N]. Nodes by name: TEXT. A file: -o FILE.")
+    console.print(
+        "Add --content --node ID [--rank N] to print every attribute of a node, TEXT to find nodes by name, "
+        "or -o FILE to export the graph."
+    )
 
 
 def _figures(found: dict[str, Any]) -> dict[str, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.argument("place", metavar="[WHAT]", required=False)
-@click.option("--name", help="Name of the imported workload. [default: from WHAT]")
+@click.option("--name", help="Name of the imported workload. [default: derived from WHAT]")
 @step_option
 @capture_option
 @click.option("--check", is_flag=True, help="Check the traces or graphs of WHAT without importing them.")
@@ -40,9 +40,9 @@ def import_command(
 ) -> None:
     """List the traces and graphs in FOLDER that STUDY can import, or import one of them (WHAT).
 
-    The list contains trace sets, host and device traces of other tools, production logs and Chakra
-    graphs, up to four folders deep. WHAT is a name in the first column of the list. A missing STUDY is
-    created.
+    The list contains trace sets, host and device traces from other tools, production logs and Chakra graphs,
+    up to four folders deep. WHAT is a name in the first column of the list, or a folder if it holds only one
+    of them. STUDY is created if it does not exist.
     """
     from ..runner import Study, find_items
     from ..runner.study import check_item, import_item, proposed_name
@@ -80,7 +80,9 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
     if output_format != "table":
         print_frame(table, output_format)
     elif table.empty:
-        console.print(f"Nothing in {escape(str(folder))} can be imported, at most four folders deep.")
+        console.print(
+            f"{escape(str(folder))} contains nothing that can be imported, up to four folders deep."
+        )
     else:
         shown = table[["place", "kind", "ranks", "files", "size_bytes", "problem"]]
         shown = shown.assign(ranks=shown["ranks"].where(shown["ranks"].notna(), ""))
@@ -91,11 +93,17 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
 
 
 def _chosen(items: list[ImportItem], folder: Path, place: str) -> ImportItem:
-    """Return the importable item *place*; raises `StudyError` if the item is unknown or unusable."""
-    found = next((item for item in items if place in (item.place, item.id)), None)
+    """Return the importable item *place*, or the only item in the folder *place*.
+
+    Raises `StudyError` if the item is unknown or unusable.
+    """
+    inside = [item for item in items if item.place.startswith(f"{place.rstrip('/')}/") and not item.problem]
+    only = inside[0] if len(inside) == 1 else None
+    found = next((item for item in items if place in (item.place, item.id)), only)
     if found is None:
-        near = did_you_mean(place, [item.place for item in items])
-        raise StudyError(f"Nothing that can be imported in {folder} is called '{place}'{near}")
+        names = [item.place for item in inside or items]
+        near = f". Next: name one of {', '.join(names)}." if inside else did_you_mean(place, names)
+        raise StudyError(f"Nothing in {folder} that can be imported has the name '{place}'{near}")
     if found.problem:
         raise StudyError(f"{folder / found.place} cannot be imported: {found.problem}.")
     return found

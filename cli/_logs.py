@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -29,15 +28,15 @@ _NARROW = {
     "speeds": ["fastest_ns", "slowest_ns"],
 }
 _FROM = (
-    "last: the rank that arrived last (-: none). from: the evidence. duration: the operation was shortest "
-    "there, which needs no clocks; begin or enqueue: when each rank began or issued it, with clocks "
-    "corrected as far as the logs allow. All columns: --view collectives --format csv"
+    "last: the rank that arrived last (-: no rank). from: how this rank was found. duration: the operation "
+    "took the least time on this rank, which needs no synchronised clocks. begin or enqueue: this rank began "
+    "or issued the operation last, by clocks corrected as far as the logs allow. --view collectives --format "
+    "csv prints all columns"
 )
 _SPEED = (
-    "transfer: the median on the rank that arrived last, which did not wait; longest: on the rank that "
-    "waited longest. GB/s: bytes of the whole operation over the transfer; bus GB/s: that times 2(n-1)/n for "
-    "an "
-    "all-reduce and (n-1)/n for the others of n ranks"
+    "transfer: the median duration on the rank that arrived last, which did not wait; longest: the duration "
+    "on the rank that waited longest. GB/s: bytes of the operation over the transfer time; bus GB/s: GB/s "
+    "times 2(n-1)/n for an all-reduce and (n-1)/n for other collectives of n ranks"
 )
 
 _MOST_NAMED = 8  # largest number of targets that the suggested next command contains
@@ -50,20 +49,6 @@ _PLAIN = {
     "total_behind_ns": "total_ns",
     "collectives": "of",
 }
-
-
-def are_logs(targets: Sequence[str]) -> bool:
-    """Return whether *targets* are production logs, or an archive without traces."""
-    from ..converter.readers import kind_of
-    from ..converter.readers.logs import which_logs
-    from ..runner.study import find_items
-
-    path = Path(targets[0])
-    if which_logs(path):
-        return True
-    if not path.is_file() or kind_of(path) != "archive":
-        return False
-    return not find_items(path.parent, {path.name})
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:

@@ -23,7 +23,7 @@ from ._output import error_console, flushed_output, open_what_is_closed, write_w
 _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 
 HELP = """\
-Find what bounds a training step, on the cluster you have or the one you might buy.
+Find what bounds a training step, on the cluster you have or one that you might buy.
 
 \b
 a training script      chakrascope profile -- torchrun train.py
@@ -36,7 +36,8 @@ a regression in CI     chakrascope diff OLD NEW --fail-if 'step > +3%'
 a file to hand over    chakrascope report STUDY -o report.html
 nothing yet            chakrascope demo
 
-STUDY is a folder of captures and runs; most commands also take TRACES.
+STUDY is a folder of captures and runs. Commands that explain a run also accept TRACES. `sweep` and
+other commands that simulate need a STUDY, which `chakrascope import` makes from TRACES.
 """
 
 EXIT_CODES = """\b
@@ -59,35 +60,35 @@ Exit codes
 
 _SECTIONS = {
     "From a job to an answer": {
-        "demo": "Run all steps on a captured job that ships with the package.",
+        "demo": "Convert, simulate and explain a captured job that ships with the package.",
         "profile": "Capture a training command and print what bounds its step.",
-        "trace": "Capture a training command, unchanged.",
-        "doctor": "Check traces, graphs, a study or the backends for errors.",
+        "trace": "Capture a few training steps of an unchanged command.",
+        "doctor": "Check traces, graphs or a study for errors, and list the usable simulators.",
         "convert": "Convert traces or logs to one Chakra graph per rank.",
         "import": "Import traces or graphs from a folder into a study.",
         "run": "Simulate a workload on a cluster.",
         "emulate": "Send a workload's messages over a real network, without GPUs.",
-        "view": "Open a study in the browser.",
-        "report": "Write the answer to one HTML file, to hand over.",
+        "view": "Show a study or a trace in the browser.",
+        "report": "Write a report on a run to one HTML file, to share it.",
     },
     "What bounds the step": {
         "summary": "Print what bounds the step, and tables (operators, collectives, links).",
-        "critical-path": "List the segments across ranks that sum to the step.",
-        "diagnose": "Name the slow rank, NIC, link or host; also from production logs.",
+        "critical-path": "List the segments of the critical path across ranks, which add up to the step.",
+        "diagnose": "Find the slow rank, NIC, link or host in a run, traces or production logs.",
         "timeline": "List what runs in a time window, or export to Perfetto.",
-        "graph": "Count, find and show the nodes of a graph; export it.",
+        "graph": "Count, find and show the nodes of a graph, or export the graph.",
         "query": "Query a run in SQL.",
     },
     "What would change it": {
         "what-if": "Simulate a run with parts of it faster, slower or removed.",
-        "compare": "Compare simulations of one workload, and them with the measurement.",
-        "diff": "Compare two captures, steps or runs; fail CI on a regression.",
-        "sweep": "Compare clusters: simulate a workload on many and rank them.",
-        "rescale": "Scale a captured job up.",
-        "predict": "Predict step time and memory from model sizes; find the best plan.",
+        "compare": "Compare runs of one workload with each other or with the measured step.",
+        "diff": "Compare two captures, steps or runs, and fail CI on a regression.",
+        "sweep": "Simulate a workload on many clusters or settings, and rank them.",
+        "rescale": "Scale a captured job to more ranks, layers or another chip.",
+        "predict": "Predict step time and memory from model sizes, or find the best parallelism.",
     },
     "Networks and collectives": {
-        "network": "List preset clusters; describe a network; write its files.",
+        "network": "List preset clusters, describe a network, or write its files.",
         "calibrate": "Fit a network to measurements.",
         "algorithm": "Check, prove, simulate and export collective programs.",
     },
@@ -188,7 +189,9 @@ class _Sections(click.Group):
             )
             args = [*new, *args[1:]]
         if args[0] not in _NAMES and Path(args[0]).exists():
-            raise UsageError(f"{args[0]} is not a command. Next: chakrascope summary {shlex.join(args)}")
+            raise UsageError(
+                f"{args[0]} is a file or folder, not a command. Next: chakrascope summary {shlex.join(args)}"
+            )
         if args[0] not in _NAMES and not ctx.resilient_parsing:
             raise UsageError(f"There is no command '{args[0]}'{_instead(args[0])}")
         return super().resolve_command(ctx, args)
@@ -240,7 +243,7 @@ def _imported(name: str) -> ModuleType:
 )
 @click.version_option(package_name="chakrascope")
 def cli() -> None:
-    """Find what bounds a training step, on the cluster you have or the one you might buy."""
+    """Find what bounds a training step, on the cluster you have or one that you might buy."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -272,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ChakrascopeError as error:
         error_console.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
         if isinstance(error, (DependencyError, WorkloadFormatError)):
-            error_console.print("'chakrascope doctor PREFIX' lists what else is wrong, and what to do.")
+            error_console.print("'chakrascope doctor PREFIX' lists further errors and how to correct them.")
         sys.exit(error.exit_code)
 
 
@@ -288,7 +291,7 @@ def _elsewhere(error: click.ClickException) -> str:
 def _cut_short(error: EOFError) -> str:
     """Return a sentence on a truncated file, such as byte code of Python after the disk was full."""
     return (
-        f"A file ends too early: {error}. Next: if no file of yours is cut short, remove the folders "
+        f"A file ends too early: {error}. Next: if none of your files is truncated, remove the folders "
         f"__pycache__ in {Path(__file__).parents[1]}."
     )
 

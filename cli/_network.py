@@ -43,19 +43,26 @@ def _formats() -> Iterable[str]:
 @click.option(
     "--logical-topology",
     "logical",
-    help="JSON file of the logical topology that belongs to a config.txt of ASTRA-sim's ns-3.",
+    help="JSON file of the logical topology for ASTRA-sim's config.txt for ns-3.",
 )
 @click.option(
-    "--links", "list_links", is_flag=True, help="List all links and their devices instead of a description."
+    "--links",
+    "list_links",
+    is_flag=True,
+    help=("List all links with their devices, instead of describing the network."),
 )
 @click.option(
     "--as",
     "kind",
     type=LateChoice(_formats),
-    help="Format in which NETWORK is written to -o: files for ASTRA-sim's ns-3, or a network YAML.",
+    help="Format of the files that -o writes: files for ASTRA-sim's ns-3, or a network YAML.",
 )
 @click.option(
-    "-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to which --as writes files."
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    help=("Folder for the files that --as describes."),
 )
 @format_option
 def network_command(
@@ -70,7 +77,7 @@ def network_command(
     folder: Path | None,
     output_format: str,
 ) -> None:
-    """List the presets, or describe NETWORK: ranks, switches, links, diameter, bisection bandwidth.
+    """List the presets, or print ranks, switches, links, diameter and bisection bandwidth of NETWORK.
 
     NETWORK is a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3. A preset's name
     works wherever a configuration file does: --network dgx-a100-8. With --as and -o, the network is written
@@ -82,14 +89,17 @@ def network_command(
 
     if source is None:
         if kind or folder or list_links or logical or failed or link_default:
-            raise UsageError("These options need a NETWORK. Next: chakrascope network NAME ...")
+            raise UsageError(
+                "These options describe one network, and no NETWORK is given. Next: chakrascope network NAME "
+                "..."
+            )
         _print_presets(output_format)
         return
     if print_file:
         click.echo(_file_of(source), nl=False)
         return
     if (kind is None) != (folder is None):
-        raise UsageError("--as and -o belong together: give a format and a folder.")
+        raise UsageError("--as and -o must be given together: --as names a format, -o a folder.")
     found = choose_network(source, logical, link_default, failed)
     network = found if isinstance(found, NetworkConfig) else NetworkConfig.find(source)
     if list_links:
@@ -188,7 +198,9 @@ def _print_presets(output_format: str) -> None:
     for kind, title in _TITLES.items():
         own = pd.DataFrame([row for row in rows if row["kind"] == kind])
         print_frame(own.drop(columns="kind"), "table", title=title)
-    console.print("Next: chakrascope network NAME describes one; with --print, it prints the file to copy.")
+    console.print(
+        "Next: `chakrascope network NAME` describes a preset; with --print, it prints the preset's file."
+    )
 
 
 def _file_of(name: str) -> str:

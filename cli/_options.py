@@ -119,7 +119,7 @@ def _figure(part: str, text: str) -> tuple[str, Any]:
                 return key, part
     raise UsageError(
         f"--link-default {text[:60]!r}: '{part[:30]}' is not a bandwidth (32GB/s, 100Gb/s), a latency "
-        "(500ns) or a number of lanes (x16); write it with its unit."
+        "(500ns) or a number of lanes (x16). Next: write the value with its unit."
     )
 
 

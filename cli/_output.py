@@ -216,7 +216,7 @@ def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, 
 def _print_remaining(shown: int, count: int) -> None:
     """Print the number of omitted rows if only *shown* of *count* rows were printed."""
     if shown < count:
-        console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
+        console.print(f"[dim]{count - shown} more rows; --format csv prints all rows[/]")
 
 
 def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
@@ -245,7 +245,9 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
         table.add_row(*row)
     console.print(table)
     if left_out:
-        console.print(f"[dim]Left out for its width: {escape(', '.join(left_out))}; see --format csv.[/]")
+        console.print(
+            f"[dim]Too wide to print: {escape(', '.join(left_out))}; --format csv prints all columns.[/]"
+        )
 
 
 def _columns_that_fit(
@@ -355,7 +357,7 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 
     def show(done: int, of: int) -> None:
         took_s = time.monotonic() - began_s
-        left = f", about {duration_text(1e9 * took_s / done * (of - done))} to go" if 0 < done < of else ""
+        left = f", about {duration_text(1e9 * took_s / done * (of - done))} left" if 0 < done < of else ""
         show_line(f"{text}: {done} of {of} {what}{left}")
 
     return show

@@ -36,7 +36,7 @@ def plan_file_options(command: Command) -> Command:
         "plan_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="YAML file to which the options of the plan (in a search, of the best plan) are written.",
+        help="Write the options of the plan (in a search, of the best plan) to this YAML file.",
     )
     return read(write(command))
 

@@ -56,10 +56,10 @@ def plan_options(command: Command) -> Command:
         _degree("pp", "Number of pipeline stages."),
         _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
         _degree("cp", "Context-parallel size."),
-        _degree("ep", "Expert-parallel size, over data and context parallelism."),
-        _degree("expert-tp", "Number of ranks that share an expert; if less than --tp, --ep also spans TP. "
-                "[default: --tp]", None),
-        _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
+        _degree("ep", "Expert-parallel size, across data- and context-parallel ranks."),
+        _degree("expert-tp", "Number of ranks that share an expert; if less than --tp, --ep also spans "
+                "tensor-parallel ranks. [default: --tp]", None),
+        _degree("micro-batch", "Sequences per micro-batch on each data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
         click.option("--fsdp", is_flag=True, help="Shard weights over data-parallel ranks, as --zero 3."),
@@ -69,7 +69,9 @@ def plan_options(command: Command) -> Command:
                      help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
                      "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Matmuls not recomputed by --recompute full: any of qkv, projection, up, down."),
+                     help=(
+                         "Matmuls that --recompute full does not recompute: any of qkv, projection, up, down."
+                     )),
         click.option("--offload-optimizer", is_flag=True, default=None,
                      help="Store the optimizer state in host memory, and run the optimizer on the host."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
@@ -77,7 +79,7 @@ def plan_options(command: Command) -> Command:
         click.option("--precision", help="Compute precision. [default: the chip's]"),
         click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
                      help="Bytes per gradient element in gradient reductions. [default: set by --software]"),
-        _degree("document", "Tokens per document, if documents are packed into a sequence.", None),
+        _degree("document", "Tokens per document, if several documents are packed into one sequence.", None),
         click.option(
             "--sequence-parallel/--no-sequence-parallel",
             "sequence_parallel",
@@ -94,13 +96,19 @@ def plan_options(command: Command) -> Command:
                      help="Overlap gradient communication with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
                      help="Overlap tensor-parallel collectives with matmuls."),
-        _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
+        _degree("lora", "Train only LoRA adapters with this rank, on queries, keys and values.", None),
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
-                     help="Send a token only once to a node with several of its experts. [default: on]"),
+                     help=(
+                         "Send a token only once to each node, even if several of the token's experts are on "
+                         "the node. [default: on]"
+                     )),
         click.option("--expert-overlap", is_flag=True, default=None,
-                     help="Overlap token exchanges with the computation of another micro-batch."),
+                     help=(
+                         "Overlap the exchange of tokens between experts with the computation of another "
+                         "micro-batch."
+                     )),
         click.option("--cuda-graphs", is_flag=True, default=None,
-                     help="Assume that CUDA graphs launch kernels without host time."),
+                     help="Assume that CUDA graphs launch all kernels, without host time."),
         click.option("--placement", default="-".join(AXES), show_default=True,
                      help="Order of parallel axes on the network dimensions, innermost first."),
     )):  # fmt: skip
@@ -120,14 +128,19 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     chip.peak(given["precision"] or chip.precision)
     zero = given["zero"] if given["zero"] is not None else 3 if given["fsdp"] else 0
     if given["fsdp"] and zero != 3:
-        raise UsageError(f"--fsdp shards weights, but --zero {zero} does not. Leave one of them out.")
+        raise UsageError(
+            f"--fsdp shards weights, but --zero {zero} does not. Next: leave out one of the two options."
+        )
     model_ranks = given["tp"] * given["pp"] * given["cp"]
     dp = given["dp"] if given["dp"] is not None else max(1, ranks // max(model_ranks, 1))
     per_step = dp * given["micro_batch"]
     batch = given["global_batch"] or per_step * (4 * given["pp"] if given["pp"] > 1 else 1)
     schedule = given["schedule"] or ("interleaved" if given["interleave"] > 1 else "1f1b")
     if (schedule == "interleaved") != (given["interleave"] > 1):
-        raise UsageError("The interleaved schedule needs --interleave 2 or more; other schedules exclude it.")
+        raise UsageError(
+            "The interleaved schedule needs --interleave 2 or more, and no other schedule accepts "
+            "--interleave."
+        )
     plan = Plan(
         **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute")},
         expert_tp=given["expert_tp"] or 0, dp=dp, global_batch=batch,
@@ -158,11 +171,13 @@ def _refuse_without_effect(given: dict[str, Any]) -> None:
         needs["schedule"] = ("--schedule zero-bubble", "pp")
     for key, (option, degree) in needs.items():
         if given[key] and given[degree] == 1:
-            raise UsageError(f"{option} changes nothing without --{degree} 2 or more. Leave it out.")
+            raise UsageError(
+                f"{option} has no effect without --{degree} 2 or more. Next: leave out {option}."
+            )
     if given["tensor_overlap"] and given["sequence_parallel"] is False:
         raise UsageError(
             "--tensor-overlap overlaps the collectives of sequence parallelism, which --no-sequence-parallel "
-            "disables. Leave one of them out."
+            "disables. Next: leave out one of the two options."
         )
 
 
@@ -187,10 +202,10 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
     names = ", ".join(param.opts[0] if isinstance(param, click.Option) else "`--`" for param in chosen)
     if is_script:
         raise UsageError(
-            f"{names}: the script determines this. Next: leave it out, and pass the script's own options "
-            f"after `--`; --mesh describes its ranks."
+            f"{names}: with --script, the script determines this. Next: leave out the option, and pass the "
+            "script's own options after `--`; --mesh describes its ranks."
         )
-    raise UsageError(f"{names}: only for --script; a model is split by --tp, --pp and --dp.")
+    raise UsageError(f"{names}: this option needs --script. Next: with --model, use --tp, --pp and --dp.")
 
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -218,13 +233,12 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
-    help="Your own training script, with its arguments after `--`.",
+    help="Your own training script; its arguments follow after `--`.",
 )
 @click.option(
     "--world",
     type=click.IntRange(1),
-    help="Number of ranks of the job that the script belongs to. [default: the number of ranks of "
-    "the network]",
+    help="Number of ranks on which the script runs. [default: the number of ranks of the network]",
 )
 @click.option(
     "--mesh", default="", metavar="DIMS", help="Device mesh of the script, such as dp=32,tp=8,pp=2."
@@ -253,13 +267,13 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--backend",
     default=DEFAULT_BACKEND,
     show_default=True,
-    help="Backend of the simulation; all backends but the default need --all-ranks.",
+    help="Backend that simulates the step; all backends except the default need --all-ranks.",
 )
 @click.option(
     "--all-ranks",
     "every_rank",
     is_flag=True,
-    help="Generate a graph for every rank, instead of one graph per set of equal ranks.",
+    help="Generate a graph for every rank, instead of one graph for each set of equal ranks.",
 )
 @click.option(
     "-o",
@@ -270,7 +284,9 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     help="Study in which the prediction is stored.",
 )
 @click.option("--spread", metavar="kernels=5%,ranks=2%",
-              help="Random variation of times, to print quantiles of the step time.")  # fmt: skip
+              help=(
+                  "Vary times randomly, such as kernels=5%,ranks=2%, and print quantiles of the step time."
+              ))  # fmt: skip
 @click.option("--replays", type=click.IntRange(1), help="Number of simulations for --spread. [default: 32]")
 @click.option("--seed", type=click.IntRange(0), help="Random seed for --spread. [default: 0]")
 @network_changes
@@ -310,9 +326,9 @@ def predict_command(
 ) -> None:
     """Predict the time, the memory and the bottleneck of a training step from model sizes.
 
-    With --script, your own training script runs unmodified on tensors without values. Nothing is
-    downloaded. docs/validation/predictions.md compares predictions with public measurements. `chakrascope
-    predict search` finds the best parallelism for a number of GPUs.
+    With --script, your own training script runs unmodified on tensors without values. `predict` downloads
+    nothing. docs/validation/predictions.md compares predictions with public measurements. `chakrascope
+    predict search` finds the best parallelism for a given number of GPUs.
     """
     from ..runner import Study
     from ..runner.prediction import Setting, keep_prediction, predict
@@ -378,7 +394,7 @@ def _cluster(
 
     if machine_name is not None:
         if chip_name is not None or network is not None:
-            raise UsageError("--on names chips and network together. Next: leave out --chip and --network.")
+            raise UsageError("--on describes both chips and network. Next: leave out --chip and --network.")
         machine = find_machine(machine_name)
         if machine.chip is None:
             raise UsageError(
@@ -390,9 +406,7 @@ def _cluster(
         return machine.chip, with_failures(machine.network, failed)
     if chip_name is None or network is None:
         missing = "--network" if network is None else "--chip"
-        raise UsageError(
-            f"The machine is missing. Next: --on 64xh100, which names chips and network, or add {missing}."
-        )
+        raise UsageError(f"No cluster is given. Next: add --on 64xh100, or {missing}.")
     chosen = choose_network(network, None, link_default, failed)
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
     return find_chip(chip_name), cluster
@@ -427,7 +441,7 @@ def _print(prediction: Prediction) -> None:
     verdict = "fits" if prediction.fits else "does NOT fit"
     machine = f"{setting.plan.world:,} x {setting.chip.name} on {setting.network.title}"
     rows = [
-        ("job", f"{setting.model.name} on {machine}, costs of {setting.software}"),
+        ("job", f"{setting.model.name} on {machine}, with the kernel times of {setting.software}"),
         ("plan", _plan_text(setting.plan)),
         (
             "step",
@@ -440,10 +454,10 @@ def _print(prediction: Prediction) -> None:
         ("bound by", prediction.bound_by),
         (
             "memory",
-            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable a rank: "
+            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable per rank: "
             f"{verdict}",
         ),
-        ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
+        ("step by FLOPs", f"{duration_text(prediction.constant_utilisation_ns)} at a constant utilisation"),
     ]
     for name, text in rows:
         console.print(f"{name:>21}  {text}", markup=False)
@@ -461,7 +475,7 @@ def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
     if found is None:
         return []
     low, middle, high = (duration_text(found.quantile_ns(share)) for share in (0.05, 0.5, 0.95))
-    text = f"{low} to {high} in 9 of 10 of {len(found.steps_ns)} replays, median {middle}"
+    text = f"{low} to {high} in 90 % of {len(found.steps_ns)} simulations, median {middle}"
     return [("spread", text)]
 
 
@@ -480,7 +494,10 @@ def _plan_text(plan: Plan) -> str:
 def _remedy_text(prediction: Prediction) -> str:
     """Return a sentence on changes with which a plan fits into memory, and the step time that they cost."""
     if not prediction.remedies:
-        return "No one or two changes make the plan fit. Next: more ranks, or `chakrascope predict search`."
+        return (
+            "No change of one or two options makes the plan fit. Next: use more ranks, or `chakrascope "
+            "predict search`."
+        )
     choices = (
         f"{each.options} ({bytes_text(each.memory_bytes)}, {each.times_as_long:.2f} times as long)"
         for each in prediction.remedies

@@ -112,8 +112,8 @@ def _print(prediction: RecordedPrediction) -> None:
         ),
         ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
         ("bound by", prediction.bound_by),
-        ("memory", f"{held} of {room} usable a rank: {verdict}"),
-        ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
+        ("memory", f"{held} of {room} usable per rank: {verdict}"),
+        ("step by FLOPs", f"{duration_text(prediction.constant_utilisation_ns)} at a constant utilisation"),
     ]
     for name, text in rows:
         console.print(f"{name:>21}  {text}", markup=False)

@@ -68,8 +68,8 @@ def _choices(command: Command) -> Command:
         _only("expert-tp", "expert_tp", "Ranks per expert to try. [default: --tp; within nodes also 1]"),
         _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
         _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
-        _only("recompute", "recompute", "Recomputations to try, out of none, selective, full, N, uniform:N."),
-        _only("schedule", "schedule", "Pipeline schedules to try, out of 1f1b, interleaved, zero-bubble."),
+        _only("recompute", "recompute", "Values of --recompute to try: none, selective, full, N, uniform:N."),
+        _only("schedule", "schedule", "Pipeline schedules to try: 1f1b, interleaved, zero-bubble."),
         _only("interleave", "chunks", "Numbers of model chunks per stage to try."),
     )):  # fmt: skip
         command = decorate(command)
@@ -108,7 +108,7 @@ def _choices(command: Command) -> Command:
               help="Limit on a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
 @click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Price per chip-hour.")
 @click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
-              help="Maximum number of plans to simulate; all plans are estimated.")  # fmt: skip
+              help="Maximum number of plans to simulate; the other plans are only estimated.")  # fmt: skip
 @click.option(
     "--rows",
     type=click.IntRange(1),
@@ -133,7 +133,7 @@ def _choices(command: Command) -> Command:
     help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
-              help="Study that stores the search; the same command resumes the search.")  # fmt: skip
+              help="Study in which the search is stored, so that the same command resumes it.")  # fmt: skip
 @click.option("--name", help="Name of the search in the study. [default: derived from the options]")
 @click.option(
     "--keep",
@@ -169,8 +169,8 @@ def search_command(
 ) -> None:
     """Find the best parallelism for a model on a number of GPUs, and list the plans, best first.
 
-    All plans that fit in memory are estimated, and those that may be the best are simulated. The output
-    counts the plans that are impossible, do not fit, or were only estimated.
+    The step time of every plan that fits in memory is estimated, and plans that may be the best are
+    simulated. The output also counts the plans that are impossible, do not fit, or were only estimated.
     """
     from ..runner.chips import find_chip
     from ..runner.planning import Request, plan_command, search_plans
@@ -370,18 +370,18 @@ def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: P
     possible, refused = plans.possible, plans.refused
     combinations = count_text(plans.combinations, "combination")
     console.print(
-        f"{combinations} of degrees{_because(plans.refused_degrees)}; of them "
-        f"{count_text(possible, 'plan')} possible{_because(refused)}.", markup=False, soft_wrap=True,
+        f"{combinations} of degrees{_because(plans.refused_degrees)}, with "
+        f"{count_text(possible, 'possible plan')}{_because(refused)}.", markup=False, soft_wrap=True,
     )  # fmt: skip
     console.print(
-        f"{plans.simulated} simulated, the others (~) estimated. The estimate was off by at most "
-        f"{share_text(plans.error)}; {plans.certainty}.", markup=False, soft_wrap=True,
+        f"{plans.simulated} plans were simulated, the others (~) only estimated. The estimate was off by at "
+        f"most {share_text(plans.error)}; {plans.certainty}.", markup=False, soft_wrap=True,
     )  # fmt: skip
     for line in plans.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False, soft_wrap=True)
-    console.print(f"The first in full: {best}", markup=False, soft_wrap=True)
+    console.print(f"Details of the first plan: {best}", markup=False, soft_wrap=True)
     if kept:
-        console.print(f"Kept as runs: {', '.join(kept)}.", soft_wrap=True)
+        console.print(f"Stored as runs: {', '.join(kept)}.", soft_wrap=True)
     if study_folder is not None:
         print_next("view", study_folder, *(("--run", kept[0]) if kept else ()))
 

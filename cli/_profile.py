@@ -39,15 +39,15 @@ def profile_command(
 ) -> int:
     """Capture COMMAND, convert and simulate the captured step, and print what bounds the step.
 
-    Without --on and --network the captured step is replayed as measured.
+    Without --on and --network, the captured step is replayed with its measured times.
     """
     from ..runner import REPLAY, Study, about_backend
     from ..runner.analysis import analyse_run
 
     if steps == 0:
         raise UsageError(
-            "--steps 0 records times only, which cannot be simulated. Next: `chakrascope trace --steps 0`, "
-            "then `chakrascope diagnose`."
+            "--steps 0 records only step times, which cannot be simulated. Next: `chakrascope trace --steps "
+            "0`, then `chakrascope diagnose`."
         )
     simulated = network is not None or machine_name is not None
     if not simulated and any(about_backend(name).needs_network for name in backends):

@@ -47,10 +47,10 @@ def query_command(
     timeout_ns: float,
     output_format: str,
 ) -> None:
-    """Query a run of STUDY in SQL: one SELECT over its nodes, ranks, collectives, links and more.
+    """Query a run of STUDY in SQL, with one SELECT over its nodes, ranks, collectives, links and more.
 
-    Nothing is written, and a query reaches neither files nor the network. It needs the extra [query]
-    (DuckDB).
+    A query writes nothing, and cannot access files or the network. `query` needs DuckDB (pip install
+    chakrascope[query]).
     """
     from ..runner.analysis import SQL_EXAMPLES, query_run, sql_columns
 
@@ -59,7 +59,7 @@ def query_command(
             console.print(f"-- {title}\n{text};\n", markup=False, soft_wrap=True)
         return
     if timeout_ns > _LONGEST_NS:
-        raise UsageError("--timeout is longer than a day; allow a day at most.")
+        raise UsageError("--timeout must be a day or less.")
     run = open_run(study_folder, run_id, output_format)
     if tables:
         print_frame(sql_columns(run), output_format)
@@ -69,4 +69,6 @@ def query_command(
     answer = query_run(run, sql, rows=rows, timeout_s=timeout_ns / 1e9)
     print_frame(answer.table, output_format)
     if answer.more:
-        error_console.print(f"[yellow]There are more rows; --rows {10 * rows} prints up to this number.[/]")
+        error_console.print(
+            f"[yellow]The result has more rows; --rows {10 * rows} prints up to {10 * rows} rows.[/]"
+        )

@@ -27,7 +27,7 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 @click.option(
     "--pp",
     type=click.IntRange(1),
-    help="Number of pipeline stages over which the captured layers are distributed.",
+    help="Number of pipeline stages; the captured layers are distributed over them.",
 )
 @click.option("--micro-batches", type=click.IntRange(1), help="Number of micro-batches of a pipeline.")
 @click.option("--layers", type=click.IntRange(1), help="Number of layers of the model.")
@@ -37,13 +37,16 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
     metavar="SIZE",
     default="0",
     callback=quantity(parse_size),
-    help="Size of the activation that a pipeline stage sends per micro-batch, such as 16MiB, for "
-    "--pp if the capture does not show this size.",
+    help="Bytes of activations that a pipeline stage sends per micro-batch, such as 16MiB; --pp needs this "
+    "size if the capture does not show it.",
 )
 @click.option(
     "--tp",
     type=click.IntRange(1),
-    help="Tensor parallelism of a capture cannot be changed; the error names alternatives.",
+    help=(
+        "Not supported: tensor parallelism of a capture cannot be changed; the error message names "
+        "alternatives."
+    ),
 )
 @click.option(
     "--name",
@@ -65,7 +68,7 @@ def rescale_command(
 ) -> None:
     """Scale a captured workload of STUDY to a larger job, and store it as a new workload.
 
-    Replicas, pipeline stages, micro-batches, the number of equal layers, and the chip can be changed.
+    The options change the number of replicas, pipeline stages, micro-batches or equal layers, or the chip.
     """
     from ..converter import Workload
     from ..runner import Study
@@ -86,7 +89,7 @@ def rescale_command(
     changes = {"layers": layers, "pp": pp, "micro-batches": micro_batches, "chip": chip, "dp": dp}
     suffix = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
     if not suffix:
-        raise UsageError("No change is given. Next: --dp, --pp, --micro-batches, --layers or --chip.")
+        raise UsageError("No change is given. Next: add --dp, --pp, --micro-batches, --layers or --chip.")
     if layers is not None and pp is None:
         workload = with_layers(workload, layers)
     if pp is not None:
@@ -112,9 +115,9 @@ def _refuse(tp: int | None) -> None:
     """Raise `UsageError` if a tensor-parallel degree is given, which a capture cannot change."""
     if tp is not None:
         raise UsageError(
-            "Tensor parallelism changes the shape of every operator, and a capture of another degree lacks "
-            "these shapes. Capture the job with that degree, or predict its script: `chakrascope predict "
-            "--script`."
+            "--tp would change the shape of every operator, and the capture contains no operators with the "
+            "new shapes. Next: capture the job with that degree, or predict its script with `chakrascope "
+            "predict --script`."
         )
 
 

@@ -66,9 +66,8 @@ algorithm_option = click.option(
     "algorithms",
     multiple=True,
     metavar="COLLECTIVE=NAME",
-    help="Program (MSCCL XML, MSCCL++ plan) or built-in algorithm of a collective, such as "
-    "all-reduce=plan.json. If the option is repeated, the first program that fits the size of "
-    "the collective is used.",
+    help="Program (MSCCL XML or MSCCL++ plan) or built-in algorithm for a collective, such as "
+    "all-reduce=plan.json. Repeatable: the first program that fits the size of the collective is used.",
 )
 
 
@@ -86,7 +85,7 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         collective, sign, name = text.partition("=")
         if not sign or not name:
-            raise UsageError(f"--algorithm {text}: say which collective, as in all-reduce=FILE.")
+            raise UsageError(f"--algorithm {text}: the collective is missing. Next: write all-reduce=FILE.")
         chosen.setdefault(collective, []).append(name)
     return chosen
 
@@ -111,7 +110,7 @@ def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
         name = backends_that("variant", value=what).strip("'")
-        raise UsageError(f"--{what} is an option of --backend {name}. Next: add --backend {name}.")
+        raise UsageError(f"--{what} applies only to --backend {name}. Next: add --backend {name}.")
     return tuple(f"{name}:{value}" if name in plain else name for name in backends)
 
 
@@ -147,8 +146,8 @@ def _print_why_long(experiment: Experiment) -> None:
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
     _print_note(
-        f"{len(source.programs):,} of {source.num_ranks:,} ranks have a separate program, so each is "
-        f"simulated separately."
+        f"{len(source.programs):,} of {source.num_ranks:,} ranks run different programs, so each of "
+        "these ranks is simulated separately."
     )
     from ..runner.analysis import duration_estimate, estimate_s, load_of, sends_one_by_one
 
@@ -159,11 +158,12 @@ def _print_why_long(experiment: Experiment) -> None:
     key = experiment.network, experiment.system, load, experiment.backend
     seconds = estimate_s(*key)
     why = sends_one_by_one(*key) if seconds > _LONG_S else ""
-    _print_note(f"It takes {duration_estimate([seconds])}, give or take a factor of two.")
+    _print_note(f"The simulation takes {duration_estimate([seconds])}, within a factor of two.")
     if why:
         _print_note(
-            f"Each message of each rank is simulated: {why}. Shorter: fewer chunks "
-            "('preferred-dataset-splits'), a network of more dimensions, 'halvingDoubling' or 'ring'."
+            f"Each message of each rank is simulated: {why}. To shorten the simulation, use fewer chunks "
+            "('preferred-dataset-splits'), a network with more dimensions, or the algorithm "
+            "'halvingDoubling' or 'ring'."
         )
 
 
@@ -200,7 +200,7 @@ def _saved_workload(study: Study, workload: str | None, groups: str | None) -> P
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return None if workload is None else study.workload_prefix(workload)
-    with stage(f"kept {workload} in {study.path}"):
+    with stage(f"stored {workload} in {study.path}"):
         return study.import_workload(workload, groups)
 
 
@@ -255,7 +255,7 @@ def print_subject(study: Study, target: Target, run_id: str) -> None:
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
     """Return the title for the table of *runs*, with the number of training steps that a run covers."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
-    return "Simulated step" if steps == 1 else f"Simulated, {count_text(steps, 'step')} one after the other"
+    return "Simulated step" if steps == 1 else f"{count_text(steps, 'step')} in sequence, simulated"
 
 
 def _print_remarks(results: list[Result]) -> None:
@@ -298,8 +298,8 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="Order in which ranks execute nodes: as in ASTRA-sim (astra-sim), or one node at a time per "
-    "lane of the trace (trace). [default: trace for captures]",
+    help="Order in which ranks execute nodes: astra-sim (as ASTRA-sim does) or trace (one node at a time on "
+    "each lane of the trace). [default: trace for captures, astra-sim otherwise]",
 )
 @click.option(
     "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"
@@ -308,8 +308,8 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--steps",
     type=click.Choice(["all"]),
-    help="Simulate each step of STUDY's newest capture, and print the distribution of step times, "
-    "without storing runs.",
+    help="Simulate each step of STUDY's newest capture, and print the distribution of step times. No run is "
+    "stored.",
 )
 @click.option(
     "--queue",
@@ -320,7 +320,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--check",
     "only_check",
     is_flag=True,
-    help="Check whether the simulation can run and estimate its duration, without running it.",
+    help="Check whether the simulation can run and estimate how long it takes, without running it.",
 )
 @format_option
 def run_command(
@@ -350,7 +350,8 @@ def run_command(
 ) -> int:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
 
-    With both, the workload and the run are stored in STUDY, which is created if needed.
+    With both a STUDY and a workload, the workload and the run are stored in STUDY, which is created if
+    needed.
     """
     from ..runner import Study
 
@@ -373,7 +374,9 @@ def run_command(
     _check(target, study_folder, workload, groups, queue=queue)
     if steps is not None:
         if study_folder is None or workload is not None or queue or only_check:
-            raise UsageError("--steps all needs a STUDY, and excludes --workload, --queue and --check.")
+            raise UsageError(
+                "--steps all needs a STUDY, and cannot be combined with --workload, --queue or --check."
+            )
         print_each_step(
             Study.open(study_folder),
             lambda one: simulate(target.experiments(one), target.backends),
@@ -425,8 +428,8 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
     study = Study.open(study_folder) if study_folder is not None else None
     if study is None or (workload is not None and workload not in study.workloads()):
         raise UsageError(
-            "--check needs a STUDY that has the workload. Next: add it with `chakrascope import`, or leave "
-            "out --check."
+            "--check needs a STUDY that contains the workload. Next: add the workload with `chakrascope "
+            "import`, or leave out --check."
         )
     prefix = study.workload_prefix(workload)
     return print_check(prefix, [*target.experiments(prefix)], output_format)
@@ -442,9 +445,12 @@ def _check(
             "lists the presets."
         )
     if study_folder is None and workload is None:
-        raise UsageError("give a STUDY folder, --workload-configuration=PREFIX, or both to keep the run.")
+        raise UsageError(
+            "there is nothing to simulate: give a STUDY folder, --workload-configuration=PREFIX, or both to "
+            "store the run."
+        )
     if study_folder is None and queue:
-        raise UsageError("--queue needs a STUDY, which stores the job and its run.")
+        raise UsageError("--queue needs a STUDY in which the job and its run are stored.")
     if groups is not None and workload is None:
         raise UsageError("--comm-group-configuration needs --workload-configuration=PREFIX.")
 

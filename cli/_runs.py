@@ -26,20 +26,20 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
     "--find",
     default="",
     metavar="TEXT",
-    help="List only rows with this text in the name, note, tags or other columns.",
+    help="List only rows with this text in any column, such as name, note or tags.",
 )
-@click.option("--run", "run_id", metavar="ID", help="Run to which --label, --tag and --note apply.")
+@click.option("--run", "run_id", metavar="ID", help="Set --label, --tag or --note of this run.")
 @click.option("--label", help='New label of the run; "" restores the original label.')
 @click.option("--tag", "tags", multiple=True, help='New tags of the run or study; "" removes all tags.')
 @click.option("--note", help='Note on the run or study; "" removes the note.')
-@click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run. Repeatable.")
+@click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete this run. Repeatable.")
 @click.option(
     "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
 )
 @click.option(
     "--log", "log_of", type=int, metavar="JOB", help="Print the end of the log of this background job."
 )
-@click.option("--cancel", type=int, metavar="JOB", help="Background job to cancel.")
+@click.option("--cancel", type=int, metavar="JOB", help="Cancel this background job.")
 @click.option(
     "--resume",
     is_flag=True,
@@ -51,8 +51,8 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
     is_flag=True,
     help="List the studies in FOLDER, even if FOLDER itself is a study.",
 )
-@click.option("--new", "begun", metavar="NAME", help="Name of an empty study to create in FOLDER.")
-@click.option("--study", "name", metavar="NAME", help="Study of FOLDER to which --tag and --note apply.")
+@click.option("--new", "begun", metavar="NAME", help="Create an empty study with this name in FOLDER.")
+@click.option("--study", "name", metavar="NAME", help="Set --tag or --note of this study in FOLDER.")
 @click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option
 def runs_command(
@@ -74,16 +74,16 @@ def runs_command(
     clear_traces: bool,
     output_format: str,
 ) -> None:
-    """List the runs of STUDY, the newest first, its background jobs, or the studies of a FOLDER.
+    """List the runs of STUDY, newest first, or its background jobs, or the studies in FOLDER.
 
     Without STUDY and FOLDER, `runs` lists the cached studies of converted traces. `runs` also labels,
     annotates and deletes runs, cancels and resumes jobs, and describes studies. The first letters of an ID
-    are enough if no other begins with them.
+    are enough if no other ID begins with them.
     """
     if clear_traces:
         from ..runner import clear_kept_traces
 
-        console.print(f"Deleted {bytes_text(clear_kept_traces())} of converted traces.")
+        console.print(f"Deleted {bytes_text(clear_kept_traces())} of cached studies.")
         return
     if not folders:
         _refuse_without_folder(
@@ -102,7 +102,7 @@ def runs_command(
         _jobs(study, log_of, cancel, output_format, resume=resume)
         return
     if (run_id is None) != (label is None and note is None and not tags):
-        raise UsageError("--run ID needs --label, --tag or --note, and the reverse. Next: give both.")
+        raise UsageError("--run ID and one of --label, --tag and --note must be given together.")
     if run_id is not None:
         study.annotate(study.run_info(run_id).id, label=label, note=note, tags=tags or None)
     for found in [study.run_info(each).id for each in doomed]:
@@ -115,7 +115,7 @@ def runs_command(
 def _refuse_without_folder(given: dict[str, object]) -> None:
     for option, value in given.items():
         if value:
-            raise UsageError(f"{option} needs a folder. Next: chakrascope runs STUDY {option} ...")
+            raise UsageError(f"{option} needs a STUDY or a FOLDER. Next: chakrascope runs STUDY {option} ...")
 
 
 def _is_study(folders: tuple[Path, ...]) -> bool:
@@ -142,7 +142,9 @@ def _print_runs(study: Study, find: str, output_format: str) -> None:
     print_rows(_runs_shown(rows), title="Runs")
     default = study.default_run()
     if default is not None and default.backend == REPLAY:
-        console.print(f"Without --run, commands answer for {default.id[:8]}, the capture.", style="dim")
+        console.print(
+            f"Without --run, commands use run {default.id[:8]}, the replay of the capture.", style="dim"
+        )
 
 
 def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -218,7 +220,7 @@ def _studies(
 
     workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):
-        raise UsageError("--study NAME needs --tag or --note, and the reverse. Next: give both.")
+        raise UsageError("--study NAME and one of --tag and --note must be given together.")
     if begun is not None:
         workspace.create(begun)
     if name is not None:
@@ -229,7 +231,10 @@ def _studies(
 def _print_studies(workspace: Workspace, find: str, output_format: str) -> None:
     table = workspace.table(find)
     if output_format == "table" and table.empty:
-        console.print("There is no such study here. Next: `chakrascope profile -o FOLDER/NAME ...`.")
+        console.print(
+            "The folder has no matching study. Next: create one with `chakrascope profile -o FOLDER/NAME "
+            "...`."
+        )
         return
     print_frame(_studies_shown(table) if output_format == "table" else table, output_format, title="Studies")
 

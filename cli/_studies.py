@@ -61,6 +61,20 @@ def holds_traces(path: Path) -> bool:
     return path.is_file() or bool(path.is_dir() and find_items(path))
 
 
+def are_logs(targets: Sequence[str]) -> bool:
+    """Return whether *targets* are production logs, or a folder or an archive of logs without traces."""
+    from ..converter.readers import kind_of
+    from ..converter.readers.logs import which_logs
+    from ..runner.study import find_items
+
+    path = Path(targets[0])
+    if which_logs(path):
+        return path.is_file() or not {item.kind for item in find_items(path)} & {"trace set", "traces"}
+    if not path.is_file() or kind_of(path) != "archive":
+        return False
+    return not find_items(path.parent, {path.name})
+
+
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
     """Return the run *run_id* of a study or of traces, ready for analyses.
 
@@ -110,6 +124,6 @@ def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 
         ranks = f"{measured} of {ranks}"
     where = "as measured" if info.backend == REPLAY else f"{info.backend} on {info.network}"
     which = "the newest" if chosen_of and info.id == chosen_of[-1].id else "one"
-    of_several = f" ({which} of {len(chosen_of)} runs)" if len(chosen_of) > 1 else ""
+    of_several = f" ({which} of {len(chosen_of)} runs; --run chooses another)" if len(chosen_of) > 1 else ""
     text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{of_several}"
     console.print(text, style="dim", markup=False, soft_wrap=True)

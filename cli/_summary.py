@@ -28,7 +28,7 @@ _KIND_COLUMNS = (
     "launches",
     "bound_by",
 )
-_SHOWN = {"bound_by": "most of its time"}
+_SHOWN = {"bound_by": "most time in"}
 _OF_STEPS = (
     "Most of its time: the largest of a rank's computation, exposed communication, copies and host time, not "
     "the bound on the critical path across ranks of `summary`. Steps that were not converted are missing: "
@@ -65,8 +65,8 @@ def _views() -> tuple[str, ...]:
     "collectives, slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, "
     "packets or calibration.",
 )
-@click.option("--rank", type=int, help="Print only rows of this rank (with --view).")
-@click.option("--node", type=int, help="Print only rows of the node with this id (with --view).")
+@click.option("--rank", type=int, help="Print only the rows of this rank; needs --view.")
+@click.option("--node", type=int, help="Print only the rows of the node with this id; needs --view.")
 @format_option
 def summary_command(
     *,
@@ -77,20 +77,22 @@ def summary_command(
     node: int | None,
     output_format: str,
 ) -> None:
-    """Print what bounds a run of STUDY, and the changes that would help most, each with its gain.
+    """Print what bounds a run of STUDY, and the changes that would shorten the step most.
 
-    TRACEs are Kineto traces of the ranks of a job, their folder, or an archive: `summary` explains their
-    measured step.
-    Converted traces are cached, so that the next call answers at once.
+    TRACEs are Kineto traces of the ranks of a job, their folder, or an archive: `summary` explains the
+    measured step. Converted traces are cached, so that the next call answers at once.
 
-    Gains come from simulating the run with the change, as `what-if` does. Runs of more
-    than 2 million events, or of 125,000 different nodes, have upper bounds instead, marked "at most".
+    The gain of a change comes from simulating the run with the change, as `what-if` does. For runs with more
+    than 2 million events or 125,000 different nodes, gains are upper bounds, marked "at most".
     """
     from ..converter.checks import step_kinds, step_rows
     from ..runner.analysis import TIME_FORMULA, advice_text, gain_text
 
     if view is None and (rank is not None or node is not None):
-        raise UsageError("--rank and --node select rows of a table. Next: add --view, such as --view slack.")
+        raise UsageError(
+            "--rank and --node select rows of a table, and no table is chosen. Next: add --view, such as "
+            "--view slack."
+        )
     run = open_run(paths, run_id, output_format)
     if view == "steps" and output_format == "table" and rank is None and node is None:
         steps = step_rows(run.workload)
@@ -118,13 +120,13 @@ def summary_command(
             {"what": item.what, "how": advice_text(item), "gain": gain_text(item), "share": item.share}
             for item in summary.advice
         ]
-        print_rows(rows, title="What would help, and what it gains")
+        print_rows(rows, title="Changes that would help, and their gains")
         if summary.together:
             console.print(f"{summary.together}\n", markup=False)
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
         for item in [item for item in summary.advice if item.key][:1]:
             command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(item.key)}"
-            text = f"Simulate the gain of '{item.what}' again: {command}\n"
+            text = f"The gain of '{item.what}' can be simulated again with: {command}\n"
             console.print(text, style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)
@@ -140,7 +142,9 @@ def _print_steps(steps: list[dict[str, Any]]) -> None:
         {_SHOWN.get(name, name): row[name] for name in _KIND_COLUMNS} | {"kind": row["kind"] or "step"}
         for row in step_kinds(steps)
     ]
-    print_rows(kinds, title="Converted steps by kind, as measured (kernels, launches: medians)")
+    print_rows(
+        kinds, title=("Converted steps by kind, as measured (numbers of kernels and launches are medians)")
+    )
     annotated = any(row["tokens"] >= 0 for row in steps)
     columns = [name for name in _STEP_COLUMNS if annotated or name not in ("kind", "tokens")]
     shown = [{_SHOWN.get(name, name): row[name] for name in columns} for row in steps[:_MOST_STEPS]]

@@ -35,7 +35,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
     from ..runner.sweep import figure_of
 
     if figure_of(name) not in FIGURES:
-        raise click.BadParameter(f"'{name}' is not a figure of a sweep{did_you_mean(name, FIGURES)}")
+        raise click.BadParameter(f"'{name}' is not a column of a sweep{did_you_mean(name, FIGURES)}")
     return figure_of(name)
 
 
@@ -54,23 +54,23 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
     "--list",
     "points_file",
     metavar="FILE",
-    help="File of points to simulate, with one JSON object of settings per line.",
+    help="File with the points to simulate, one JSON object of settings per line.",
 )
 @click.option(
     "--on",
     "machine_names",
     metavar="MACHINE,MACHINE,...",
-    help="Clusters to compare: chips with their usual network (64xa100,64xh100), presets, or YAML "
-    "files with chip, network and memory.",
+    help="Clusters to compare: chips with their default network (64xa100,64xh100), presets, or YAML files "
+    "with chip, network and memory.",
 )
-@click.option("--network", help="Network YAML file or preset on which the sweep is based.")
+@click.option("--network", help="Network YAML file or preset whose settings --over varies.")
 @click.option(
     "--system",
     default="default",
     show_default=True,
-    help="System JSON file or preset on which the sweep is based.",
+    help="System JSON file or preset whose settings --over varies.",
 )
-@click.option("--memory", help="Memory JSON file or preset on which the sweep is based.")
+@click.option("--memory", help="Memory JSON file or preset whose settings --over varies.")
 @click.option("--workload", help="Workload of the study. [default: the newest workload]")
 @click.option(
     "--backend",
@@ -80,12 +80,12 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 )
 @machine_option
 @click.option(
-    "--show", "shown", metavar="NAME", help="Print the table of an earlier sweep without simulating."
+    "--show", "shown", metavar="NAME", help="Print the table of this earlier sweep, without simulating."
 )
 @click.option(
     "--front",
     is_flag=True,
-    help="Print only the Pareto front of two objectives.",
+    help="Print only the Pareto front of this objective and a second one (--against).",
 )
 @click.option(
     "--against",
@@ -95,7 +95,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Print a table of the shortest step by the two settings that have the most values.",
+    help="Print the shortest step as a table over the two settings that have the most values.",
 )
 @click.option("--name", help="Name of the sweep. [default: derived from its settings]")
 @click.option(
@@ -108,7 +108,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 @click.option(
     "--trials",
     type=click.IntRange(min=1, max=100_000),
-    help="Number of points that Optuna chooses; values of --over may be ranges LOW..HIGH.",
+    help="Let Optuna choose this number of points; --over may then give ranges (LOW..HIGH).",
 )
 @click.option(
     "--least",
@@ -123,7 +123,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="Upper limit of a figure that the best points must not exceed. Repeatable.",
+    help="Upper limit for the best points, such as makespan_ns=5000000. Repeatable.",
 )
 @click.option(
     "--price",
@@ -137,7 +137,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Number of best points to store as runs.",
+    help="Store this number of best points as runs.",
 )
 @format_option
 def sweep_command(
@@ -161,9 +161,9 @@ def sweep_command(
 ) -> None:
     """Simulate STUDY's workload on several clusters, or with every combination of settings, best first.
 
-    `--on 64xa100,64xh100` compares two clusters. `--over` sweeps any setting.
+    `--on 64xa100,64xh100` compares two clusters. `--over` varies one setting, such as a bandwidth.
 
-    Points that were simulated before are not simulated again, so the same command resumes a sweep.
+    A point (one combination of settings) is simulated only once, so the same command resumes a sweep.
     """
     from ..runner import DEFAULT_BACKEND, Study, read_sweep, run_sweep
     from ..runner.sweep import (
@@ -179,8 +179,8 @@ def sweep_command(
 
     if (shown is None) == (not axes and points_file is None and machine_names is None):
         raise UsageError(
-            "Give --on 64xa100,64xh100 to compare clusters, --over KEY=VALUE,VALUE or --list FILE to sweep, "
-            "or --show NAME alone to print an earlier sweep."
+            "No points are given. Next: add --on 64xa100,64xh100 to compare clusters, --over KEY=VALUE,VALUE "
+            "or --list FILE to vary settings, or only --show NAME to print an earlier sweep."
         )
     study = Study.open(study_folder)
     at_most = parse_limits(limits)
@@ -195,9 +195,15 @@ def sweep_command(
         backends = on_machine(machine, backends)
         over = _axes(axes, backends)
         if trials is not None and points_file is not None:
-            raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
+            raise UsageError(
+                "--trials lets a search choose the points, but --list fixes them. Next: leave out one of the "
+                "two options."
+            )
         if trials is not None and machines:
-            raise UsageError("--trials chooses its own points. Next: leave out --on, or --trials.")
+            raise UsageError(
+                "--trials lets a search choose the points, but --on fixes them. Next: leave out one of the "
+                "two options."
+            )
         points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
         if machines:
             points = multiply(list(machines.values()), points)
@@ -244,7 +250,9 @@ def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[A
     for text in texts:
         key, values = parse_axis(text)
         if key in axes:
-            raise UsageError(f"the axis '{key}' is given twice. Next: put its values into one --over.")
+            raise UsageError(
+                f"the setting '{key}' is given twice. Next: give all of its values in one --over."
+            )
         axes[key] = values
     return axes | ({"backend": list(backends)} if len(backends) > 1 else {})
 
@@ -278,8 +286,8 @@ def _resumable(study_folder: Path) -> Iterator[None]:
         yield
     except SweepInterrupted as stopped:
         error_console.print(
-            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are done and stored. Next: the "
-            f"same command continues; the results so far: "
+            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are stored. Next: repeat the command "
+            f"to continue, or print the results so far: "
             f"{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}",
             markup=False,
             soft_wrap=True,
@@ -297,7 +305,8 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
         return front
     if against not in objectives(done):
         raise UsageError(
-            f"The step cannot be compared with '{against}'{did_you_mean(against, objectives(done))}"
+            "The second objective of the Pareto front cannot be "
+            f"'{against}'{did_you_mean(against, objectives(done))}"
         )
     return front_table(points, against)
 
@@ -327,6 +336,8 @@ def _print(
     *,
     front: str | None,
 ) -> None:
+    from ..runner.sweep import per_captured_step
+
     done = found.points[found.points["state"] == "done"]
     if front is not None:
         done = _worth_their_cost(found.points, front)
@@ -334,28 +345,28 @@ def _print(
         print_frame((found.points if front is None else done).drop(columns="settings"), output_format)
         return
     if len(done):
-        order = f"by {least.removesuffix('_ns')}" if front is None else "Pareto front"
+        scale = "" if per_captured_step(done) is done else " per captured step"
+        order = f"by {least.removesuffix('_ns')}" if front is None else f"Pareto front{scale}"
         title = f"Sweep {found.name}, {order}"
         print_frame(_for_people(done, least, machines), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
     more = f", {found.failed} failed" if found.failed else ""
     console.print(
-        f"{found.simulated} simulated, {found.reused} from the cache{more}; all in {found.path}",
+        f"{found.simulated} simulated, {found.reused} from the cache{more}; all points are stored in "
+        f"{found.path}",
         soft_wrap=True,
     )
     if found.missing:
         points = count_text(len(found.points) + found.missing, "point")
         error_console.print(
-            f"These are {len(found.points):,} of {points}: the "
-            "sweep was interrupted, or is still running. Next: the command that started it "
-            "continues with the "
-            "others.",
+            f"The table has {len(found.points):,} of {points}, because the sweep was interrupted or is still "
+            "running. Next: repeat the command that started the sweep to simulate the others.",
             style="yellow",
             soft_wrap=True,
         )
     if found.kept:
-        console.print(f"Kept as runs: {', '.join(found.kept)}.", soft_wrap=True)
+        console.print(f"Stored as runs: {', '.join(found.kept)}.", soft_wrap=True)
         print_next("view", study_folder, "--run", found.kept[0])
 
 
@@ -364,7 +375,7 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
-        error_console.print(f"No point is within the limits ({limits}); the first comes nearest.")
+        error_console.print(f"No point is within the limits ({limits}); the first point comes closest.")
 
 
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:

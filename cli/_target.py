@@ -105,26 +105,31 @@ def refuse_with_on(
     for option, value in given.items():
         if value is not None:
             raise UsageError(
-                f"--on names chips, network and memory together. Next: leave out {option}, or use --network "
-                "and --system without --on."
+                f"--on describes chips, network and memory together. Next: leave out {option}, or use "
+                "--network and --system without --on."
             )
 
 
 def _refuse_unlike(network: str | None, system: str) -> None:
     """Raise `UsageError` if the network and the system are presets of machines with different chips."""
     from ..runner import NetworkConfig
-    from ..runner.prediction import chip_of_network, has_links_of, is_network_name
+    from ..runner.prediction import chip_of_network, find_machine, has_links_of, is_network_name
 
     chip = system.removeprefix("roofline-")
     if network is None or chip == system or not is_network_name(network):
         return
     found = NetworkConfig.find(network)
     other = chip_of_network(found)
-    if other is not None and not has_links_of(chip, found):
-        raise UsageError(
-            f"No machine has the network {network} of {other.name} and the peaks of --system {system}. Next: "
-            f"--on {found.num_ranks}x{chip}, or --on {found.num_ranks}x{other.name}."
-        )
+    if other is None or has_links_of(chip, found):
+        return
+    try:
+        like = f"--on {find_machine(f'{found.num_ranks}x{chip}').name}"
+    except UsageError:
+        like = f"a network of {chip}"
+    raise UsageError(
+        f"No machine has the network {network} of {other.name} and the peaks of --system {system}. Next: "
+        f"{like}, or --on {network} for {other.name}."
+    )
 
 
 def _origin_of(workload: Workload | str | Path) -> Origin:
@@ -161,7 +166,7 @@ def target_options(command: Command) -> Command:
             "--logical-topology",
             "--logical-topology-configuration",
             "logical",
-            help="JSON file of the logical topology that belongs to a config.txt of ASTRA-sim's ns-3.",
+            help="JSON file of the logical topology for ASTRA-sim's config.txt for ns-3.",
         ),
         click.option(
             "--network",
@@ -186,15 +191,15 @@ def choose_network(
         return with_failures(choose_network(network, logical, link_default), failed)
     if link_default:
         if network is None or logical is not None:
-            raise UsageError("--link-default needs an InfraGraph file as --network.")
+            raise UsageError("--link-default applies only if --network is an InfraGraph file.")
         return NetworkConfig.load(network, link_defaults(link_default))
     if logical is None:
         return network
     if network is None or Path(network).suffix != ".txt":
         raise UsageError(
-            f"--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, but --network is "
-            f"{network or 'not given'}. Next: add --network config.txt, or leave it out: a network YAML has "
-            "its own dimensions."
+            "--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, but --network is "
+            f"{network or 'not given'}. Next: add --network config.txt, or leave out --logical-topology, as "
+            "a network YAML has its own dimensions."
         )
     return NetworkConfig.load_packet(network, logical)
 
@@ -205,7 +210,7 @@ def with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) ->
     from ..runner.config import read_failures
 
     if network is None:
-        raise UsageError("--fail needs a --network with links that can fail.")
+        raise UsageError("--fail needs a network whose links can fail. Next: add --network.")
     loaded = network if isinstance(network, NetworkConfig) else NetworkConfig.find(network)
     written = [*(failure.to_dict() for failure in loaded.failures), *failed_links(failed)]
     own = [f"{loaded.name}: failures[{number}]" for number in range(len(loaded.failures))]

@@ -32,7 +32,7 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     ends = _RANKS.fullmatch(value)
     first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
     if first > last:
-        raise click.BadParameter(f"'{value}' is not a range of ranks; write 3, or 0-7.")
+        raise click.BadParameter(f"'{value}' is not a range of ranks, such as 3 or 0-7.")
     return first, last
 
 
@@ -57,7 +57,9 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option(
     "--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Ranks to include. [default: all]"
 )
-@click.option("--nested", is_flag=True, help="Also list phases, modules and operators, summed up by name.")
+@click.option(
+    "--nested", is_flag=True, help=("Also list phases, modules and operators, with times summed by name.")
+)
 @click.option(
     "--host", is_flag=True, help="List host calls of the captured step by call stack, instead of operators."
 )
@@ -66,7 +68,7 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Chrome trace file to which the whole timeline is written.",
+    help="Write the whole timeline to this Chrome trace file.",
 )
 @format_option
 def timeline_command(
@@ -82,7 +84,7 @@ def timeline_command(
     output: Path | None,
     output_format: str,
 ) -> None:
-    """List the operators in a time window of a run: count, time and kind.
+    """List the operators in a time window of a run, with their number of calls, time and kind.
 
     With --host, list the host calls in the window of the captured step, summed by call stack as in the
     viewer's flame graph. With -o FILE.json, also write the whole timeline and its critical path for
@@ -92,12 +94,14 @@ def timeline_command(
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
     if host and (nested or measured):
-        raise UsageError("--host lists calls as they were measured. Next: leave out --nested and --measured.")
+        raise UsageError("--host lists measured host calls. Next: leave out --nested and --measured.")
     lanes = _lanes(run, nested=nested, measured=measured)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not host and window[0] >= lanes.makespan_ns:
         end = duration_text(lanes.makespan_ns)
-        raise UsageError(f"The window begins after the end of the step at {end}. Next: an earlier --from.")
+        raise UsageError(
+            f"The window begins after the end of the step at {end}. Next: give an earlier --from."
+        )
     if not 0 <= window[0] < window[1]:
         raise UsageError(f"The window from {from_ms} to {to_ms} ms is empty. Next: give --from before --to.")
     first, last = ranks or (0, run.info.num_ranks - 1)

@@ -27,7 +27,7 @@ study_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("study"),
     show_default=True,
-    help="Folder of the study, which is created if needed.",
+    help="Folder of the study; created if it does not exist.",
 )
 
 
@@ -37,13 +37,15 @@ def capture_options(command: Command) -> Command:
         "--steps",
         default=3,
         show_default=True,
-        help="Number of training steps to capture; 0 records only the times of all steps, for `diagnose`.",
+        help=(
+            "Number of training steps to capture; 0 records only the duration of every step, for `diagnose`."
+        ),
     )(command)
     command = click.option(
         "--fake-world",
         default=0,
         metavar="N",
-        help="Run one process as rank 0 of N, with fake process groups instead of the other ranks.",
+        help="Run one process as rank 0 of N; fake process groups replace the other ranks.",
     )(command)
     command = click.option(
         "--no-stacks",
@@ -126,14 +128,15 @@ def trace_command(
 ) -> int:
     """Run COMMAND (python, torchrun, ...) unchanged and capture a few training steps of every rank.
 
-    Everything after `--` is the command as you would type it.
+    Everything after `--` is the training command as you would type it.
     """
     from ..runner import Study
     from ..tracer import collect
 
     if bool(command) == bool(folders):
         raise UsageError(
-            "Give the training command after `--`, or --collect FOLDER for each host's trace set."
+            "No command is given. Next: add the training command after `--`, or --collect FOLDER for the "
+            "trace set of each host."
         )
     study = Study.create(study_folder)
     if folders:

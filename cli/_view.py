@@ -39,8 +39,8 @@ def serve_study(
         import_from=import_from,
         with_token=with_token,
         ready=lambda url: console.print(
-            f"Viewer: [bold]{_of_run(url, run_id)}[/]\n"
-            "[dim]For anyone with this address; Ctrl-C stops it.[/]",
+            f"Viewer: [bold]{_of_run(url, run_id)}[/]\n[dim]Anyone with this address can open the viewer. "
+            "Ctrl-C stops it.[/]",
             soft_wrap=True,
         ),
     )
@@ -64,7 +64,7 @@ def _of_run(url: str, run_id: str) -> str:
     "--import-from",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder from which the Import page may import traces and graphs.  [default: none]",
+    help="Folder from which the Import page may import traces and graphs. [default: none]",
 )
 @click.option(
     "--run",
@@ -73,7 +73,7 @@ def _of_run(url: str, run_id: str) -> str:
     help="Run that the viewer opens first. [default: the capture, or else the newest run]",
 )
 @click.option(
-    "--no-token", is_flag=True, help="Accept requests from any local user, without the secret token."
+    "--no-token", is_flag=True, help="Do not require the secret token: any local user can open the viewer."
 )
 def view_command(
     *,
@@ -84,7 +84,7 @@ def view_command(
     run_id: str | None,
     no_token: bool,
 ) -> None:
-    """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
+    """Show STUDY in the browser: the bound of the step, the critical path, the timeline and the graph.
 
     Several studies, or a folder of studies, are shown as a list. TRACE is a trace, as for `summary`, or a
     table of operations, as for `diagnose`.
@@ -96,7 +96,7 @@ def view_command(
     workspace = Workspace(*(_existing(folder) for folder in folders))
     what = Study.open(folders[0]) if workspace.is_one_study else workspace
     if run_id is not None and not isinstance(what, Study):
-        raise UsageError("--run needs a single STUDY. Next: name the study that has the run.")
+        raise UsageError("--run needs exactly one STUDY. Next: name only the study that contains the run.")
     chosen = what.run_info(run_id).id if run_id is not None and isinstance(what, Study) else ""
     serve_study(what, host, port, import_from, with_token=not no_token, run_id=chosen)
 

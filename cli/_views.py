@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError, UsageError
-from ..runner import AWARE, PACKET, about_backend
+from ..runner import AWARE, PACKET
 from ..support import bytes_text, count_text, duration_text, share_text
 from ._output import console, print_coded, print_frame
 
@@ -42,13 +42,13 @@ class _View:
 
 VIEWS: Mapping[str, _View] = {
     "advice": _View(
-        "advice", "What would help, and what it gains", columns=("what", "how", "gain_ns", "share")
+        "advice", "Changes that would help, and their gains", columns=("what", "how", "gain_ns", "share")
     ),
     "kinds": _View("kinds", "Critical path by kind"),
     "ranks": _View("ranks", "Ranks", limit=1000),
     "streams": _View(
         "streams",
-        "Streams of devices, and communication",
+        "Device streams and communication",
         without=("start_ns",),
         note="compute + communication + copies + idle = span, from the first node of the stream to the last.",
         limit=200,
@@ -57,9 +57,9 @@ VIEWS: Mapping[str, _View] = {
         "operators",
         "Operators",
         columns=("operator", "calls", "time_ns", "share", "reaches", "roofline"),
-        note="time: of the device work that the operator launched, on a host its own; reaches: TFLOP/s where "
-        "computation bounds it, TB/s where memory does; roofline: the least time at the peaks over the "
-        "measured one, more than 100 % where data come from a cache.",
+        note="time: duration of the device work that the operator launched, or of the operator itself on a "
+        "CPU. reaches: TFLOP/s if computation bounds the operator, TB/s if memory does. roofline: shortest "
+        "possible time at the chip's peaks over the measured time; above 100 % if data come from a cache.",
         limit=30,
     ),
     "steps": _View("steps", "Converted steps"),
@@ -68,7 +68,7 @@ VIEWS: Mapping[str, _View] = {
         "Layers",
         without=("other_ns", "share"),
         names={"communication_ns": "comm_ns"},
-        note="Means over all ranks; on path: their part of the critical path.",
+        note="Times are means over all ranks; on path: time on the critical path.",
         limit=60,
     ),
     "collectives": _View(
@@ -76,15 +76,16 @@ VIEWS: Mapping[str, _View] = {
         "Collectives",
         without=("collective", "group", "ranks", "start_ns", "share", "rank", "node_id"),
         names=_BANDWIDTHS,
-        note="skew: from the first rank's arrival to the last one's; transfer: the rest. GB/s: bytes of the "
-        "collective over its transfer; bus GB/s: that times 2(n-1)/n for an all-reduce and (n-1)/n for the "
-        "others of n ranks, to compare with the hardware's.",
+        note="skew: time from the arrival of the first rank to the arrival of the last; transfer: the rest "
+        "of the collective's duration. GB/s: bytes of the collective over its transfer time; bus GB/s: GB/s "
+        "times 2(n-1)/n for an all-reduce and (n-1)/n for other collectives of n ranks, which compares with "
+        "the bandwidth of the hardware.",
     ),
     "slack": _View(
         "slack",
         "Slack",
-        note="slack: how much later a node could end without delaying the step. All other durations and the "
-        "order are kept; `what-if` simulates instead.",
+        note="slack: how much later a node could end without delaying the step, if all other durations and "
+        "the order of nodes stay the same; `what-if` simulates such a change.",
         limit=20,
     ),
     "links": _View(
@@ -111,15 +112,15 @@ _STACKS = _View(
     "Host calls of the captured step, by call stack",
     columns=("rank", "name", "calls", "total_ns", "self_ns", "on_path_ns"),
     names={"name": "call, below its caller"},
-    note="total: with the calls it makes; self: without; on path: while the critical path is in host "
-    "work of the rank. The longest stacks, each thread by itself, without calls that spend 99 % of their "
-    "time in one other.",
+    note="total: time of the call, including the calls that it makes; self: excluding them; on path: time "
+    "during which the critical path is in host work of the rank. The table lists the longest stacks of each "
+    "thread, and skips calls that spend 99 % of their time in one other call.",
     limit=_MOST_STACKS,
 )
 _SLACK_FACTS = ["name", "kind", "operator", "module", "phase"]
 _NO_CALLS = (
-    "The device traces of this run's workload are not here, so its host calls are unknown. Next: import the "
-    "traces again, or run this where they are."
+    "The device traces of this run's workload are missing here, so its host calls are unknown. Next: import "
+    "the traces again, or repeat the command on the machine that has the traces."
 )
 _EMPTY = {
     "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
@@ -173,7 +174,8 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
     table = host_stack_table(run, ranks, window)
     if table.empty:
         raise UsageError(
-            "No host thread of these ranks made a call in this window. Next: widen --from, --to or --ranks."
+            "No host thread of these ranks made a call in this window. Next: widen the window (--from, --to) "
+            "or the range of --ranks."
         )
     if output_format != "table":
         print_frame(table, output_format)
@@ -183,13 +185,14 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 def print_clocks(run: RunAnalysis) -> None:
     """Print which clock the times of a measured run of several ranks are on."""
-    if about_backend(run.result.backend).network or run.info.num_ranks == 1:
-        return
-    console.print(
-        "Measured times: each rank counts from the start of its own step, as clocks of ranks differ; skew "
-        "and waits are on one clock.",
-        style="dim",
-    )
+    if run.clocks:
+        console.print(
+            "Measured times of a rank count from the start of the step on this rank. For waits and skew, the "
+            f"clocks of ranks are {run.clocks}.",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:
@@ -211,9 +214,9 @@ def collectives_text(table: pd.DataFrame) -> str:
     rate = slowest["bus_bytes_per_ns"]
     speed = f" at {rate:.3g} GB/s of bus bandwidth" if rate > 0 else ""
     cause = (
-        "most of it is waiting for the last rank: `chakrascope diagnose` names it"
+        "most of the time is waiting for the last rank, which `chakrascope diagnose` names"
         if 2 * skew > total
-        else "most of it is transfer: a faster network or algorithm would help"
+        else "most of the time is transfer, so a faster network or algorithm would help"
     )
     on_path = int(table["on_path_ns"].sum())
     return (
@@ -278,8 +281,8 @@ def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
         if run.result.backend == other:
             raise BackendError(f"This run has no {what}: its ranks send nothing to each other.")
         raise BackendError(
-            f"The backend '{run.result.backend}' records no {what}. Next: name with --run a run of another "
-            f"backend, such as '{other}'."
+            f"The backend '{run.result.backend}' records no {what}. Next: choose a run on another backend, "
+            f"such as '{other}', with --run."
         )
     if table.empty and name in _EMPTY:
         raise BackendError(_EMPTY[name])
@@ -296,11 +299,11 @@ def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) 
         if wanted is None:
             continue
         if column not in table:
-            raise UsageError(f"The view '{name}' has no {option[2:]}s. Next: leave {option} out.")
+            raise UsageError(f"The view '{name}' has no {option[2:]}s. Next: leave out {option}.")
         table = table[table[column] == wanted]
         if table.empty:
             raise UsageError(
-                f"The view '{name}' has no row with {option} {wanted}. Next: leave {option} out."
+                f"The view '{name}' has no row with {option} {wanted}. Next: leave out {option}."
             )
     return table
 
@@ -326,8 +329,8 @@ def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: i
         chosen = {"--rank": rank, "--node": node}
         asked = "".join(f" {option} {value}" for option, value in chosen.items() if value is not None)
         raise UsageError(
-            f"No node that ran matches{asked}. Ranks count from 0. Next: `chakrascope critical-path STUDY "
-            f"--run {run.info.id} --format csv` lists ids of nodes."
+            f"No executed node matches{asked}. Ranks count from 0. Next: `chakrascope critical-path STUDY "
+            f"--run {run.info.id} --format csv` lists the ids of nodes."
         )
     view = VIEWS["slack"]
     if output_format == "table":

@@ -29,20 +29,28 @@ _WITHOUT_NUMBER = ("edge", "skew")
     "faster",
     multiple=True,
     metavar="WHAT:NAME=TIMES",
-    help="Part of the step to speed up, with a factor: operator:aten::mm=2 doubles the speed of an "
-    "operator. Other parts to speed up are module:, kind:, kernel:, copy:, collective:, "
-    "bandwidth:, latency:, link:, cause:, stall:, sync:, place:, host:, fusion:, precision:, "
-    "repeated:, skew:RANK, and machine: on gpu. A factor below 1 slows the part down, and inf removes the "
-    "part.",
+    help="Part of the step to speed up, and a factor: operator:aten::mm=2 doubles the speed of an operator. "
+    "Other parts to speed up are module:, kind:, kernel:, copy:, collective:, bandwidth:, latency:, link:, "
+    "cause:, stall:, sync:, place:, host:, fusion:, precision:, repeated:, skew:RANK, and machine: on gpu. "
+    "A factor below 1 slows the part down, and inf removes the part.",
 )
-@click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="Dependency to remove.")
+@click.option(
+    "--drop",
+    "edges",
+    multiple=True,
+    metavar="RANK/FROM-TO",
+    help=("Dependency to remove: RANK/FROM-TO, with the ids of two nodes."),
+)
 @click.option(
     "--each",
     "times",
     type=float,
     default=1.1,
     show_default=True,
-    help="Factor by which to speed up each of the largest contributors in turn, without --faster and --drop.",
+    help=(
+        "Without --faster and --drop, factor by which to speed up each of the largest contributors, one at a "
+        "time."
+    ),
 )
 @format_option
 def what_if_command(
@@ -56,8 +64,8 @@ def what_if_command(
 ) -> None:
     """Simulate a run of STUDY with the given changes, and print the new step time.
 
-    The step is simulated, not estimated, so work that becomes critical next is included. Without
-    changes, each of the largest contributors is made 10 % faster in turn.
+    The whole step is simulated again, so the result includes other work that then becomes critical. Without
+    changes, `what-if` makes each of the largest contributors 10 % faster, one at a time.
     """
     from ..runner.analysis import Target
 
@@ -73,12 +81,12 @@ def what_if_command(
         return
     for line in qualifiers:
         error_console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
-    title = "With this changed" if changes else f"Each {times:g} times as fast"
+    title = "With this change" if changes else f"Each contributor {times:g} times as fast, one at a time"
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":
         if any(target.what == "bandwidth" for target, _ in changes):
             console.print(
-                "Latencies are unchanged: --faster latency:0=2 shortens them too, and --faster "
+                "Network latencies are unchanged. --faster latency:0=2 shortens them, and --faster "
                 "kind:communication=inf removes all communication.",
                 style="dim",
             )
@@ -92,7 +100,7 @@ def _faster(text: str) -> tuple[Target, float]:
         return Target.parse(text), math.inf
     key, equals, number = text.rpartition("=")
     if not equals:
-        raise UsageError(f"'{text}' has no factor. Next: write {text}=2.")
+        raise UsageError(f"'{text}' has no speed-up factor. Next: write {text}=2.")
     try:
         return Target.parse(key), float(number)
     except ValueError as error:

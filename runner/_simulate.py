@@ -21,6 +21,7 @@ from .config import (
     NetworkConfig,
     SystemConfig,
     found_from_here,
+    is_preset,
     load_groups,
     with_algorithms,
 )
@@ -134,17 +135,11 @@ def load_network(
     return NetworkConfig.find(network)
 
 
-def _is_preset(kind: str, name: str | Path) -> bool:
-    """Return whether *name* is the name of a preset: a bare word that is not a file."""
-    path = Path(name)
-    return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
-
-
 def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
     """Return the system with this name or path, for a network with the given number of *dimensions*."""
     if isinstance(system, SystemConfig):
         return system
-    if _is_preset("system", system):
+    if is_preset("system", system):
         return SystemConfig.preset(str(system), dimensions)
     return found_from_here(SystemConfig.load(system))
 
@@ -153,7 +148,7 @@ def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
     """Return the memory configuration with this name or path (default: no remote memory)."""
     if memory is None or isinstance(memory, MemoryConfig):
         return memory or MemoryConfig()
-    return MemoryConfig.preset(str(memory)) if _is_preset("memory", memory) else MemoryConfig.load(memory)
+    return MemoryConfig.preset(str(memory)) if is_preset("memory", memory) else MemoryConfig.load(memory)
 
 
 def choose_groups(

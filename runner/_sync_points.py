@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..converter import CollectiveType, Graph, NodeType, Workload
 from ..converter.chakra import DEVICE_LANE
+from ..support import count_text, duration_text
 from ..support.table import Columns
 from ._framed import rows_coded
 from ._result import Result
@@ -30,7 +31,7 @@ class SyncPoints:
     arrival to the arrival of the member in row *last*. A member that left before the last arrival, such as
     the sender of a buffered message, has -1. Waits shorter than *spread_ns*, by which the ends of members
     differ, are uncertain. *begin_ns* is the start of each rank on one clock, and *finish_ns* is the duration
-    of each rank.
+    of each rank. *clocks* describes how the clocks of the ranks were put on one clock.
     """
 
     rank: Ints
@@ -41,6 +42,7 @@ class SyncPoints:
     spread_ns: Ints
     begin_ns: Ints
     finish_ns: Ints
+    clocks: str
 
     @classmethod
     def of(cls, result: Result, workload: Workload) -> SyncPoints:
@@ -48,11 +50,13 @@ class SyncPoints:
         finish_ns = result.columns("ranks")["finish_ns"].astype(np.int64)
         members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
         members = _as_recorded(members, result, workload)
-        ahead = _ahead(members, _began(workload, len(finish_ns)))
+        began_ns = _began(workload, len(finish_ns))
+        ahead = _ahead(members, began_ns)
         wait_ns, last, spread_ns = _waits(members, ahead)
         rank, node_id, point = (members[name] for name in ("rank", "node_id", "point"))
         begin_ns = ahead.max(initial=0) - ahead
-        return cls(rank, node_id, point, wait_ns, last, spread_ns, begin_ns, finish_ns)
+        clocks = _clocks(members, ahead, are_known=bool(began_ns.any()))
+        return cls(rank, node_id, point, wait_ns, last, spread_ns, begin_ns, finish_ns, clocks)
 
     def waits_of(self, rank: int, node_ids: Ints) -> Ints:
         """Return the wait in ns of each of *node_ids* (ascending) of *rank*; 0 outside sync points."""
@@ -236,6 +240,23 @@ def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
         if not change.any():
             break
     return ahead - _too_early(members, ahead, _classes(ranks, points, len(ahead)))
+
+
+def _clocks(members: Columns, ahead: Ints, *, are_known: bool) -> str:
+    """Return how the clocks of ranks were aligned to the offsets *ahead*, as the end of a sentence.
+
+    *are_known* is true if the traces contain the starts of the ranks by their own clocks.
+    """
+    together = np.flatnonzero(~members["is_message"])
+    ranks, points = members["rank"][together], np.unique(members["point"][together], return_inverse=True)[1]
+    if len(together) and not _classes(ranks, points.reshape(-1), len(ahead)).any():
+        spreads_ns = _spreads(members["end_ns"][together] - ahead[ranks], points.reshape(-1))
+        count = count_text(int(points.max()) + 1, "collective")
+        apart = duration_text(int(np.median(spreads_ns)))
+        return f"aligned at the ends of {count}, which differ by {apart} (median) between the ranks"
+    if are_known:
+        return "as recorded between ranks without a common collective, as their offset is unknown"
+    return "unknown: ranks without a common collective are assumed to begin the step together"
 
 
 def _classes(ranks: Ints, points: Ints, count: int) -> Ints:

@@ -147,9 +147,9 @@ def report(rows: Sequence[Row]) -> str:
 
 
 _READING = (
-    "The rows are sorted by error. All of the simulation error is in communication, because bandwidth "
-    "and latency do not contain the host time of gloo (copies, and a thread woken for each message) "
-    "or the sharing of cores and memory. The largest errors occur in steps that send and receive "
+    "The whole simulation error is in communication, because bandwidth and latency include "
+    "neither gloo's host time (copies, and a thread that wakes for each message) "
+    "nor the sharing of cores and memory. The largest errors occur in steps that send and receive "
     "messages one after another (`ring_2`, `pp_2`, `interleaved_2`).",
 )
 

@@ -76,18 +76,17 @@ _TRAIN = 64
 _AUTO = "flow without a flag, else packet"
 _READING = (
     "* `analytical-unaware` is accurate for rings, and for ring algorithms on one switch. "
-    "`analytical-unaware` models no headers (up to 8 % of the time of large messages) and no queues. "
-    "The times of `analytical-unaware` are far too short for incasts, direct all-to-alls and slow "
-    "links that several "
-    "ranks share.",
+    "`analytical-unaware` models neither queues nor headers, which take up to 8 % of the time of a large "
+    "message. The times of `analytical-unaware` are far too short for incasts, direct all-to-alls and slow "
+    "links that several ranks share.",
     "* `analytical-aware` is accurate for incasts and all-to-alls on rings and single switches. Like "
     "ASTRA-sim, `analytical-aware` stores and forwards whole messages at each device, so a large "
-    "message over two links takes almost twice its time.",
+    "message over two links takes almost twice as long as on `packet`.",
     "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). The row "
     f"*{_AUTO}* shows the error of `auto`, which runs `packet` if `flow` sets a flag.",
-    f"* `{TRAINS}` saves time for large messages and deep windows, as on `ring-8` and `dgx-a100-2x8`.",
-    f"* `{TCP}` has larger headers, slow start, and timeouts of 200 ms after incasts that overflow the 1 "
-    f"MiB of a port. `packet` pauses the senders of an incast instead. The path hash of `{TCP}` "
+    f"* `{TRAINS}` saves CPU time for large messages and deep windows, as on `ring-8` and `dgx-a100-2x8`.",
+    f"* `{TCP}` has larger headers, slow start, and timeouts of 200 ms after incasts that overflow a "
+    f"port's buffer of 1 MiB. `packet` pauses the senders of an incast instead. The path hash of `{TCP}` "
     "selects other equal-cost paths than `packet`, which can be faster.",
 )
 _ERRORS = ("0.01 % or less", "0.1 %", "1 %", "10 %", "100 %")
@@ -205,7 +204,7 @@ def report(table: pd.DataFrame) -> str:
         f"The row *{TRAINS}* shows `packet` with [`PACKET_TRAIN: "
         f"{_TRAIN}`](../reference/backends.md#packet-trains). "
         f"The row *{TCP}* shows [another transport](../reference/backends.md#ns3-on-tcp-networks), for "
-        "messages up to 4 MiB; its difference to `packet` is not an error.",
+        "messages up to 4 MiB; its difference from `packet` is not an error.",
         "",
         "![Error against cost of each experiment](images/fidelity-cost.svg)",
         "",
@@ -215,8 +214,8 @@ def report(table: pd.DataFrame) -> str:
         "",
         *_markdown(_summary(pd.concat([table, _auto(table)]), ["backend"])),
         "",
-        "These tables show the median and the largest error of the backends by network and by pattern "
-        "of communication.",
+        "These tables show the median and the largest error of each backend, by network and by "
+        "communication pattern.",
         "",
         *(line for key in ("network", "pattern") for line in [*_markdown(_matrix(table, key)), ""]),
         "## Networks",

@@ -200,16 +200,17 @@ def figures(row: Row) -> dict[str, Any]:
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
 `scripts/gpu_accuracy.py` writes this page. `gpu_accuracy.py` converts public Kineto traces of GPUs, replays
-them, and compares the figures of `summary` with plain sums of the intervals in the trace, with
-[HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5 (`HTA_DISABLE_NS_ROUNDING=1`), and with
-the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens) publishes with the traces of its tests.
+them, and compares the times in `summary` with plain sums of the intervals in the trace. The times are also
+compared with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
+(`HTA_DISABLE_NS_ROUNDING=1`) and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
+publishes with the traces of its tests.
 """
 _READING = """
-The compared figures cover each device from its first to its last work, without work that no converted step
+The compared times cover each device from its first to its last work, without work that no converted step
 issued. TraceLens's tables cover the whole trace. Overlapping time counts first as computation, then as
 communication, then as copies; the remaining time of communication and copies is *exposed*. HTA counts
 `cuda_sync` records and HIP calls that name a stream as kernels, and only NCCL's kernels as communication.
-If HTA's figures differ from the plain sums, Chakrascope is only compared with the plain sums. HTA gives
+If HTA's times differ from the plain sums, Chakrascope is only compared with the plain sums. HTA gives
 each `cudaEventQuery` an edge from the work before the event, although a query returns at once. Chakrascope
 makes edges only for event queries in a loop, so two edges of `cuda_event_sync_multi_stream` are missing.
 """
@@ -246,7 +247,7 @@ def _prose(text: str) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| check | traces that pass | figures that pass |"
+    yield "| check | traces that pass | values that pass |"
     yield "|---|---|---|"
     for demand, check in DEMANDS.items():
         passed, total, figures, every = passed_counts(rows, check)
@@ -271,7 +272,7 @@ def traces_csv(rows: Iterable[Row]) -> str:
 
 
 def _misses(rows: Iterable[Row]) -> Iterator[str]:
-    yield "| trace | compared with | figure | Chakrascope | other tool |"
+    yield "| trace | compared with | value | Chakrascope | other tool |"
     yield "|---|---|---|---|---|"
     for row in rows:
         for finding in findings(row):

@@ -203,7 +203,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "exist": _attributed,
     "All synchronisation edges of HTA are in the graph": _edges,
     "The time of a replayed step equals the measured time within 1 % (3 % for complete traces)": _replay,
-    "The gain of followed advice equals the promised gain within 10 %": _advice,
+    "The gain after following advice equals the promised gain within 10 %": _advice,
 }
 """The demands, each with the check that yields its findings."""
 

@@ -64,9 +64,9 @@ def crossings_part() -> Iterator[str]:
     yield "### Packets against the simple protocol"
     yield ""
     yield (
-        "This table shows the output size above which an all-gather is faster with the simple "
-        "protocol than with packets, within 5 %, on 8 GPUs with four workgroups per peer. The next "
-        "power of two is in brackets, because the paper states powers of two."
+        "This table shows the crossover size: the output size, to within 5 %, above which an all-gather "
+        "is faster with the simple protocol than with packets. The all-gather runs on 8 GPUs with four "
+        "workgroups per peer. The next power of two is in brackets, because the paper states powers of two."
     )
     yield ""
     yield "| link latency | " + " | ".join(f"{name}, paper | {name}, `gpu`" for name in RATES) + " |"
@@ -92,11 +92,11 @@ def _what_is_known() -> Iterator[str]:
     )
     yield ""
     yield (
-        "In the paper and in the simulation, the size at which the simple protocol becomes faster "
-        "grows with the link latency. From 256 GiB/s to 1 TiB/s, the size grows by at most four times "
-        "in the simulation, but by more than four times in the paper. For this comparison, the paper "
-        "does not state the collective, the number of GPUs, the workgroups, or whether packets are "
-        "unpacked."
+        "In the paper and in the simulation, the crossover size grows with the link latency. When the "
+        "bandwidth rises from 256 GiB/s to 1 TiB/s, the crossover size grows at most fourfold in the "
+        "simulation, but more than fourfold in the paper. For its comparison of both protocols, the "
+        "paper does not state the collective, the number of GPUs, the workgroups, or whether packets "
+        "are unpacked."
     )
 
 

@@ -178,10 +178,10 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
         "describes the backend `gpu` and its limits."
     )
     yield ""
-    yield "## All-reduce on 8 H100"
+    yield "## All-reduce on 8 H100 GPUs"
     yield ""
     yield (
-        "All times of the H100 are simulated with one set of parameters, `runner/gpu/machines/h100.yml`. "
+        "All H100 times are simulated with one set of parameters, `runner/gpu/machines/h100.yml`. "
         f"The parameter `compute.launch_ns` = {machine.compute.launch_ns:g} was fitted to one measurement, "
         f"MSCCL++ at 1 KiB. The parameters `arbitration: {machine.arbitration}` and `compute.unroll` = "
         f"{machine.compute.unroll} were fitted to the MSCCL++ curve, and `scale_up.header_bytes` = "
@@ -194,11 +194,11 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield f"The measured times come from {measured()['mscclpp_allreduce']['source']}"
     yield ""
     yield (
-        "In each channel of NCCL's NVLS, some warps copy in, some reduce, and some copy out. The "
-        "model has the warps of NCCL 2.30 (8, 5 and 7 of 20 among 8 ranks), and eight loads in flight "
-        "per reducing thread. Copying warps have `compute.unroll` lines in flight, although NCCL has "
-        "eight loads per thread; with eight loads, simulated NVLS would be 31 to 39 % too fast from 2 "
-        "to 16 MiB, for unknown reasons."
+        "In each channel of NCCL's NVLS, 8 warps copy data in, 5 warps reduce, and 7 warps copy data out "
+        "(NCCL 2.30 on 8 ranks); the model has the same warps. A reducing thread has eight loads in "
+        "flight. Copying warps have `compute.unroll` lines in flight, although NCCL has eight loads per "
+        "thread. With eight loads per thread, simulated NVLS would be 31 to 39 % too fast for 2 to 16 "
+        "MiB, for an unknown reason."
     )
     yield ""
     yield "| curve | mean error | largest error | point with the largest error |"
@@ -242,8 +242,8 @@ def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
 
 def _others(pictures: dict[str, str]) -> Iterator[str]:
     yield (
-        "This table compares other published bandwidths of 8 H100 with predictions. Apart from the "
-        "all-reduce of the ring, no parameter was fitted to these bandwidths."
+        "This table compares other published bandwidths of 8 H100 GPUs with predictions. Except for the "
+        "ring all-reduce, no parameter was fitted to these bandwidths."
     )
     yield ""
     yield "| collective | measured GB/s | predicted GB/s | error |"
@@ -295,8 +295,9 @@ def _findings(pictures: dict[str, str]) -> Iterator[str]:
     yield "## ASTRA-sim 3.0's findings"
     yield ""
     yield (
-        "This section compares the statements of ASTRA-sim 3.0's paper (arXiv 2606.10440) with simulations "
-        "of its generic GPU (`runner/gpu/machines/generic.yml`) and of programs such as `all-pairs-put`."
+        "This section compares statements in ASTRA-sim 3.0's paper (arXiv 2606.10440) with simulations of "
+        "the paper's generic GPU (`runner/gpu/machines/generic.yml`), on which programs such as "
+        "`all-pairs-put` run."
     )
     yield ""
 
@@ -397,7 +398,7 @@ def _scale(pictures: dict[str, str]) -> Iterator[str]:
     yield "128 GPUs."
     yield ""
     most = max(_off_line(line.points) for line in lines)
-    yield f"The simulated times of an all-gather deviate from a line by at most {most:.1%}, also with 57,344"
+    yield f"The simulated times of an all-gather deviate from a line by at most {most:.1%}, even with 57,344"
     yield "endpoints."
     yield ""
     yield "![All-gather by size and number of GPUs](images/gpu-scale.svg)"

@@ -155,17 +155,15 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
     return "\n".join([
         "# Predicted and measured training steps", "",
         "`scripts/predictions_report.py` writes this page. `predictions_report.py` predicts "
-        f"{len(rows)} published step times with options of `chakrascope predict`; "
-        "[predictions.csv](predictions.csv) lists all predictions. The column *fitted* has the error "
-        "of the fit, because `scripts/fit_chips.py` fitted the chip files in `runner/chips` to the "
-        "published step times. For the column *unseen families*, all rows of one model size or recipe "
-        "were "
-        "left out of the fit in turn.", "",
+        f"{len(rows)} published step times with the options of `chakrascope predict`; "
+        "[predictions.csv](predictions.csv) lists all predictions. The column *fitted* has the errors "
+        "of a fit, because `scripts/fit_chips.py` fitted the chip files in `runner/chips` to the same "
+        "step times. For the column *unseen families*, the rows of each model size or recipe were left "
+        "out of the fit in turn.", "",
         *_overview(rows), "",
         f"A row is odd if its error is above {ODD:.0%}. The column *constant utilisation* has the error of "
         "a prediction with the median utilisation of the rows. The column *in the interval* has the "
-        "share of steps within their 90 % interval, predicted with costs fitted without their "
-        "family.",
+        "share of steps within the 90 % interval that is predicted without their family in the fit.",
         "",
         "## Other labs", "", *_never(never), "",
         "## Error against distance", "", *_distance(found), "",
@@ -199,9 +197,8 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
         "All rows use the estimate of `predict search`, which is up to 8% below the simulation. The "
         "model of experts was developed with the releases 25.11, 26.04 and 26.06 of Megatron Bridge; "
         "26.02 and 26.08 were predicted afterwards. Other chips than GB200 and H100 are predicted "
-        "with the costs of GB200. The error of memory compares the fullest rank with the memory that "
-        "PyTorch reserved, "
-        "including fragments."
+        "with the costs of GB200. The error of memory compares the predicted memory of the fullest rank "
+        "with the memory that PyTorch reserved, including fragments."
     )
     yield ""
     yield (
@@ -221,8 +218,8 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"\nThe mean error of all step times from other labs is {_mean(rows):.1%}. Of {len(rows)} step "
         f"times, {inside} are in their 90 % "
-        f"interval. The mean error of memory is {_mean_of(memory):.1%}; {close} of {len(memory)} peaks are "
-        "within 10%."
+        f"interval. The mean error of memory is {_mean_of(memory):.1%}; {close} of {len(memory)} predicted "
+        "peaks are within 10% of the measured peaks."
     )
 
 
@@ -274,8 +271,8 @@ def _neighbours() -> Iterator[str]:
     for line in (
         "In six of ten rows of GPT 39.1B with tensor parallelism 2 or 4, the predicted step is 12 to 38 % "
         "too short.",
-        "The predicted step of GPT-OSS 120B is up to 39 % too short in BF16 and 12 % in MXFP8. The cause is "
-        "not known. On GB300, a layer lacks the same time with sequences of 4,096 and of 8,192 tokens.",
+        "The predicted step of GPT-OSS 120B is up to 39 % too short in BF16 and up to 12 % in MXFP8, for an "
+        "unknown reason.",
         "The predicted step of Qwen3 in the releases 25.11 and 26.02 is 20 to 53 % too short with "
         "overlapping plain all-to-alls, or with small micro-batches.",
         "The predicted step of Llama 3 405B in FP8 on GB200 and GB300 is 5 to 22 % too long, because the "
@@ -291,7 +288,7 @@ def _missing() -> Iterator[str]:
         "embedding gradients between the first and the last stage.",
         "skew between experts, sequences of unequal length, or padding.",
         "collectives that share a link; for shared links, use `--all-ranks --backend flow`.",
-        "state-space layers (Mamba), or optimizations of a single vendor's compiler.",
+        "state-space layers (Mamba), or optimizations of one vendor's compiler.",
         "eager pointwise kernels, which count as fused, so that the predicted steps of eager jobs are too "
         "short.",
         "memory fragments, or the buffers of libraries.",

@@ -146,7 +146,7 @@ def test_a_run_of_many_different_ranks_says_why_it_takes_long(study, capsys, mon
     monkeypatch.setattr(run_command, "_MANY_PROGRAMS", 16)
     assert command_line.run("run", study, "--network", study / "network.yml") == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "16 of 16 ranks have a separate program, so each is simulated separately" in said
+    assert "16 of 16 ranks run different programs, so each of these ranks is simulated separately" in said
     assert "about" in said
 
 

@@ -18,8 +18,8 @@ from ._trace_set import MANIFEST_NAME, MAX_RANKS, Manifest, ProcessGroup, RankEn
 
 if TYPE_CHECKING:
     from ._capture import Capture, capture
-    from ._collect import collect
     from ._launcher import trace
+    from ._merge import collect
     from ._scripts import record_script
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
 _LATE = {
     "Capture": "_capture",
     "capture": "_capture",
-    "collect": "_collect",
+    "collect": "_merge",
     "record_script": "_scripts",
     "trace": "_launcher",
 }

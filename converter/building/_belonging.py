@@ -256,7 +256,7 @@ def worked_apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
         "began: their clocks disagree, or the ranks do not work in step, or the traces are of different runs."
     )
     remedy = (
-        "Only waits between ranks are affected: durations stay right. Synchronise the hosts' clocks to "
-        "compare measured times across ranks."
+        "Durations stay right, and the clocks of ranks with common collectives are aligned at their ends. "
+        "Synchronise the hosts' clocks to compare the times of other ranks."
     )
     return [Doubt(False, f"{place}, ranks {first} and {last}", cause, remedy)]

@@ -31,6 +31,7 @@ _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
     (r"chakrascope::recomputation", Mark("recomputation")),
     (r"chakrascope::sampler", Mark("sampler")),
+    (r"chakrascope::objects", Mark("object_collective")),
     (r"chakrascope::", None),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
@@ -59,6 +60,12 @@ _RANGES = (
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
     (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),
 )
+# Calls of the CUDA, HIP and driver APIs that map or unmap memory. PyTorch's caching allocator avoids these
+# calls in steady steps.
+_ALLOCATIONS = re.compile(
+    r"(cuda|hip)(Ext|Host)?(Malloc|Alloc|Free|Register|Unregister)"
+    r"|(cu|hip)Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|Address(Reserve|Free)|Host(Alloc|Register))"
+)
 OPERATORS: Mapping[str, str] = {
     "aten::item": "synchronisation",
     "aten::_local_scalar_dense": "synchronisation",
@@ -77,6 +84,7 @@ ACTIVITIES: Sequence[str] = (
     "sampler",
     "worker_wait",
     "input_pipeline",
+    "object_collective",
     "recomputation",
     "anomaly_detection",
     "logging",
@@ -117,6 +125,7 @@ _FRAMES = (
     (r"(socket|ssl|selectors|shutil|tempfile|ftplib|smtplib)\.py:", "io"),
     (r"(http|urllib|urllib3|requests|httpx|httpcore|aiohttp|asyncio|redis|pymongo|sqlite3)/", "io"),
     (r"(fsspec|s3fs|gcsfs|botocore|boto3|h5py|zarr|pyarrow|kafka|psycopg2?)/", "io"),
+    (r"torch/distributed/distributed_c10d\.py:\w+_object(_list)?$", "object_collective"),
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
     (r"chakrascope/tracer/_agent/phases\.py:_waiting\b", "communication_call"),
     (r"torch/optim/|torch/amp/", "optimizer"),
@@ -159,6 +168,11 @@ def frame_cause(path: str, function: str) -> str:
     return _first(_FRAMES, f"{path}:{function}") or ""
 
 
+def is_allocation(call: str) -> bool:
+    """Return whether the runtime call *call* allocates or frees memory of the device or pinned memory."""
+    return _ALLOCATIONS.match(call) is not None
+
+
 def is_engine_range(name: str) -> bool:
     """Return whether *name* is that of autograd's range around one backward node and the node's hooks.
 
@@ -166,6 +180,15 @@ def is_engine_range(name: str) -> bool:
     hooks.
     """
     return name.startswith("autograd::engine::evaluate_function: ")
+
+
+def is_compiled_region(name: str) -> bool:
+    """Return whether *name* is dynamo's range around a compiled function.
+
+    Compiled code has operators or ranges of its own, so other time in the range is spent in Python, such as
+    the code at a graph break.
+    """
+    return name.startswith("Torch-Compiled Region")
 
 
 def is_python_operator(operator: str, place: str) -> bool:

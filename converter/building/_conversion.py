@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import mean, median
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from ...errors import TraceError
+from ...support import duration_text
 from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Workload
 from ..readers import RankTraces
@@ -37,6 +39,8 @@ from ._steps import StepChoice, choose_steps, is_annotation
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]
+# Minimum multiple of the median step of the mean step, from which the range of the steps is stated.
+_UNEVEN = 1.1
 UNMARKED = "no step is marked in the traces, so all that was recorded counts as one step"
 
 
@@ -188,7 +192,7 @@ class Conversion:
             if not is_marked:
                 by = "optimizer" if opened[0].begins_with.startswith(OPTIMIZER_STEP) else "repetition"
                 kind = f"steps, found by {by} as none is marked"
-            facts[STEP_CHOICE] = f"the median of {count} {kind}, by the slowest rank"
+            facts[STEP_CHOICE] = f"the median of {count} {kind}{_spread(opened)}, by the slowest rank"
         if len({rank.host for rank in self.ranks}) == 1 and self.ranks[0].host:
             facts |= lateness({one.rank: one.arrivals for one in measured})
         return facts
@@ -204,6 +208,21 @@ class Conversion:
         }
         of_work = doubts_of_work([rank.graph for rank in ranks], spans, self.place)
         return as_assumptions([*doubts_of_ranks(identities, self.job_size), *of_work])
+
+
+def _spread(opened: Sequence[OpenRank]) -> str:
+    """Return the range and the mean of the steps' durations as text, or "" if the mean is about the median.
+
+    The durations are those of the slowest rank.
+    """
+    longest: dict[int, int] = {}
+    for step in (step for rank in opened for step in rank.steps):
+        longest[step.index] = max(longest.get(step.index, 0), step.end_ns - step.start_ns)
+    taken = sorted(longest.values())
+    if mean(taken) < _UNEVEN * median(taken):
+        return ""
+    least, most, usual = (duration_text(round(ns)) for ns in (taken[0], taken[-1], mean(taken)))
+    return f" ({least} to {most}, mean {usual})"
 
 
 class _Rising:

@@ -110,8 +110,8 @@ def _causes(
 class _Builder:
     """A graph under construction; nodes get their final numbers at the end, in order of measured start.
 
-    *issuer* is the node that issues each launch. *awaits* lists pairs of a launch and the host node that
-    waited for it.
+    *issuer* is the node that issues each launch, and *busy_ns* the time that the launch adds to its stream.
+    *awaits* lists pairs of a launch and the host node that waited for it.
     """
 
     window: Window
@@ -121,6 +121,7 @@ class _Builder:
     nodes: DeviceNodes
     causes: Sequence[HostCauses]
     issuer: np.ndarray = field(init=False)
+    busy_ns: np.ndarray = field(init=False)
     awaits: list[tuple[int, int]] = field(default_factory=list)
     last_awaited: dict[int, tuple[int, int]] = field(default_factory=dict)
     wait_ns: int = 0
@@ -217,10 +218,9 @@ class _Builder:
         launches = self.linked.launches
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
-        self.gap_ns = int(slots.gap_ns.sum())
-        nodes = self.works = self.nodes.add_works(
-            launches, self.lanes, self.causes, start_ns=slots.start_ns, gap_ns=slots.gap_ns, costs=costs
-        )
+        self.gap_ns, self.busy_ns = int(slots.gap_ns.sum()), slots.busy_ns
+        placed = {"start_ns": slots.start_ns, "busy_ns": slots.busy_ns, "gap_ns": slots.gap_ns}
+        nodes = self.works = self.nodes.add_works(launches, self.lanes, self.causes, costs=costs, **placed)
         entry = nodes.entry()
         issues = np.where(launches.is_comm, EdgeKind.COMM_ISSUE, EdgeKind.LAUNCH)
         alone = np.ones(len(launches), dtype=np.int64)
@@ -396,7 +396,7 @@ class _Builder:
         measured = int(shares[:, 2].max() - shares[:, 1].min())
         replayed = replay(graph).makespan_ns
         main = graph.node_columns["stream"] == 0
-        busy, is_kernel = launches.end_ns - launches.start_ns, launches.category == KERNEL
+        busy, is_kernel = self.busy_ns, launches.category == KERNEL
         return {
             "measured_step_ns": measured,
             "node_ns": int(graph.node_columns["duration_ns"][main].sum()),

@@ -178,10 +178,11 @@ class DeviceNodes(GraphBuilder):
         causes: Sequence[HostCauses],
         *,
         start_ns: np.ndarray,
+        busy_ns: np.ndarray,
         gap_ns: np.ndarray,
         costs: np.ndarray,
     ) -> WorkNodes:
-        """Append the nodes of *launches* at *start_ns*, after a gap node for each *gap_ns* above 0."""
+        """Append nodes of *launches* with *start_ns* and *busy_ns*, after a gap node per *gap_ns* above 0."""
         ends_of = {index: found for index, comms in launches.comms.items() if (found := self._ends(comms))}
         count = np.ones(len(launches), dtype=np.int64)
         for index, ends in ends_of.items():
@@ -201,7 +202,7 @@ class DeviceNodes(GraphBuilder):
         columns |= {
             "name": names,
             "measured_start_ns": start_ns[launch],
-            "duration_ns": np.where(is_gap, gap_ns[launch], (launches.end_ns - launches.start_ns)[launch]),
+            "duration_ns": np.where(is_gap, gap_ns[launch], busy_ns[launch]),
             "kind": np.where(is_gap, self.text("idle"), kinds[launch]),
             "type": np.full(len(launch), int(NodeType.COMP)),
             "num_ops": np.where(is_gap, 1, costs[launch, 0]),

@@ -26,7 +26,7 @@ _STOOD_STILL_NS = 20_000
 _WENT_ON_WITHIN_NS = 10_000
 # Unexplained time between pieces of work accumulates to this length before it becomes a node.
 _GAP_NS = 5_000
-_LAG = 3
+_LAG = 4
 
 
 Queue = tuple[int, int]
@@ -244,13 +244,16 @@ class StreamSlots(Columns, frozen=True):
     """The place of each launch on its stream, with gaps and delays.
 
     *before* is the previous launch on the stream (-1: the first in the window). *start_ns* is the time at
-    which the launch began, never before the previous launch. *gap_ns* is the time before the launch that no
-    known wait explains; a gap is a separate node. *lag_ns* is the difference between the measured start and
-    the start in the graph, including gaps.
+    which the launch began, never before the previous launch. *busy_ns* is the time that the launch adds to
+    its stream: a kernel with programmatic dependent launch begins before the previous kernel ends, and their
+    common time counts once. *gap_ns* is the time before the launch that no known wait explains; a gap is a
+    separate node. *lag_ns* is the difference between the measured start and the start in the graph, including
+    gaps.
     """
 
     before: np.ndarray
     start_ns: np.ndarray
+    busy_ns: np.ndarray
     gap_ns: np.ndarray
     lag_ns: np.ndarray
 
@@ -285,7 +288,7 @@ def stream_slots(
         sources.setdefault(target, []).append(source)
     ends = launches.end_ns.tolist()
     columns = (launches.queue, launches.cut_ns, launches.start_ns)
-    slots: list[tuple[int, int, int, int]] = []
+    slots: list[tuple[int, int, int, int, int]] = []
     for index, (queue, cut, began) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         stream = streams[queue]
         ready, lag = max(
@@ -296,8 +299,9 @@ def stream_slots(
         )
         lag += max(0, began - ready)
         gap = lag if lag >= _GAP_NS else 0
-        start = max(began, cut, stream.start_ns)
-        slots.append((stream.last, start, gap, lag - gap))
+        alone = began if began < stream.start_ns else min(max(began, stream.end_ns), ends[index])
+        start, busy = max(alone, cut, stream.start_ns), ends[index] - alone
+        slots.append((stream.last, start, busy, gap, lag - gap))
         stream.end_ns = max(stream.end_ns, ends[index])
         stream.start_ns, stream.lag_ns, stream.last = start, lag - gap, index
-    return StreamSlots(*np.array(slots, dtype=np.int64).reshape(-1, 4).T)
+    return StreamSlots(*np.array(slots, dtype=np.int64).reshape(-1, 5).T)

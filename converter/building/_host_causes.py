@@ -25,7 +25,16 @@ from ..readers import (
     Ops,
     cut_pieces,
 )
-from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, is_engine_range, mark_of
+from ._cause_rules import (
+    ACTIVITIES,
+    CALLS,
+    OPERATORS,
+    frame_cause,
+    is_allocation,
+    is_compiled_region,
+    is_engine_range,
+    mark_of,
+)
 from ._steps import Window
 
 # The kinds of time that a span explains: only gaps between operators, operators and gaps, or all of the
@@ -96,6 +105,19 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
         claims = MOMENTS if mark.is_inside else OPERATIONS if mark.covers else GAPS
         spans.append(Span(start, end, mark.cause, "", claims))
     return _flat(spans)
+
+
+def allocation_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
+    """Return disjoint spans of the long runtime calls of a thread that allocate or free device memory."""
+    calls = trace.calls
+    asks = which(trace.texts, is_allocation)[calls.name]
+    asks &= calls.thread == (trace.events.thread[own[0]] if len(own) else -1)
+    asks &= (calls.start_ns < window.end_ns) & (calls.end_ns - calls.start_ns >= LEAST_NS)
+    rows = np.flatnonzero(asks & (calls.end_ns > window.start_ns))
+    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+    starts = np.maximum(calls.start_ns[rows], window.start_ns).tolist()
+    ends = np.minimum(calls.end_ns[rows], window.end_ns).tolist()
+    return _flat([Span(*times, "allocation", "", OPERATIONS) for times in zip(starts, ends, strict=True)])
 
 
 def _flat(nested: Sequence[Span]) -> list[Span]:
@@ -223,6 +245,8 @@ class HostCauses:
         if is_engine_range(name) and end_ns - start_ns >= DISPATCH_NS:
             parts = self.of_gap(start_ns, end_ns, "", "")
             return [self._of_hook(part) for part in parts]
+        if is_compiled_region(name) and end_ns - start_ns >= DISPATCH_NS:
+            return self.of_gap(start_ns, end_ns, "", "")
         spans = _overlapping(self._claiming, self._claiming_ends, start_ns, end_ns)
         cause = OPERATORS.get(name, "")
         if not spans and not cause:

@@ -43,7 +43,7 @@ from ..readers import (
     lost_communications,
     with_inferred_groups,
 )
-from ._cause_rules import OPERATORS, is_engine_range, is_python_operator
+from ._cause_rules import OPERATORS, is_compiled_region, is_engine_range, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import (
     Gaps,
@@ -57,6 +57,7 @@ from ._dependencies import (
 from ._host_causes import DISPATCH_NS, LEAST_NS, HostCauses, Part
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, costs_by_phase, without_recording
+from ._places import places_of
 from ._rank_graph import Group, OpenRank, RankGraph, arrivals, flights_of
 from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
@@ -394,7 +395,8 @@ def _builder(
     if len(ops):
         owners, is_long = ops.name[pieces.op], pieces.end_ns - pieces.start_ns >= DISPATCH_NS
         computes &= ~which(names, OPERATORS.__contains__)[owners]
-        computes &= ~(which(names, is_engine_range)[owners] & is_long)
+        in_python = which(names, is_engine_range) | which(names, is_compiled_region)
+        computes &= ~(in_python[owners] & is_long)
     computes &= ~causes.touched(pieces.start_ns, pieces.end_ns)
     return _Builder(
         window,
@@ -406,28 +408,8 @@ def _builder(
         causes=causes,
         computes=computes.tolist(),
         buffers=[*buffers_of(ops), ""],
-        places=_places(ops, pieces, causes),
+        places=places_of(ops, pieces, causes),
     )
-
-
-def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
-    """Return the script place of each piece; gradients have the place of the marked forward call."""
-    places = causes.places((pieces.start_ns + pieces.end_ns) // 2)
-    called, sequences = causes.call_places(ops.start_ns), ops.trace.events.sequence[ops.event].tolist()
-    is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
-    owners = {
-        sequence: place
-        for sequence, place, is_gradient in zip(sequences, called, is_engine, strict=True)
-        if sequence >= 0 and place and not is_gradient
-    }
-    if not owners:
-        return places
-    of_ops: list[str] = []
-    for sequence, parent, is_gradient in zip(sequences, ops.parent.tolist(), is_engine, strict=True):
-        around = of_ops[parent] if parent >= 0 else ""
-        of_ops.append(owners.get(sequence, "") if is_gradient else around)
-    of_pieces = [of_ops[op] if op >= 0 else "" for op in pieces.op.tolist()]
-    return [owner or place for owner, place in zip(of_pieces, places, strict=True)]
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:

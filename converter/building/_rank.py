@@ -201,7 +201,9 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
     lacking = (
         f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the trace "
     )
-    held = " and ".join(f"{count:,} events of kind '{kind}'" for kind, count in trace.unread.items())
+    # The profiler's records of its overhead are no work of a device.
+    kinds = {kind: count for kind, count in trace.unread.items() if kind != "overhead"}
+    held = " and ".join(f"{count:,} events of kind '{kind}'" for kind, count in kinds.items())
     if held:
         raise TraceError(
             f"{lacking}holds no kernel that chakrascope can read: it holds {len(trace.calls):,} runtime "

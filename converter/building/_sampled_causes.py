@@ -18,6 +18,7 @@ from ._host_causes import (
     MOMENTS,
     HostCauses,
     Span,
+    allocation_spans,
     framed_spans,
     layered,
     marked_spans,
@@ -65,7 +66,7 @@ _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, which the profiler marks with ranges.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # The activities with ranges that the tracer marks completely. Samples do not extend these ranges.
-_MARKED = frozenset({"recomputation", "anomaly_detection", "sampler"})
+_MARKED = frozenset({"recomputation", "anomaly_detection", "object_collective", "sampler"})
 
 
 def host_causes(
@@ -73,6 +74,7 @@ def host_causes(
 ) -> HostCauses:
     """Return the causes of one thread's host time, from its events *own* and *evidence*."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
+    marked = layered(marked, allocation_spans(trace, own, window))
     spans, hooks = marked, list[str]()
     if evidence is not None:
         threads = Threads(trace)

@@ -221,6 +221,8 @@ HOST_CAUSES: Mapping[str, str] = {
     "anomaly_detection": "Anomaly detection of autograd",
     "synchronisation": "Host-device synchronisation",
     "compilation": "Compilation",
+    "object_collective": "Exchanging Python objects between ranks",
+    "allocation": "Allocating and freeing device memory",
     "communication_call": "Inside communication calls",
     "optimizer": "Optimizer bookkeeping",
     "python": "Python between operators",

@@ -120,7 +120,7 @@ def advice_text(item: Advice) -> str:
     half = f"{'at most ' * item.is_bound}{duration_text(item.half_ns)} if " * (item.half_ns > 0)
     parts = [f"{half}{item.how}"]
     if item.whole_ns:
-        parts.append(f"{duration_text(item.whole_ns)} if {MOVABLE[item.cause][1]} spare all of it")
+        parts.append(f"{duration_text(item.whole_ns)} if {MOVABLE[item.cause][1]} take over all of it")
     if item.overlaps:
         parts.append(f"overlaps with: {item.overlaps}")
     if item.then:

@@ -46,9 +46,9 @@ def difference_of_runs(
     simulated = int(table["delta_ns"].sum())
     if simulated != noted:
         raise UsageError(
-            f"The runs {base.info.id} and {other.info.id} differ by {duration_text(noted)}, but simulated "
-            f"again by {duration_text(simulated)}: another version made one of them. Next: delete both with "
-            "'chakrascope runs STUDY --delete ID', and run them again."
+            f"The runs {base.info.id} and {other.info.id} differ by {duration_text(noted)}, but by "
+            f"{duration_text(simulated)} if they are simulated again, so another version of chakrascope made "
+            "one of them. Next: delete both with `chakrascope runs STUDY --delete ID`, and run them again."
         )
     return table
 
@@ -83,8 +83,8 @@ def difference_by_setting(
     for experiment in (base, other):
         if not attributable(experiment.backend):
             raise UsageError(
-                f"A run of '{experiment.backend}' is measured, so its settings cannot change one at a time. "
-                "Next: name two simulations with --run."
+                f"A run on '{experiment.backend}' is measured, so its settings cannot be changed one at a "
+                "time. Next: name two simulations with --run."
             )
     differing = _differing(base, other)
     by_part = [
@@ -92,7 +92,7 @@ def difference_by_setting(
         for part, group in groupby(differing, key=_part)
         for items in [tuple(group)]
     ]
-    every = [_Change("all settings, which cannot be mixed", tuple(differing))] if differing else []
+    every = [_Change("all settings, which can only change together", tuple(differing))] if differing else []
     each = [_Change(setting.name, (setting,)) for setting in differing]
     for changes in (each, by_part):
         try:
@@ -291,7 +291,9 @@ def _copy(target: dict[str, Any], source: Mapping[str, Any], keys: Sequence[str 
     last = keys[-1]
     if isinstance(given, list) and isinstance(last, int):
         if len(given) != len(inside):
-            raise ConfigError("The networks have different numbers of dimensions, which change together.")
+            raise ConfigError(
+                "The networks have different numbers of dimensions, so all network settings change together."
+            )
         inside[last] = given[last]
     elif last in given:
         inside[last] = given[last]

@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 HALF, GONE = 2.0, math.inf
 """Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""
 MOST_OF_IT = 2 / 3
+ESPECIALLY = ", especially "
+"""Text between the name of a candidate and an example, such as the operator that takes most of its time."""
 CALLED_PHASES = ("backward", "optimizer")
 """Phases that a single line of the script calls for all operators."""
 
@@ -81,7 +83,12 @@ def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
 
 
 def training_functions(segments: CodedColumns) -> set[str]:
-    """Return the functions of a script that call the optimizer or the backward pass of the parameters.
+    """Return the functions of a script that call the optimizer or the backward pass of the parameters."""
+    return {function_of(place) for place in training_places(segments)} - {""}
+
+
+def training_places(segments: CodedColumns) -> set[str]:
+    """Return the places in a script that call the optimizer or the backward pass of the parameters.
 
     If no operator accumulates gradients, the last backward pass of each rank is the backward pass of the
     parameters. An earlier backward pass may compute another gradient, such as the gradient of a penalty.
@@ -89,12 +96,12 @@ def training_functions(segments: CodedColumns) -> set[str]:
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""
     accumulating = is_placed & segments["operator"].passes(lambda name: name.endswith("AccumulateGrad"))
-    found = {function_of(place) for place in set(places[accumulating].tolist())}
+    found = set(places[accumulating].tolist())
     backward = np.flatnonzero(is_placed & (phases == "backward"))
     backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]
     for _, own in grouped(backward, segments["rank"][backward]) if not found else ():
-        found.add(function_of(str(places[own[-1]])))
-    return (found | {function_of(place) for place in set(places[phases == "optimizer"].tolist())}) - {""}
+        found.add(str(places[own[-1]]))
+    return found | set(places[phases == "optimizer"].tolist())
 
 
 def is_forward(function: str) -> bool:
@@ -105,7 +112,7 @@ def is_forward(function: str) -> bool:
 def where(segments: Columns, rows: Ints) -> str:
     """Return the source location of most of the *rows*, or the main operator or annotation of the *rows*."""
     name, _ = largest(segments, rows, "operator")
-    return in_place(segments, rows) or f", most {most_for(name)}" * bool(name)
+    return in_place(segments, rows) or f"{ESPECIALLY}{most_for(name)}" * bool(name)
 
 
 def most_for(name: str) -> str:

@@ -21,6 +21,7 @@ from .._traits import about_backend
 from ._accumulation import accumulation
 from ._candidate import (
     CALLED_PHASES,
+    ESPECIALLY,
     GONE,
     HALF,
     MOST_OF_IT,
@@ -176,7 +177,7 @@ def _fusible(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         return
     what = f"{count_text(len(np.unique(chained.chain)), 'chain')} of "
     what += count_text(int(np.count_nonzero(chained.moved_bytes)), "elementwise operator")
-    what += f", most for {largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
+    what += f"{ESPECIALLY}{largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
     saved, moved = (bytes_text(int(one.sum())) for one in (chained.saved_bytes, chained.moved_bytes))
     how = f"{REMEDIES['fusion']}: {saved} of {moved} need not be moved"
     path_ns = sum_ns(segments, own)
@@ -192,7 +193,7 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     if not len(own):
         return
     what = "Repeated casts and copies of unchanged data"
-    what += f", most for {largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
+    what += f"{ESPECIALLY}{largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
     kind, path_ns = largest(segments, own, "kind")[0], sum_ns(segments, own)
     yield Candidate(what, kind, "", "repeated", Target("repeated", REPEATED), GONE, own, path_ns, path_ns)
 
@@ -204,7 +205,7 @@ def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
     own = rows[marked_nodes(workload, programs, segments["node_id"][rows], double_operators)]
     if len(own):
         what = f"{count_text(len(own), 'operator')} in double precision"
-        what += f", most for {short_name(largest(segments, own, 'operator')[0])}{in_place(segments, own)}"
+        what += f"{ESPECIALLY}{short_name(largest(segments, own, 'operator')[0])}{in_place(segments, own)}"
         yield scaled(segments, what, "compute", Target("precision", DOUBLE), own, remedy="precision")
 
 
@@ -221,7 +222,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
         rows = rows[segments["module"][rows].passes(within(name))]
         what = f"{name} (module{'s' * ('*' in name)})"
-        what += f", most for {short_name(largest(segments, rows, 'operator')[0])}"
+        what += f"{ESPECIALLY}{short_name(largest(segments, rows, 'operator')[0])}"
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")
 
 
@@ -285,10 +286,10 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             for part, column in ((hosted, "cause"), (messages, "collective"))
         )
         if not is_operator and not is_single:
-            what = f"Operators called by {function}, most for {short_name(operator)}"
+            what = f"Operators called by {function}{ESPECIALLY}{short_name(operator)}"
             if not computes:
                 operator, _ = largest(segments, _union(computed, messages), "operator")
-                what = f"Everything in {function}, its longest operator {short_name(operator)}"
+                what = f"Everything in {function}{ESPECIALLY}{short_name(operator)}"
             target, is_advised = Target("place", function), function not in training
             every = _union(own, delayed)
             yield scaled(segments, what, "compute", target, every, remedy="function", is_advised=is_advised)
@@ -322,7 +323,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
-        what = f"The optimizer{in_place(segments, rows)}, most for {short_name(kernel)}"
+        what = f"The optimizer{in_place(segments, rows)}{ESPECIALLY}{short_name(kernel)}"
         how = _OWN_OPTIMIZER if _OWN_STEP.search(what) else ""
     path_ns = sum_ns(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
@@ -372,9 +373,8 @@ def _communications(
         # these operators.
         issuing = set(segments["operator"][own].tolist()) - {""} if name != "send_recv" else set()
         inside = calls[segments["operator"][calls].passes(issuing.__contains__)]
-        what += f", with the copies of {'parameters' if name == 'all_gather' else 'gradients'}" * bool(
-            len(copies)
-        )
+        copied = "parameters" if name == "all_gather" else "gradients"
+        what += f", including copies of {copied}" * bool(len(copies))
         every = _union(_union(own, copies), inside)
         yield scaled(segments, what, "communication", target, every, remedy=remedy)
 
@@ -425,7 +425,7 @@ def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> 
     kind, cause, operator = (str(segments[name][first]) for name in ("kind", "cause", "operator"))
     if excess.work.get((kind, cause, operator), 0) < MOST_OF_IT * one.path_ns:
         return one
-    return replace(one, what=f"{one.what}, on rank {excess.rank} alone")
+    return replace(one, what=f"{one.what}, only on rank {excess.rank}")
 
 
 def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candidate]:

@@ -121,7 +121,9 @@ def check_setup(
     findings = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
     findings += _buffers(network, backends)
     if not backends:
-        findings.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
+        findings.append(
+            Finding("error", "backends", "No backend is selected.", "Select at least one backend.")
+        )
     plans = not backends or any(about_backend(name).network for name in backends)
     if plans and findings[0].severity != "error":
         findings += _refusals(network, system, workload)
@@ -133,22 +135,24 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
     ranks, known = network.num_ranks, workload.num_ranks
     sizes = f"The sizes multiply to {ranks:,} rank{'s' if ranks > 1 else ''}"
     if ranks == known:
-        return Finding("note", "network", f"{sizes}, as many as the workload has.")
+        return Finding("note", "network", f"{sizes}, which is the number of ranks of the workload.")
     if not workload.repeats and ranks < known:
-        cause = f"{sizes}, but the workload has {known:,}: only the first {ranks:,} are simulated."
-        return Finding("warning", "network", cause, f"Make the product {known:,} to simulate all.")
+        cause = f"{sizes}, but the workload has {known:,} ranks: only the first {ranks:,} are simulated."
+        return Finding(
+            "warning", "network", cause, f"Choose sizes with the product {known:,} to simulate all ranks."
+        )
     if workload.repeats and ranks % known == 0:
         try:
             workload.on(ranks)
         except WorkloadError as error:
             return Finding("error", "workload", f"{sizes}. {error.message}")
         cause = (
-            f"{sizes}: the {known:,} of the workload are repeated {ranks // known:,} times, as data "
-            "parallelism would, each with its own batch."
+            f"{sizes}: the {known:,} ranks of the workload are repeated {ranks // known:,} times, as in "
+            "data parallelism, each with its own batch."
         )
         return Finding("note", "network", cause)
-    remedy = f"Make the product {'a multiple of ' if workload.repeats else ''}{known:,}."
-    return Finding("error", "network", f"{sizes}, but the workload has {known:,}.", remedy)
+    remedy = f"Choose sizes with the product {'a multiple of ' if workload.repeats else ''}{known:,}."
+    return Finding("error", "network", f"{sizes}, but the workload has {known:,} ranks.", remedy)
 
 
 def _origin(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
@@ -241,6 +245,7 @@ def _bandwidths(network: NetworkConfig) -> Iterator[Finding]:
         yield Finding("note", f"dimension {number}", cause)
     if rates[-1] > rates[0]:
         cause = (
-            "The last dimension is faster than the first; usually the first is inside a host, the fastest."
+            "The last dimension is faster than the first; usually the first dimension is inside a host and "
+            "the fastest."
         )
         yield Finding("warning", "network", cause)

@@ -223,7 +223,9 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
     results, and for results of different numbers of ranks.
     """
     if len(results) < 2:
-        raise ConfigError("A comparison needs at least two results; run the study with another backend too.")
+        raise ConfigError(
+            "A comparison needs at least two results. Next: run the study on another backend as well."
+        )
     sizes = {len(result.ranks) for result in results}
     if len(sizes) > 1:
         raise ConfigError(
@@ -232,7 +234,7 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
         )
     names = labels if labels is not None else _distinct([result.backend for result in results])
     if len(set(names)) < len(results):
-        raise ConfigError(f"The labels {', '.join(names)} do not distinguish {len(results)} results.")
+        raise ConfigError(f"{len(results)} results need distinct labels, not {', '.join(names)}.")
     return Comparison(results, workload, names)
 
 
@@ -336,7 +338,7 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
     if queued is not None:
         total, worst = queued
         lines.append(
-            "No message waited for a link in this run: the difference is not congestion."
+            "No message waited for a link in this run, so congestion does not explain the difference."
             if not total
             else f"Messages of this run waited {duration_text(total)} for links in total, and at most "
             f"{duration_text(worst)} for one link. The run has no other congestion."
@@ -364,14 +366,17 @@ def explained_collectives(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame
 def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
     delta = int(row["delta_ns"])
     if not delta:
-        return "As long in both."
+        return "The duration is equal in both runs."
     transfer = int(row["transfer_other_ns"] - row["transfer_base_ns"])
     waiting = delta - transfer
     text = f"{_change(delta)} in the other run"
     if abs(waiting) <= _TINY * abs(delta):
-        parts = "all of it in the transfer"
+        parts = "all of the change in the transfer"
     elif abs(transfer) <= _TINY * abs(delta):
-        return f"{text}, all of it waiting for ranks that come {'later' if delta > 0 else 'sooner'} there."
+        return (
+            f"{text}, all of the change in waiting for ranks that arrive "
+            f"{'later' if delta > 0 else 'earlier'} there."
+        )
     else:
         parts = f"{_signed(transfer)} in the transfer, {_signed(waiting)} in waiting for the last rank"
     sentence = f"{text}, {parts}{_network_part(row, transfer, base, other)}."
@@ -398,8 +403,8 @@ def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, othe
         "one after the other"
     )
     if abs(left) <= _TINY * abs(transfer):
-        return f"{text}: none is congestion"
-    return f"{text}, and {_signed(left)} from messages that queue or go in another order"
+        return f"{text}; none of the change is congestion"
+    return f"{text}, and {_signed(left)} from messages that queue or are sent in another order"
 
 
 def _signed(nanoseconds: int) -> str:

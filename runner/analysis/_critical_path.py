@@ -205,8 +205,8 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """
     if not result.num_nodes:
         raise BackendError(
-            f"The result of '{result.backend}' has no node times, so there is no critical path; "
-            f"use another backend, such as '{DEFAULT_BACKEND}'."
+            f"The result of '{result.backend}' has no node times, so the critical path is unknown. Next: use "
+            f"another backend, such as '{DEFAULT_BACKEND}'."
         )
     ends_ns = result.columns("ranks")["finish_ns"]
     if result.provenance.get("waits_for_peers"):  # the makespan is the period of a repeated step
@@ -302,10 +302,10 @@ def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dep
     """Return a sentence on a path step that waited for *node* of *rank*, called *name*."""
     name = short_name(name)
     if other:
-        lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was set off by"
+        lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was triggered by"
         return f"{lead} rank {rank} to reach '{name}' (node {node})."
     if node < 0:
-        return "Could start at once, at time 0."
+        return "Could start immediately, at time 0."
     if is_dependency:
         return f"Depends on '{name}' (node {node}) of the same rank."
-    return f"Had to wait for its lane, which '{name}' (node {node}) held."
+    return f"Waited for its lane, which '{name}' (node {node}) occupied."

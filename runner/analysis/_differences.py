@@ -167,9 +167,9 @@ def why_not_comparable(base: Result, other: Result) -> str:
         return ""
     measured, simulated = map(_ranks, (base, other) if _replays(base) else (other, base))
     return (
-        f"Measured on {count_text(measured, 'rank')}, simulated on {simulated:,}: steps, ranks "
-        "and collectives that have more members are not comparable with the measurement, so they have no "
-        "relative difference; computations have."
+        f"Measured on {count_text(measured, 'rank')}, simulated on {simulated:,}. The relative differences "
+        "of steps, ranks and collectives with more members are left out, because only computations are "
+        "comparable with the measurement."
     )
 
 

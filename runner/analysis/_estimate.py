@@ -132,7 +132,7 @@ def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, b
         for size, algorithm in zip(network.npus_count, algorithms, strict=True):
             halves = "alving" in algorithm and size & (size - 1) == 0
             if not halves and algorithm not in {"ring", "oneRing"}:
-                return f"{name} is '{algorithm}', which is not worked out as a whole as a ring is"
+                return f"{name} is '{algorithm}', which is simulated message by message, unlike a ring"
     return ""
 
 

@@ -11,7 +11,10 @@ from .._captured import COMPUTED_FOR, is_captured
 from .._result import Result
 from .._traits import about_backend
 
-_REMEDY = "Capture on such a machine, or estimate its compute times: `rescale --chip`, `predict --script`."
+_REMEDY = (
+    "Next: capture the job on such a machine, or estimate its compute times with `rescale --chip` or "
+    "`predict --script`."
+)
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
@@ -32,8 +35,8 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
         )
         return Finding("note", "compute", cause, _REMEDY)
     cause = (
-        f"Compute times were measured on CPUs, but the machine is one of {machine}: only its communication "
-        "is simulated, not its speed of computing."
+        f"Compute times were measured on CPUs, but the machine is one of {machine}: the communication of "
+        "this machine is simulated, but not its speed of computation."
     )
     return Finding("warning", "compute", cause, _REMEDY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -9,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import class_of, free_cores, plain_name
+from ...converter.building import class_of, computed_on_host, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
-from ...support.table import CodedColumns, Columns
+from ...support.table import CodedColumns, Columns, TextColumn
 from .._framed import coded, sums_by
 from ._candidate import (
     CALLED_PHASES,
+    ESPECIALLY,
     GONE,
     HALF,
     MOST_OF_IT,
@@ -29,6 +31,7 @@ from ._candidate import (
     scaled,
     sum_ns,
     training_functions,
+    training_places,
     where,
 )
 from ._critical_path import CriticalPath
@@ -52,25 +55,33 @@ _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield the lines and functions of a script that call short operators in a loop, with their rows.
 
-    A function counts as a loop if all its lines together form a loop and no single line is a loop.
+    A function replaces its lines if all lines together form a loop and not exactly one of them is a loop.
     """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
     delayed = rows[causes == DELAYED]
     # Host work before the first operator of a called phase may still belong to the end of the loop.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
+    is_its_own |= ~segments["place"][rows].passes(training_places(segments).__contains__)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     functions = segments["place"].mapped(function_of)
-    skipped = {"", *training_functions(segments)}
+    lines = dict(_loops_by(segments, rows, segments["place"]))
+    counts = Counter(function_of(place) for place in lines)
+    skipped = {"", *training_functions(segments), *(one for one, count in counts.items() if count == 1)}
+    placed = rows[~functions[rows].passes(lambda one: one in skipped or is_forward(one))]
+    whole = dict(_loops_by(segments, placed, functions))
+    lines = {place: own for place, own in lines.items() if function_of(place) not in whole}
+    for places, found in ((segments["place"], lines), (functions, whole)):
+        for place, own in found.items():
+            yield place, np.union1d(own, delayed[places[delayed] == place])
+
+
+def _loops_by(segments: CodedColumns, rows: Ints, places: TextColumn) -> Iterator[tuple[str, Ints]]:
+    """Yield each of *places* that is a loop, with its part of *rows*."""
     worked = segments["cause"] != DELAYED
-    for places in (segments["place"], functions):
-        everything = sums_by(segments["duration_ns"][worked], places[worked])
-        placed = rows[~functions[rows].passes(skipped.__contains__)] if places is functions else rows
-        for place, own in grouped(placed, places[placed]):
-            if not place or (places is functions and is_forward(place)):
-                continue
-            if _is_loop(segments, own, int(everything[place])):
-                skipped.add(function_of(place))
-                yield place, np.union1d(own, delayed[places[delayed] == place])
+    everything = sums_by(segments["duration_ns"][worked], places[worked])
+    for place, own in grouped(rows, places[rows]):
+        if place and _is_loop(segments, own, int(everything[place])):
+            yield place, own
 
 
 def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
@@ -234,18 +245,14 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         yield Candidate(what, "host", cause, remedy, Target("stall", name), GONE, own, path_ns, bound_ns)
     own = rows[~long]
     if len(own):
-        has_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
-        has_device = has_device or bool((segments["kind"] == "copy").any())
         name, ns = largest(segments, own, "operator")
         # The table of causes has stalls with their causes, so the same name would have two times.
         is_all = set(segments["cause"][own]) == {"dispatch"}
         label = HOST_CAUSES["dispatch"] if is_all else "Dispatch and other short host work"
-        what = (
-            label
-            + ", without stalls" * bool(long.any())
-            + f", most {most_for(name)} ({duration_text(ns)})" * (len(set(segments["operator"][own])) > 1)
-        )
-        remedy = "launches" if has_device else "operators"
+        example = f"{ESPECIALLY}{most_for(name)} ({duration_text(ns)})"
+        what = label + " without stalls" * bool(long.any())
+        what += example * (len(set(segments["operator"][own])) > 1)
+        remedy = "operators" if computed_on_host(workload) else "launches"
         target = Target("host", "dispatch")
         yield scaled(segments, what, "host", target, own, cause="dispatch", remedy=remedy, is_named=False)
 
@@ -281,7 +288,7 @@ def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns
         what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
         own_ns, awaited_ns = sum_ns(segments, own), sum_ns(segments, awaited)
         if own_ns > awaited_ns > 0 and not call.startswith(SPIN):
-            what += f", {duration_text(own_ns)} of it after the last device work that it waits for"
+            what += f", of which {duration_text(own_ns)} pass after the end of the awaited device work"
         elif len(awaited) and not call.startswith(SPIN):
             what += f", which waits for {_device_work(segments, awaited)}"
         every = np.union1d(own, awaited)

@@ -66,4 +66,4 @@ def contention(workload: Workload, makespan_ns: int) -> str:
     if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:
         return ""
     least, most = duration_text(min(delays)), duration_text(max(delays))
-    return f"Every rank waited for a processor, {least} to {most}: the machine of the capture was busy."
+    return f"Every rank waited for a processor ({least} to {most}): the machine was busy during the capture."

@@ -124,7 +124,8 @@ def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
         where = "" if name == ALL_GROUPS or stragglers["group"].nunique() == 1 else f" of {name}"
         texts.append(
             f"Rank {worst['rank']} comes last in {share_text(float(worst['share']))} of the "
-            f"collectives{where}, median {duration_text(int(worst['median_behind_ns']))} after the first."
+            f"collectives{where}, with a median delay of {duration_text(int(worst['median_behind_ns']))} "
+            "after the first rank."
         )
     return texts
 

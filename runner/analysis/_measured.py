@@ -33,8 +33,8 @@ def measured_result(workload: Workload) -> Result:
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so there are no measured times; "
-            "compare runs only, or capture the job with 'chakrascope trace'."
+            "The workload was not measured, so there are no measured times. Next: compare runs only, or "
+            "capture the job with `chakrascope trace`."
         )
     experiment = prepare(workload, "default", None, backend=REPLAY)
     measured = get_backend(REPLAY).run(experiment)
@@ -58,8 +58,8 @@ def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFr
     share = share_text(abs(delta_ns) / measured.makespan_ns)
     steps = ", not ".join(duration_text(result.makespan_ns) for result in (simulated, measured))
     text = (
-        f"The simulated step is {share} {longer} than the measured one: {steps}. "
-        f"It differs most in {_PARTS[part]}: {duration_text(int(excess_ns.max()))} {more} on rank {rank}."
+        f"The simulated step is {share} {longer} than the measured step: {steps}. It differs most in "
+        f"{_PARTS[part]}: {duration_text(int(excess_ns.max()))} {more} on rank {rank}."
     )
     calls = collective_differences(simulated, measured, collectives)
     calls = calls[sign * calls["delta_ns"] < 0]

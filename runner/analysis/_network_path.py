@@ -69,12 +69,11 @@ def why_no_links(result: Result) -> str:
     """Return the reason why the path cannot be split by links, and the remedy; ``""`` without a reason."""
     if len(result.flows):
         return ""
-    recorded = (
-        "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
-    )
+    recorded = "no individual messages" if result.links.empty else "only totals for each link"
     return (
-        f"The backend '{result.backend}' records {recorded}, so no time of the path is known to be a single "
-        "link's. 'packet' records every message: run the study with it, or see the dimensions of the network."
+        f"The backend '{result.backend}' records {recorded}, so the time of the path cannot be assigned to "
+        "links. Next: run the study on 'packet', which records every message, or use the breakdown by "
+        "network dimension."
     )
 
 

@@ -162,8 +162,8 @@ def without_shapes(metadata: Mapping[str, Any]) -> str:
     )
     share = unknown_ns / max(1, sum(rate.time_ns for rate in rates))
     return "" if share < _MUCH else (
-        f"{share_text(share)} of the device's work is of operators whose shapes were not recorded, so their "
-        "rates are unknown and they have no advice: profile with record_shapes=True"
+        f"{share_text(share)} of the device time is spent in operators without recorded shapes, so their "
+        "rates are unknown and there is no advice on them. Next: profile with record_shapes=True"
     )  # fmt: skip
 
 

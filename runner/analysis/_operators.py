@@ -128,15 +128,26 @@ def operators_text(table: pd.DataFrame) -> str:
     more = f" and {len(unmodelled) - _NAMED} more" if len(unmodelled) > _NAMED else ""
     share = share_text(1 - unmodelled.total() / total)
     without = f"; without: {listed}{more}" if listed else ""
-    lines = [f"{share} of the time is of operators with a model and recorded shapes{without}."]
+    lines = [
+        (
+            f"{share} of the time is spent in operators whose cost is modelled and whose shapes were "
+            f"recorded{without}."
+        )
+    ]
     for device in dict.fromkeys(rate.chip for rate in rates):
         chip = known_chip(device)
         if chip is not None:
             lines.append(f"Peaks of {chip.title}: {_peaks(chip)}.")
         elif device:
-            lines.append(f"No peaks are known of the chip '{device}': no bound and no share of a roofline.")
+            lines.append(
+                f"The peaks of the chip '{device}' are unknown, so the bound and the roofline share of "
+                "operators are unknown."
+            )
         else:
-            lines.append("The trace names no chip: no bound and no share of a roofline.")
+            lines.append(
+                "The trace does not name the chip, so the bound and the roofline share of operators are "
+                "unknown."
+            )
     return " ".join(lines)
 
 

@@ -40,7 +40,8 @@ class NodeFacts:
                 missing = places[np.argmin(present)]
                 raise BackendError(
                     f"The result holds node {node_ids[missing]} of rank {ranks[missing]}, but the workload "
-                    "does not: they do not belong together; pass the workload that was simulated."
+                    "does not, so the result belongs to another workload. Next: pass the workload that was "
+                    "simulated."
                 )
             self._parts.append((graph, places, rows))
         self._count = len(ranks)

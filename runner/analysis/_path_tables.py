@@ -35,7 +35,7 @@ def longest_segment(path: CriticalPath) -> tuple[int, int]:
 def nameless_text(table: pd.DataFrame, by: str) -> str:
     """Return a sentence on the share of unnamed time in a breakdown *by*; "" if all time is named."""
     share = float(table.loc[table["key"].astype(str).isin(_NAMELESS), "share"].sum())
-    return f"{share_text(share)} of the path is in no {by}." if share >= _LEAST_SHARE else ""
+    return f"{share_text(share)} of the path is not assigned to any {by}." if share >= _LEAST_SHARE else ""
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
@@ -96,10 +96,13 @@ def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
     point = divergence(base, other)
     if point.same:
         return f"Both critical paths go through the same {point.segments:,} segments."
-    together = f"share their first {point.segments:,} segments, until {duration_text(point.at_ns)}; then"
+    together = f"share their first {point.segments:,} segments, until {duration_text(point.at_ns)}. Then"
     start = f"The critical paths {together if point.segments else 'diverge at once:'}"
-    places = f"this run goes to {_cut(point.base_goes_to)}, the other to {_cut(point.other_goes_to)}"
-    return f"{start} {places}. {share_text(point.on_both)} of this run's path lies on the other's too."
+    places = f"this run continues with {_cut(point.base_goes_to)}, the other with {_cut(point.other_goes_to)}"
+    return (
+        f"{start} {places}. {share_text(point.on_both)} of this run's path is also on the path of the other "
+        "run."
+    )
 
 
 def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:

@@ -105,7 +105,7 @@ class SlowestRank:
         """A sentence that names the slowest rank, its excess work, and the waiting time of its peers."""
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
         others = f"{count_text(self.copies, 'other rank')} repeat{'s' * (self.copies == 1)}"
-        copied = f", of which {others} the times," * bool(self.copies)
+        copied = f" ({others} its times)" * bool(self.copies)
         lead = "Slowest" if more >= 0 else "Latest"  # the latest rank may do less work than its peers
         work = (
             f"{lead} rank: rank {self.rank}{copied} works {duration_text(self.work_ns)}, "
@@ -113,23 +113,27 @@ class SlowestRank:
             f"({duration_text(self.median_ns)})"
         )
         if self.delayed_ns > _DELAYED_SHARE * self.work_ns:
-            work += f"; it waits for a processor for {duration_text(self.delayed_ns)} of that"
+            work += f"; for {duration_text(self.delayed_ns)} of this time it waits for a processor"
         if not self.collectives:
-            return f"{work}. The ranks share no collective, so none waits for it there."
+            return (
+                f"{work}. The ranks have no collective in common, so no rank waits for rank {self.rank} in "
+                "one."
+            )
         waits = (
             f"{work}. It arrives last at {self.last_at} of {self.collectives} collectives, where the "
             f"median rank waits {duration_text(self.waited_ns)} for it"
         )
         share = self.waited_ns / self.makespan_ns if self.makespan_ns else 0.0
         if share < _NOTICEABLE:
-            return f"{waits}: too little to matter."
+            return f"{waits}. This is too little to matter."
         excess_ns = max(0, self.work_ns - self.median_ns)
         if 2 * excess_ns >= self.waited_ns:
             return f"{waits}, {share_text(share)} of the step."
         return (
-            f"{waits}, {share_text(share)} of the step. Its longer work explains at most "
-            f"{duration_text(excess_ns)} of the waiting; it also begins later or works in another order. "
-            f"`what-if --faster skew:{self.rank}=inf` simulates the step without its lateness."
+            f"{waits}, {share_text(share)} of the step. The additional work of rank {self.rank} explains at "
+            f"most {duration_text(excess_ns)} of this waiting; for the rest, the rank begins later or works "
+            f"in another order. `what-if --faster skew:{self.rank}=inf` simulates the step without this "
+            "delay."
         )
 
     def to_json(self) -> dict[str, int]:

@@ -29,6 +29,7 @@ from ._host_calls import CapturedCalls
 from ._links import messages_on_path
 from ._one_rank import RankReader, edges_of_rank, program_of_rank
 from ._path_facts import NodeFacts, said_of
+from ._path_walk import measured_waits
 from ._summary import Summary, deviates, summarize
 
 if TYPE_CHECKING:
@@ -219,6 +220,12 @@ class RunAnalysis:
 
         file = self.study.kept_file(self.info.id, "critical-path.parquet")
         return path_beside(file, self._made_of, self.result, self.workload)
+
+    @ComputedOnce
+    def clocks(self) -> str:
+        """How the clocks of a measured run were aligned; "" for one rank, and for simulations."""
+        sync, _ = measured_waits(self.result, self.workload)
+        return "" if sync is None else sync.clocks
 
     def breakdown(self, by: str) -> pd.DataFrame:
         """Split the critical path *by* one of :data:`RUN_BREAKDOWNS` (see `CriticalPath.breakdown`).

@@ -153,7 +153,10 @@ def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
 _NUMBERS = ("ranks", "size-bytes", "count", "measured-ns", "model-ns", "messages-ns")
 _COLUMNS = ("dimension", "operation", *(name.replace("-", "_") for name in _NUMBERS), "error")
 _HANDSHAKES = {
-    "in-order": "A message waits for its receiver's request, behind messages in the opposite direction"
+    "in-order": (
+        "A message waits for the request of its receiver, which queues behind messages in the opposite "
+        "direction"
+    )
 }
 
 

@@ -49,7 +49,7 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
     """
     if not result.num_nodes:
         raise BackendError(
-            f"The result of '{result.backend}' has no node times, so slack is unknown; use another "
+            f"The result of '{result.backend}' has no node times, so slack is unknown. Next: use another "
             f"backend, such as '{DEFAULT_BACKEND}'."
         )
     sync, repeats = measured_waits(result, workload)

@@ -61,6 +61,6 @@ def store_and_forward(result: Result) -> str:
         return ""
     return (
         f"Up to {duration_text(most)}, {share_text(min(share, 1.0))} of the makespan, is store and forward: "
-        f"'{result.backend}' sends each message whole to the switch and then whole to its receiver. Real "
-        "switches do not; nor do 'flow' and 'packet'."
+        f"'{result.backend}' sends each whole message to the switch, and then from the switch to its "
+        "receiver. Real switches forward packets as they arrive, as 'flow' and 'packet' do."
     )

@@ -27,6 +27,7 @@ from .._result import Result
 from .._traits import about_backend
 from ._advice import advise
 from ._advised import Advice, Advised, Cause, together_text
+from ._candidate import ESPECIALLY
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIME_FORMULA = (
-    "compute + exposed communication + exposed copies + idle = the step; exposed communication is what no "
-    "computation covers (communication - overlap), exposed copies what neither covers"
+    "compute + exposed communication + exposed copies + idle = the step. Communication is exposed while no "
+    "computation runs (communication - overlap), copies while neither computation nor communication runs"
 )
 
 _EXPOSED = 0.01
@@ -57,6 +58,7 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
+_ON_DEVICE = {"compute": "compute_ns", "communication": "exposed_comm_ns", "copy": "exposed_copy_ns"}
 DEVIATES = 0.1  # share of the measured step above which the difference to a simulated step is reported
 _BUSY = 0.9  # share of the step in which a device must be busy to bound a step that cannot be replayed
 _CONTRADICTED = 0.5  # share of the gain expected from the path, below which a what-if contradicts the path
@@ -156,16 +158,19 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
     busy = float(1 - ranks["idle_ns"].mean() / max(1, result.makespan_ns)) if len(ranks["rank"]) else 0.0
     gains = advised.half_kinds_ns
     best = max(gains, key=gains.__getitem__, default=top)
-    if top in gains and best != top and gains[top] < _CONTRADICTED * path_ns / 2:
+    contradicted = top in gains and gains[top] < _CONTRADICTED * path_ns / 2
+    on_host = top in _ON_HOST and not computed_on_host(workload)
+    if best != top and contradicted:
         return _Bound(
             best,
-            f": halving it gains {duration_text(gains[best])}, halving {_PHRASES[top]}, which holds "
-            f"{share_text(kinds['share'][0])} of the critical path, {duration_text(max(0, gains[top]))}",
+            f": halving it gains {duration_text(gains[best])}, but halving {_PHRASES[top]} "
+            f"({share_text(kinds['share'][0])} of the critical path) only "
+            f"{duration_text(max(0, gains[top]))}",
         )
-    if top in _ON_HOST and busy >= _BUSY and top not in gains and not computed_on_host(workload):
-        return _Bound("compute", f": the devices are busy for {share_text(busy)} of the step")
-    if top in gains and gains[top] < _CONTRADICTED * path_ns / 2:
-        on_host = top in _ON_HOST and not computed_on_host(workload)
+    if on_host and busy >= _BUSY and (contradicted or top not in gains):
+        most = max(_ON_DEVICE, key=lambda kind: int(ranks[_ON_DEVICE[kind]].sum()))
+        return _Bound(most, f": the devices are busy for {share_text(busy)} of the step")
+    if contradicted:
         beside = (
             f"the devices are busy for {share_text(busy)} of the step"
             if on_host
@@ -174,7 +179,7 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
         return _Bound(
             top,
             f": {share_text(kinds['share'][0])} of the critical path, but halving it gains only "
-            f"{duration_text(max(0, gains[top]))}, as {beside}",
+            f"{duration_text(max(0, gains[top]))} because {beside}",
         )
     return _Bound(top)
 
@@ -213,12 +218,12 @@ def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
     """Describe the profiler's overhead on the captured step, with a warning if the host bounds the step."""
     text = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
-        return f"{text}; host time was scaled by it."
+        return f"{text}; host times were corrected for the profiler."
     if overhead.is_scattered or (overhead.removed_ns and not overhead.matters):
         return f"{text}."
-    scale = "'convert --rescale-host' scales host time by it"
+    scale = "'convert --rescale-host' corrects host times for the profiler"
     if overhead.matters and bound_by in _ON_HOST:
-        return f"{text}: the profiler may be why the host bounds this one; {scale}."
+        return f"{text}: the profiler may be why the host bounds the captured step; {scale}."
     return f"{text}; {scale}."
 
 
@@ -241,7 +246,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
     if (kinds["key"] == "communication").any() or (causes == "communication_call").any():
         return ""
     if (ranks["exposed_comm_ns"] > _EXPOSED * max(1, path.makespan_ns)).any():
-        return " No communication is on the critical path, though not all of it is covered by computation."
+        return " No communication is on the critical path, but computation does not cover all communication."
     return " No communication is on the critical path: a faster network cannot shorten the step."
 
 
@@ -272,17 +277,18 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
 
 def _took(makespan_ns: int, workload: Workload) -> str:
     """Return the start of a sentence with the simulated and measured duration of the step."""
-    took, steps = f"{duration_text(makespan_ns)}{_measured_text(workload)}", captured_steps(workload.metadata)
+    measured, steps = _measured_text(workload), captured_steps(workload.metadata)
+    on_ranks = f" on {count_text(workload.num_ranks, 'rank')}" * (" on " in measured)
+    took = f"{duration_text(makespan_ns)}{on_ranks}{measured}"
     if steps > 1:
         return f"The {steps} steps take {took}, {duration_text(round(makespan_ns / steps))} each, and are"
     return f"The step takes {took} and is"
 
 
 def _contributor(path: CriticalPath, advised: Advised) -> str:
-    """Describe the largest contributor to the path by its name, its share, and its place in the code.
+    """Describe the largest contributor to the path by its name, its time and its share.
 
-    If a sum of many short pieces is larger, the text names this sum first, and the largest single contributor
-    second.
+    The text also names the place of the longest segment, unless the contributor is a sum of short segments.
     """
     top = advised.contributor
     if top is None:
@@ -291,30 +297,27 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
     # Candidates for late ranks are not a part of the path.
     causes = [one for one in advised.causes if not one.key.startswith("skew:")]
     largest = max(causes, key=lambda one: one.path_ns, default=top)
-    text = f"the largest contributor is {_part_text(top, path)}"
-    if largest.path_ns > top.path_ns:
-        text = f"the largest contributor is {_part_text(largest, path)}, the largest single one "
-        text += _part_text(top, path)
-    if top.node_id < 0:
-        return text
+    if largest.path_ns > top.path_ns or top.node_id < 0:
+        return f"the largest contributor is {_part_text(largest, path)}"
     row = int(np.flatnonzero((segments["rank"] == top.rank) & (segments["node_id"] == top.node_id))[0])
-    text += _place(segments, row)
-    return text + (f"; its largest piece: {lowered(path.reason(row))}" if top.kind == "communication" else "")
+    place = _place(segments, row)
+    if top.kind == "communication":
+        place = f"{place or '; its longest segment'}: {lowered(path.reason(row))}"
+    return f"the largest contributor is {_part_text(top, path)}{place}"
 
 
 def _part_text(one: Cause, path: CriticalPath) -> str:
-    """Describe a cause of time on the path by its name, time, number of segments and share of the path."""
-    pieces = f" in {one.pieces:,} segments" if one.pieces > 1 else ""
-    share = share_text(one.path_ns / max(1, path.makespan_ns))
-    what = lowered(one.what) if one.kind not in ("compute", "communication") or one.cause else one.what
-    return f"{what} ({duration_text(one.path_ns)}{pieces}, {share})"
+    """Describe a cause of time on the path by its name without examples, its time and its share."""
+    what = one.what.partition(ESPECIALLY)[0]
+    what = lowered(what) if one.kind not in ("compute", "communication") or one.cause else what
+    return f"{what} ({duration_text(one.path_ns)}, {share_text(one.path_ns / max(1, path.makespan_ns))})"
 
 
 def _place(segments: CodedColumns, row: int) -> str:
-    """Return the phase and module that issued a path segment, as text."""
+    """Return the phase and module that issued the longest segment of a contributor, as text."""
     phase, module = _PHASES.get(str(segments["phase"][row]), ""), str(segments["module"][row])
     place = " of ".join(word for word in (phase, module) if word)
-    return f", its longest piece in {place}" if place else ""
+    return f"; its longest segment is in {place}" if place else ""
 
 
 def rank_times(result: Result) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,14 @@ def list_chips() -> list[str]:
 
 def find_chip(name: str | Path) -> Chip:
     """Return the chip with this name or file, or raise `ConfigError` with the closest name."""
-    return load_chip(_CHIPS.find(name))
+    file = _CHIPS.find(name)
+    return _unchanged_chip(file, file.stat().st_mtime_ns) if file.is_file() else load_chip(file)
+
+
+@lru_cache(64)
+def _unchanged_chip(file: Path, _changed: int) -> Chip:
+    """Return the chip in *file*, which is read once as long as its modification time stays the same."""
+    return load_chip(file)
 
 
 def chip_of_device(device: str) -> Chip | None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ._packet import Clos as Clos
     from ._packet import PacketPart as PacketPart
     from ._presets import Shipped as Shipped
+    from ._presets import is_preset as is_preset
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path
     from ._system import SystemConfig as SystemConfig

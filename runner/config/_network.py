@@ -19,7 +19,7 @@ from . import _values as values
 from ._efficiency import EfficiencyPart
 from ._failures import Failure, read_failures
 from ._packet import PacketPart, read_packet_files
-from ._presets import is_name, list_presets, preset_of_nodes, preset_path
+from ._presets import is_preset, list_presets, preset_of_nodes, preset_path
 from ._tcp import TcpPart
 from ._values import mapping_of, shown
 from .infragraph import read_network
@@ -226,8 +226,8 @@ class NetworkConfig:
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Return the preset *name* if *name* is a plain word and not a file, otherwise `load` the file."""
-        return cls.preset(str(name)) if is_name(name) else cls.load(name, options)
+        """Return the preset *name* if `is_preset` is true, otherwise `load` the file."""
+        return cls.preset(str(name)) if is_preset("network", name) else cls.load(name, options)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:

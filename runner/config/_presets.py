@@ -31,6 +31,13 @@ def preset_of_nodes(name: str) -> tuple[int, str] | None:
     return None if like is None or like.startswith(_NO_NODES) else (int(match["nodes"]), like)
 
 
+def is_preset(kind: str, name: str | Path) -> bool:
+    """Return whether *name* names a preset of *kind*: a known name, or any plain word that is not a file."""
+    if kind == "network" and isinstance(name, str) and preset_of_nodes(name) is not None:
+        return True
+    return _presets(kind).means(name)
+
+
 def preset_path(kind: str, name: str) -> Path:
     """Return the file of the preset *name*; raises `ConfigError` with the closest name."""
     return _presets(kind).path_of(name)
@@ -68,12 +75,16 @@ class Shipped:
         return self.folder / f"{full_name}{self.suffix}"
 
     def find(self, name: str | Path) -> Path:
-        """Return the shipped file called *name*, or the path *name* if there is no shipped file."""
-        return self.path_of(str(name)) if is_name(name) else Path(name)
+        """Return the shipped file called *name*, or the path *name* if `means` is false."""
+        return self.path_of(str(name)) if self.means(name) else Path(name)
 
+    def means(self, name: str | Path) -> bool:
+        """Return whether *name* names a shipped file: a known name, or any plain word that is not a file.
 
-def is_name(name: str | Path) -> bool:
-    """Return whether *name* is a plain word and not a file in the working directory."""
-    path = Path(name)
-    # `Path.is_file` raises an error for a name that no file can have.
-    return isinstance(name, str) and path.name == name and not path.suffix and not os.path.isfile(name)
+        A known name has priority, so that a file in the working directory does not replace a shipped file.
+        """
+        if not isinstance(name, str) or name in self.other_names or name in self.names():
+            return isinstance(name, str)
+        path = Path(name)
+        # `Path.is_file` raises an error for a name that no file can have.
+        return path.name == name and not path.suffix and not os.path.isfile(name)

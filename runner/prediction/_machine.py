@@ -80,14 +80,14 @@ class Machine:
     def text(self, origin: Origin) -> str:
         """Return the first line of a command's output: the machine, and the source of compute times."""
         how = "predicted for" if origin.is_predicted else "measured on"
-        own = f"as {how} {origin.chip}" if origin.chip else "of the workload, of an unknown chip"
+        own = f"as {how} {origin.chip}" if origin.chip else "from the workload, for an unknown chip"
         if self.scales(origin):
             assert self.chip is not None, "scaling needs a chip"
             peaks = f"the {self.chip.precision} peaks of {self.chip.name}"
             return (
                 f"{self.title}: compute times by {peaks}, a lower bound ({share_text(origin.known_share)} of "
-                f"the compute time {how} {origin.chip} has FLOPs or bytes; the rest takes no time); host "
-                "work as measured"
+                f"the compute time {how} {origin.chip} has FLOPs or bytes; the remaining compute time is "
+                "left out); host work takes its measured time"
             )
         foreign = self.chip is not None and origin.chip not in ("", self.chip.name)
         but = f", not {self.chip.name}" if self.chip is not None and foreign else ""
@@ -141,7 +141,7 @@ def foreign_text(workload: Workload, network: NetworkConfig) -> str:
     Compute times of CPUs cause no warning here, because every answer contains a separate warning about CPUs.
     """
     origin, chip = Origin.of(workload), chip_of_network(network)
-    if chip is None or origin.chip in ("", _CPU, chip.name) or has_links_of(origin.chip, network):
+    if chip is None or origin.chip in ("", _CPU) or has_links_of(origin.chip, network):
         return ""
     how = "predicted for" if origin.is_predicted else "measured on"
     ranks = network.num_ranks
@@ -150,7 +150,7 @@ def foreign_text(workload: Workload, network: NetworkConfig) -> str:
     )
     return (
         f"Compute times were {how} {origin.chip}, but the links are those of {chip.name}: only communication "
-        f"is simulated for that machine. Next: `chakrascope {remedy}`."
+        f"is simulated for {chip.name}. Next: `chakrascope {remedy}`."
     )
 
 
@@ -159,15 +159,17 @@ def find_machine(name: str) -> Machine:
 
     For an unknown name, raises `UsageError` with the closest name or the next step.
     """
-    if Path(name).is_file():
-        return _machine_of_file(Path(name))
     text = name.strip().lower()
     if is_network_name(text):
         network = NetworkConfig.preset(text)
         return Machine(text, chip_of_network(network), network)
+    if Path(name).is_file():
+        return _machine_of_file(Path(name))
     numbered = _NUMBER_FIRST.fullmatch(text) or _NUMBER_LAST.fullmatch(text)
     if numbered is not None and not int(numbered["count"]):
-        raise UsageError(f"--on {name}: a cluster has at least one chip. Next: --on 8x{numbered['chip']}.")
+        raise UsageError(
+            f"--on {name}: the number of chips must be 1 or more. Next: --on 8x{numbered['chip']}."
+        )
     if numbered is not None and _is_chip(numbered["chip"]):
         wanted = f"{int(numbered['count'])}x{numbered['chip']}"
         if text != wanted:
@@ -196,7 +198,7 @@ def _is_chip(name: str) -> bool:
         find_chip(name)
     except ConfigError:
         return False
-    return not Path(name).exists()
+    return True
 
 
 def _machine_of_file(file: Path) -> Machine:
@@ -216,7 +218,7 @@ def _machine_of_file(file: Path) -> Machine:
     named = _next_to(file, data["network"])
     network = NetworkConfig.find(named)
     other = chip_of_network(network)
-    if other is not None and other.name != chip.name and not has_links_of(chip.name, network):
+    if other is not None and not has_links_of(chip.name, network):
         raise UsageError(
             f"{file}: {network.title} has the links of {other.name}, not of {chip.name}. Next: name the "
             f"network of {chip.name}, or a network file of your own."
@@ -238,9 +240,10 @@ def _usual_network(chip: Chip, count: int) -> NetworkConfig:
     except UsageError as error:
         text = re.sub(r"--gpus (\d+)", rf"--on \1x{chip.name}", error.message)
         if "has no default network" in text:
+            presets = [f"--on {name}" for name in list_presets("network") if f"-{chip.name}-" in f"-{name}-"]
             text = (
-                f"The chip '{chip.name}' has no usual network. Next: --on FILE, a YAML file with 'chip: "
-                f"{chip.name}' and 'network: PRESET_OR_FILE'."
+                f"The chip '{chip.name}' has no usual network. Next: {', '.join([*presets, '--on FILE'])}, a "
+                f"YAML file with 'chip: {chip.name}' and 'network: PRESET_OR_FILE'."
             )
         raise UsageError(text) from None
 
@@ -255,9 +258,13 @@ def chip_of_network(network: NetworkConfig) -> Chip | None:
 
 
 def has_links_of(chip: str, network: NetworkConfig) -> bool:
-    """Return whether *network* has the links of the nodes in which *chip* is sold."""
+    """Return whether *network* is of *chip*, or has the links of the nodes in which *chip* is sold."""
+    own = chip_of_network(network)
     try:
-        usual = usual_network(find_chip(chip), network.num_ranks)
+        known = find_chip(chip)
+        if own is not None and own.name == known.name:
+            return True
+        usual = usual_network(known, network.num_ranks)
     except (ConfigError, UsageError):  # the chip is unknown, or is not sold in nodes
         return False
     return (usual.topology[0], usual.bandwidth[0]) == (network.topology[0], network.bandwidth[0])

@@ -168,7 +168,7 @@ def what_bounds(result: Result, workload: Workload) -> str:
         for row in kinds.head(3).itertuples()
     )
     key, duration = operators["key"].iloc[0], operators["duration_ns"].iloc[0]
-    return f"{text} of the critical path; most of all {key} {share_text(duration / total)}"
+    return f"{text} of the critical path; the largest operator is {key} ({share_text(duration / total)})"
 
 
 def predict(
@@ -306,7 +306,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
 def _reached(setting: Setting) -> str:
     """Return a sentence on the share of the bandwidth that collectives attain."""
     if setting.network.efficiency is not None:
-        return "Collectives lose only the share given by the network's efficiency"
+        return "Collectives reach the bandwidth that the efficiency of the network allows"
     costs = setting.costs
     within, across = share_text(costs.within_node.share), share_text(costs.across_nodes.share)
     return f"Collectives reach {within} of the bandwidth within a node and {across} across nodes"
@@ -318,11 +318,11 @@ def _attended(setting: Setting) -> list[str]:
     if not 0 < (model.window or model.chunk) < sequence:
         return []
     if not setting.plan.fused_attention:
-        return ["Attention that is not fused computes all scores, also those that the model leaves out"]
+        return ["Attention that is not fused computes all scores, including masked scores"]
     layers = f"in all layers but one of {model.full_every}" if model.full_every else "in all layers"
     if model.chunk:
-        return [f"Tokens attend to those in front of them in chunks of {model.chunk} tokens, {layers}"]
-    return [f"Tokens attend to {model.window} tokens in front of them, by the model's window, {layers}"]
+        return [f"Tokens attend to earlier tokens in the same chunk of {model.chunk} tokens, {layers}"]
+    return [f"Tokens attend to the {model.window} tokens before them (the model's window), {layers}"]
 
 
 def assumptions(setting: Setting) -> list[str]:
@@ -330,25 +330,25 @@ def assumptions(setting: Setting) -> list[str]:
     plan, fit = setting.plan, setting.costs.fit
     measured = f"fitted on {fit.rows} measured steps ({fit.data})" if fit.rows else fit.data
     assumptions = [
-        f"Costs of operators are those of '{setting.software}' on {setting.chip.title}, {measured}",
-        f"{_reached(setting)}; those of ranks in several nodes run within the nodes first, then between them",
-        f"Ranks are placed {', '.join(plan.placement)} from the innermost, "
-        f"{Links.of(setting.network).node_size} a node",
-        "Ranks of a pipeline stage work in step: no stragglers, failures or data loading",
-        "Tokens are images of 224 x 224; the host starts a tenth of the kernels of a transformer's layer for "
-        "a convolution, and nothing else once a step"
+        f"Operator times are those of '{setting.software}' on {setting.chip.title}, {measured}",
+        f"{_reached(setting)}; a collective across nodes runs within the nodes first, then between them",
+        f"Ranks are placed {', '.join(plan.placement)} from the innermost dimension, "
+        f"{Links.of(setting.network).node_size} per node",
+        "All ranks of a pipeline stage take the same time: there are no stragglers, failures or data loading",
+        "Tokens are images of 224 x 224; for a convolution, the host launches a tenth of the kernels of a "
+        "transformer layer, and no other kernels per step"
         if setting.model.convolutions
-        else f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
+        else f"Sequences have {plan.sequence or setting.model.sequence} tokens without padding",
     ]
     if plan.pp > 1 and plan.ends_count(setting.model.layers):
-        assumptions.append("The embedding and the loss take the place of a layer each in the pipeline")
+        assumptions.append("The embedding and the loss each take the place of one layer in the pipeline")
     elif plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
-        assumptions.append("Layers do not divide evenly; the first stages have one more")
+        assumptions.append(
+            "The layers do not divide evenly among pipeline stages; the first stages have one layer more"
+        )
     assumptions += setting.model.remarks
     if plan.tp > setting.model.kv_heads and not setting.model.kv_rank:
-        assumptions.append(
-            f"Each of the {setting.model.kv_heads} heads of keys and values is on several ranks"
-        )
+        assumptions.append(f"Each of the {setting.model.kv_heads} key/value heads is stored on several ranks")
     if plan.lora:
         assumptions.append(
             f"Adapters of rank {plan.lora} are on queries, keys and values of every layer; all other weights "
@@ -362,24 +362,28 @@ def assumptions(setting: Setting) -> list[str]:
         )
     assumptions += _attended(setting)
     if setting.model.experts:
-        assumptions.append("Every expert gets as many tokens as the others")
+        assumptions.append("All experts get the same number of tokens")
         if not plan.cuda_graphs:
-            assumptions.append("The host launches the matmuls of experts once it has their token counts")
+            assumptions.append(
+                "The host launches the matmuls of experts after it has received their token counts"
+            )
     if plan.ep > 1:
         assumptions.append(
-            "A token is sent once to each node, and there to each rank, with experts of it"
+            "A token is sent once to each node with experts for it, and within the node to each rank with "
+            "such experts"
             if plan.deduplicate
             else "A copy of a token is sent to each of its experts"
         )
     if plan.needs_host and setting.chip.host:
         host = setting.chip.host
         assumptions.append(
-            f"A rank has {bytes_text(host.link_bytes_per_s)}/s each way to its host, and "
-            f"{bytes_text(host.memory_bytes_per_s)}/s of the host's memory, which is large enough"
+            f"A rank has {bytes_text(host.link_bytes_per_s)}/s to and from its host, and "
+            f"{bytes_text(host.memory_bytes_per_s)}/s of the host's memory bandwidth; the host memory is "
+            "large enough"
         )
     if plan.pp > 1 and setting.model.tied:
         assumptions.append(
-            "The gradients of embeddings that the first and last stage share are not exchanged"
+            "The exchange of gradients of embeddings that the first and last stage share is left out"
         )
     beyond = unmeasured(setting)
     if beyond:

@@ -244,12 +244,13 @@ def _kind_of(operator: str) -> str:
 def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
     """Return the result of *prediction* for a run of a study, with the prediction in its provenance.
 
-    The provenance key ``prediction`` contains the output of `to_json`, the chip's title and its
-    ``chip_memory_bytes``. The key ``memory_over_time`` contains the memory curves of a prediction from model
-    sizes.
+    The provenance key ``prediction`` contains the output of `to_json`, the chip's title, its
+    ``chip_memory_bytes`` and its ``chip_usable_bytes``. The key ``memory_over_time`` contains the memory
+    curves of a prediction from model sizes.
     """
     chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
     document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
+    document["chip_usable_bytes"] = chip.usable_bytes
     del document["assumptions"]  # the provenance already has the assumptions
     provenance = {**prediction.result.provenance, "prediction": document}
     if isinstance(prediction, Prediction):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import UsageError
+from ...errors import ConfigError, UsageError
 from ..chips import Chip, Costs, Fit
 from ..config import NetworkConfig
 from ._prices import ChipPrices, Links, costs_on
@@ -104,13 +104,22 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
         )
     node = NetworkConfig.preset(chip.network)
     size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
+    if ranks == size:
+        return node
+    try:
+        NetworkConfig.preset(f"{family}-2x{size}")
+    except ConfigError:
+        raise UsageError(
+            f"Nodes of '{family}' have {size} GPUs, and no preset connects several nodes. Next: --gpus "
+            f"{size}, or --network with a file that has the network between the nodes."
+        ) from None
     if ranks < 1 or ranks % size:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
             f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
             "or --network with nodes of another size."
         )
-    return node if ranks == size else NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
+    return NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
 
 
 def unusual_links(fit: Fit, network: NetworkConfig) -> str:

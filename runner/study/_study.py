@@ -68,17 +68,17 @@ class Study(StudyLayout):
         try:
             head = read_json(study.head_file, f"{folder} is not a study: it has no readable {name}")
         except StudyError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            if not isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
                 raise
             if not folder.exists():
                 raise StudyError(f"There is no file or folder {folder}. Next: check the path.") from error
             raise StudyError(
-                f"{folder} is not a study: it has no {name}. Check the path; traces or graphs of other tools "
-                "become a study with 'chakrascope import'."
+                f"{folder} is not a study: it has no {name}. Next: check the path; if it has traces or "
+                "graphs, make a study from them with `chakrascope import STUDY FOLDER`."
             ) from error
         if head.get("format") != _FORMAT or head.get("version") != 1:
             raise StudyError(
-                f"{study.head_file} is from an unknown version of a study; use a newer chakrascope."
+                f"{study.head_file} was written by a newer version of chakrascope. Next: update chakrascope."
             )
         return study
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._answers import more_is_cheaper as more_is_cheaper
     from ._answers import objectives as objectives
     from ._answers import pair_table as pair_table
+    from ._answers import per_captured_step as per_captured_step
     from ._answers import point_label as point_label
     from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import Matrix
+from ._comparison import WORK
 from ._goal import Goal
 
 _UNITS = {
@@ -107,13 +108,31 @@ def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
 
 
 def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
-    """Return a mask of the Pareto front of the successful points by *against* and makespan."""
-    ordered = points.sort_values([against, "makespan_ns"], kind="stable")
-    best = ordered["makespan_ns"].astype(np.int64).cummin()
+    """Return a mask of the Pareto front by *against* and makespan, both `per_captured_step`."""
+    ordered = per_captured_step(points).sort_values([against, "makespan_ns"], kind="stable")
+    best = ordered["makespan_ns"].astype(float).cummin()
     first = ~ordered.duplicated([against]) & (ordered["makespan_ns"] == best)
-    improves = first & (best < best.shift(fill_value=np.iinfo(np.int64).max))
-    chosen: pd.Series = improves.reindex(points.index)
+    improves = first & (best < best.shift(fill_value=np.inf))
+    chosen: pd.Series = improves.reindex(points.index, fill_value=False)
     return chosen
+
+
+def per_captured_step(points: pd.DataFrame) -> pd.DataFrame:
+    """Return *points* with makespans and costs per captured step, if their steps do different work.
+
+    Otherwise, a small cluster would always be on the Pareto front, because its step does the least work.
+    Points with an unknown amount of work are left out.
+    """
+    if WORK[0] not in points or points[WORK[0]].nunique() < 2:
+        return points
+    known = points[points[WORK[0]].notna()]
+    scaled = {
+        name: known[name].astype(float) / known[WORK[0]].astype(float)
+        for name in ("makespan_ns", "rank_time_ns", "cost")
+        if name in known
+    }
+    comparable: pd.DataFrame = known.assign(**scaled)
+    return comparable
 
 
 def pair_table(points: pd.DataFrame) -> pd.DataFrame:

@@ -35,7 +35,7 @@ class Goal:
     def __post_init__(self) -> None:
         for name in (self.least, *self.at_most):
             if name not in FIGURES:
-                raise ConfigError(f"'{name}' is not a figure of a sweep{did_you_mean(name, FIGURES)}")
+                raise ConfigError(f"'{name}' is not a column of a sweep{did_you_mean(name, FIGURES)}")
 
     @property
     def needs_prices(self) -> bool:

@@ -192,7 +192,7 @@ def test_the_summary_says_what_would_help(study, capfd):
 
 def test_every_command_has_one_answer_to_what_bounds_the_step(study, capfd):
     summary, path = (answer(capfd, command, study.path) for command in ("summary", "critical-path"))
-    assert path.split("Critical path by kind")[0] == summary.split("What would help")[0]
+    assert path.split("Critical path by kind")[0] == summary.split("Changes that would help")[0]
 
 
 def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
@@ -218,7 +218,7 @@ def test_more_bandwidth_and_one_thing_less_to_wait_for(study, capfd):
 
 def test_how_much_faster_has_to_be_said(study, capfd):
     assert command_line.run("what-if", study.path, "--faster", "bandwidth:0") == 2
-    assert "'bandwidth:0' has no factor. Next: write bandwidth:0=2." in " ".join(
+    assert "'bandwidth:0' has no speed-up factor. Next: write bandwidth:0=2." in " ".join(
         capfd.readouterr().err.split()
     )
 
@@ -277,12 +277,12 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
     assert said.index("│ backend") < said.index("Overview")
     assert "network" not in said[said.index("Settings") : said.index("Overview")]
     command_line.run("compare", study.path, "--run", study.run_info().id)
-    assert "a second --run" in capfd.readouterr().err
+    assert "another --run" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [(["--why"], "A measurement has no settings"), ([], "--measured makes it the reference run")],
+    [(["--why"], "a measurement has no such settings"), ([], "makes the measured step the reference run")],
 )
 def test_compare_refuses_the_measurement_as_a_run(study, capfd, options, reason):
     run = study.run_info().id
@@ -370,7 +370,7 @@ def test_studies_are_listed_begun_and_described(study, capfd):
     (found,) = json.loads(answer(capfd, "runs", folder, "--find", "LATER", "--format", "json"))
     assert found["tags"] == "for later"
     assert "empty" in answer(capfd, "runs", folder)
-    assert "no such study" in answer(capfd, "runs", folder, "--find", "nothing of the kind")
+    assert "no matching study" in answer(capfd, "runs", folder, "--find", "nothing of the kind")
 
 
 def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_path):
@@ -416,7 +416,7 @@ def test_a_run_is_checked_and_estimated_before_it_is_made(study, capfd):
     assert "measured on CPUs, but the machine is one of H100s" in said["findings"][0]["cause"]
     assert "repeated 2 times" in said["findings"][1]["cause"]
     assert set(said["estimate_s"]) == {"analytical-aware", "replay"}
-    assert "give or take" in answer(capfd, "run", study.path, *options)
+    assert "within a factor of two" in answer(capfd, "run", study.path, *options)
     assert answer(capfd, "run", study.path, *options, "--format", "csv").startswith(
         "severity,place,cause,remedy"
     )

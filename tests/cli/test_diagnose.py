@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import command_line
 import pytest
 from command_line import run_and_read
+from kineto_trace import KinetoTrace
 from log_files import Job, straggling_job
 from noisy_runs import star, training
 from studies import make_study, run_in
@@ -69,7 +71,7 @@ def test_csv_is_the_table_of_the_run(study, capsys):
 
 
 def test_a_sound_run_has_none(study, capsys):
-    assert "Checked: no outlier beyond the noise in " in shown(capsys, study, "--run", run_of(study))
+    assert "Checked: no other anomaly beyond the noise in " in shown(capsys, study, "--run", run_of(study))
 
 
 def test_a_run_without_messages_says_so(study, capsys):
@@ -290,8 +292,8 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["convert", "LOGS"], "is not a study but logs"),
-        (["convert", "STUDY", "--back-to-back"], "need production logs"),
+        (["convert", "LOGS"], "is a file or logs, not a study"),
+        (["convert", "STUDY", "--back-to-back"], "apply only to production logs"),
         (["convert", "LOGS", "-o", "w", "--step", "3"], "--step does not apply to production logs"),
         (["convert", "LOGS", "-o", "w", "--rescale-host"], "--rescale-host does not apply"),
         (["convert", "LOGS", "-o", "w", "--device-trace", "x"], "--device-trace does not apply"),
@@ -307,6 +309,18 @@ def test_what_makes_no_sense_is_refused(logs, capfd, monkeypatch, arguments, sai
     code, _, err = run_and_read(capfd, *(str(logs) if word == "LOGS" else word for word in arguments))
     assert code == 2
     assert said in " ".join(err.split())
+
+
+def test_a_folder_of_traces_with_logs_is_not_one_of_logs(logs, tmp_path, capfd):
+    mixed = shutil.copytree(logs, tmp_path / "mixed")
+    trace = KinetoTrace()
+    trace.op("aten::mm", 0, 10)
+    trace.write(mixed / "zz.pt.trace.json")
+    for arguments in ((mixed, "-o", tmp_path / "w"), (tmp_path / "study", mixed)):
+        code, _, err = run_and_read(capfd, "convert", *arguments)
+        assert (code, f"chakrascope import STUDY {mixed}" in " ".join(err.split())) == (2, True)
+    assert "holds 2 things" in run_and_read(capfd, "diagnose", mixed)[2]
+    assert run_and_read(capfd, "convert", *mixed.glob("nccl*"), "-o", tmp_path / "w")[0] == 0
 
 
 def test_a_log_where_a_graph_belongs_is_told(logs, capfd):

@@ -8,7 +8,9 @@ import pytest
 from command_line import answer, run_and_read
 from studies import make_workload
 
-from chakrascope.runner import Study
+from chakrascope.runner import NetworkConfig, Study
+from chakrascope.runner._simulate import load_memory, load_system
+from chakrascope.runner.prediction import find_machine
 
 MEASURED = {"measured_step_ns": {"0": 4_920_000}, "captured": True}
 
@@ -53,7 +55,7 @@ def study(tmp_path_factory):
         ("unsized", "8xh100", "compute times as measured on a CPU, not h100\n"),
         ("predicted", "8xb200", "compute times as predicted for h100, not b200\n"),
         ("predicted", "8xh100", "compute times as predicted for h100\n"),
-        ("unknown", "8xh100", "compute times of the workload, of an unknown chip\n"),
+        ("unknown", "8xh100", "compute times from the workload, for an unknown chip\n"),
     ],
 )
 def test_the_first_line_names_the_machine_and_where_compute_times_are_from(
@@ -76,6 +78,11 @@ def test_the_first_line_names_the_machine_and_where_compute_times_are_from(
         ("12xh100", "Next: --on 16xh100"),
         ("8xh10", "did you mean 'h100'?"),
         ("8xt4", "'chip: t4' and 'network: PRESET_OR_FILE'"),
+        ("64xtpu-v2", "Next: --on tpu-v2-16x16, --on tpu-v2-8x8, --on FILE, a YAML file with"),
+        (
+            "16xmi300x",
+            "Nodes of 'mi300x' have 8 GPUs, and no preset connects several nodes. Next: --on 8xmi300x",
+        ),
         ("hgx-h10-8", "did you mean 'hgx-h100-8'?"),
     ],
 )
@@ -90,13 +97,32 @@ def test_a_misspelt_machine_gets_the_right_spelling(study, machine, hint, capfd)
     [
         (["--on", "8xh100", "--network", "ring-8"], "leave out --network"),
         (["--on", "8xh100", "--system", "direct"], "leave out --system"),
-        (["--network", "dgx-a100-8", "--system", "roofline-h100"], "Next: --on 8xh100, or --on 8xa100-80."),
+        (
+            ["--network", "dgx-a100-8", "--system", "roofline-h100"],
+            "Next: --on 8xh100, or --on dgx-a100-8 for a100-80.",
+        ),
+        (["--network", "hgx-h100-8", "--system", "roofline-tpu-v2"], "Next: a network of tpu-v2, or --on"),
     ],
 )
 def test_pairs_that_cannot_be_are_refused(study, options, hint, capfd):
     code, _, err = run_and_read(capfd, "run", study.path, *options)
     assert code == 2
     assert hint in err
+
+
+def test_a_preset_of_a_torus_and_its_peaks_are_one_machine(study, capfd):
+    options = ("--network", "tpu-v2-8x8", "--system", "roofline-tpu-v2")
+    assert "64 ranks" in answer(capfd, "run", study.path, "--workload", "cpu", *options)
+
+
+def test_a_file_in_the_working_directory_does_not_replace_a_shipped_one(study, tmp_path, monkeypatch, capfd):
+    before = find_machine("8xh100").network, load_system("default", 2), load_memory("none")
+    monkeypatch.chdir(tmp_path)
+    for name in ("h100", "default", "none", "hgx-h100-8", "hgx-h100-64x8"):
+        (tmp_path / name).write_text("not a configuration")
+    assert (find_machine("8xh100").network, load_system("default", 2), load_memory("none")) == before
+    assert NetworkConfig.find("hgx-h100-64x8").num_ranks == 512
+    assert "8 ranks" in answer(capfd, "run", study.path, "--workload", "cpu", "--on", "hgx-h100-8")
 
 
 def test_a_file_names_chip_and_network(study, tmp_path, capfd):
@@ -166,6 +192,12 @@ def test_a_sweep_of_a_capture_on_cpus_ranks_no_accelerators(study, options, caus
     name = out.split("/sweeps/")[1].split("/")[0]
     again = " ".join(answer(capfd, "sweep", study.path, "--show", name).split())
     assert ("do not rank the clusters" in again) == bool(cause)
+
+
+def test_the_front_of_a_sweep_is_per_captured_step(study, capfd):
+    options = ("--workload", "gpu", "--over", "network=ring-8,dgx-2-16", "--price", "1", "--workers", "0")
+    out = answer(capfd, "sweep", study.path, *options, "--front", "--against", "cost")
+    assert "Pareto front per captured step" in " ".join(out.split())
 
 
 def test_a_sweep_on_the_links_of_another_chip_says_so(study, capfd):

@@ -253,7 +253,7 @@ def test_a_rescaled_workload_is_kept_beside_the_captured_one(study, capsys):
     ("options", "said"),
     [
         ([], "No change is given"),
-        (["--tp", "2"], "changes the shape of every operator"),
+        (["--tp", "2"], "would change the shape of every operator"),
         (["--pp", "4"], "differs from the others"),
         (["--pp", "3"], "which 3 stages do not share evenly. Ask for --pp 1, 2, 4."),
         (["--chip", "h10"], "did you mean 'h100'"),

@@ -173,7 +173,7 @@ def test_a_replay_is_of_one_rank_in_every_answer(one_rank_study, capsys):
     measured = answer(capsys, "compare", path, "--measured")
     assert set(ranks_in(measured)) == {0}
     _, out, _ = command_line.run_and_read(capsys, "diagnose", path)
-    assert "The run has one rank, so no peer can be faster. The step takes 430 µs" in out
+    assert "The run has one rank, so there is no other rank to compare it with. The step takes 430 µs" in out
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])
@@ -374,7 +374,7 @@ def test_a_count_says_how_long_the_rest_will_take(capsys, monkeypatch):
             progress(done, 4)
     lines = capsys.readouterr().err.splitlines()
     assert lines[:3] == [
-        "simulated: 1 of 4 runs, about 90.0 s to go",
-        "simulated: 2 of 4 runs, about 60.0 s to go",
+        "simulated: 1 of 4 runs, about 90.0 s left",
+        "simulated: 2 of 4 runs, about 60.0 s left",
         "simulated: 4 of 4 runs",
     ]

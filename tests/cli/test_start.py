@@ -90,7 +90,7 @@ def test_no_command_loads_a_table_library_before_it_is_used():
     [
         (["run", "STUDY", "--network", "ring-2", "--system", "NEW"], "makespan"),
         (["summary", "STUDY"], "Critical path by kind"),
-        (["critical-path", "STUDY"], "Longest of its"),
+        (["critical-path", "STUDY"], "Longest of the path's"),
         (["summary", "STUDY", "--view", "slack"], "Slack"),
         (["summary", "STUDY", "--view", "slack", "--format", "csv"], "rank,node_id,name"),
     ],

@@ -116,7 +116,7 @@ def test_help_documents_the_exit_codes(capsys):
         (["runs", "no-such-folder", "--studies"], 60, "no-such-folder"),
         (["summary", "no-such-study", "--view", "layers"], 60, "no-such-study"),
         (["import", "study", "no-such-folder"], 60, "no-such-folder"),
-        (["timeline", "study", "--ranks", "3-1"], 2, "write 3, or 0-7"),
+        (["timeline", "study", "--ranks", "3-1"], 2, "such as 3 or 0-7"),
         (["runs", ".", "--studies", "--note", "x"], 2, "--study NAME"),
         (["runs", "no-such-study", "--jobs"], 60, "no-such-study"),
         (
@@ -338,7 +338,11 @@ def made(tmp_path_factory):
         (("report", "STUDY", "-o", "/"), 60, "The report / cannot be written (Is a directory)"),
         (("report", "STUDY", "-o", "nowhere/report.html"), 2, "There is no folder nowhere. Next: create it"),
         (("timeline", "STUDY", "--from", "10s"), 2, "The window begins after the end of the step at "),
-        (("sweep", "STUDY", "--on", "0xa100"), 2, "a cluster has at least one chip. Next: --on 8xa100."),
+        (
+            ("sweep", "STUDY", "--on", "0xa100"),
+            2,
+            "the number of chips must be 1 or more. Next: --on 8xa100.",
+        ),
         (
             ("sweep", "STUDY", "--over", "network=ring-2", "--least", "makespn"),
             2,
@@ -350,11 +354,11 @@ def made(tmp_path_factory):
             "--price ring2: no network of this name is compared - did you mean 'ring-2'",
         ),
         (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
-        (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "allow a day at most"),
+        (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "must be a day or less"),
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
         (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
         (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
-        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "is not a range of ranks; write 3, or 0-7"),
+        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "is not a range of ranks, such as 3 or 0-7"),
         (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
         (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
         (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 40, "scheduler.json"),
@@ -519,7 +523,7 @@ def test_the_table_of_collectives_begins_with_a_verdict(made, capsys):
 def test_a_bandwidth_that_grows_leaves_latencies(made, capsys):
     run = answer(capsys, "run", made, "--network", "cpu-cluster-8").split("--run ")[1].split()[0]
     said = answer(capsys, "what-if", made, "--run", run, "--faster", "bandwidth:0=2")
-    assert "Latencies are unchanged" in said
+    assert "Network latencies are unchanged" in said
     assert "kind:communication=inf" in said
 
 
@@ -536,7 +540,7 @@ def test_traces_without_step_marks_say_that_they_count_as_one_step(tmp_path, cap
 
 def test_times_of_measured_ranks_name_their_clock(tmp_path, capsys):
     made = make_study(tmp_path / "study")
-    clock = "each rank counts from the start of its own step"
+    clock = "count from the start of the step on this rank"
     for options in ((), ("--view", "collectives"), ("--view", "ranks")):
         measured, simulated = (
             " ".join(answer(capsys, "summary", made.study.path, "--run", run, *options).split())

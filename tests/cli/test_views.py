@@ -128,7 +128,7 @@ def test_the_stacks_of_a_window_are_those_of_the_page(captured, capfd):
     ("options", "message"),
     [
         (["--nested"], "leave out --nested and --measured"),
-        (["--from", "100s", "--to", "101s"], "widen --from, --to or --ranks"),
+        (["--from", "100s", "--to", "101s"], "widen the window"),
         (["--ranks", "2"], "the run has 0 to 1"),
     ],
 )

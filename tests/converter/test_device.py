@@ -329,6 +329,30 @@ def test_the_kernels_of_a_cuda_graph_share_its_launch(tmp_path):
     assert replay(graph).makespan_ns == pytest.approx((device.ends[7] - 1000) * 1000, abs=5_000)
 
 
+@pytest.mark.parametrize(
+    ("works", "expected", "makespan"),
+    [
+        ([(0, 10), (8, 30), (29, 40)], [10, 20, 10], 40),
+        ([(0, 30), (5, 20), (40, 50)], [30, 0, 10], 50),
+        ([(20, 30), (0, 10)], [10, 10], 40),
+    ],
+    ids=["each begins before the last ends", "one ends before the last", "not in order of issue"],
+)
+def test_kernels_that_overlap_on_a_stream_count_their_common_time_once(tmp_path, works, expected, makespan):
+    """Kernels with programmatic dependent launch begin before the previous kernel of their stream ends."""
+    made = KinetoTrace()
+    made.op("aten::mm", 1000.0, 20.0)
+    for start, end in works:
+        call = made.call("cudaLaunchKernelExC", made.events[-1]["ts"] + 0.5, 0.4)
+        made.work(f"gemm_{start}", 1020.0 + start, float(end - start), call)
+    workload = convert_files(None, str(made.write(tmp_path / "kineto.json")))
+    (graph,) = workload.graphs
+    nodes = graph.nodes.set_index("name")["duration_ns"]
+    assert [nodes[f"gemm_{start}"] for start, _ in works] == [1000 * one for one in expected]
+    assert workload.metadata["accounting"]["0"]["device_compute_ns"] == 1000 * sum(expected)
+    assert replay(graph).makespan_ns == 1000 * makespan
+
+
 def test_device_traces_alone_give_the_collectives_they_describe(tmp_path):
     device = Device()
     device.compute(7, [50.0])

@@ -157,7 +157,7 @@ def test_work_is_matched_by_external_id_where_nothing_has_a_correlation(tmp_path
     ("kinds", "said"),
     [
         ({"cpu_op": 1, "mtia_runtime": 3, "mtia_ccp_events": 25}, "25 events of kind 'mtia_ccp_events'"),
-        ({"cpu_op": 1, "cuda_runtime": 3}, "no kernel, only 3 runtime calls"),
+        ({"cpu_op": 1, "cuda_runtime": 3, "overhead": 2}, "no kernel, only 3 runtime calls"),
         ({"kernel": 2}, "no operator .*, but 2 kernels and copies"),
         (dict.fromkeys("abcdefgh", 1), "1 events of kind 'e', 3 more kinds: it is not"),
         ({"tpu_step": 2, "tpu_op": 1}, "no operator .*, but 1 events of kind 'tpu_op', 2 events of kind"),

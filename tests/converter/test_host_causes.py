@@ -6,6 +6,7 @@ import json
 import pytest
 from evidence_file import EvidenceFile
 from gloo_thread import ALL_REDUCE, Thread, write_trace_set
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert, convert_files
 
@@ -85,6 +86,22 @@ def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
         evidence.sample(time, *frames, cpu=time // 2, delay=time // 2)
     times = host_us(converted(tmp_path, thread, evidence if is_sampled else None))
     assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
+
+
+def test_python_at_a_graph_break_is_no_operator(tmp_path):
+    thread = training_thread()
+    thread.op("Torch-Compiled Region: 0/0", 12_000, 82_000, 3)
+    thread.op("aten::tanh", 20_000, 30_000, 4)
+    graph = converted(tmp_path, thread)
+    assert host_us(graph)["python"] >= 60_000
+    assert "aten::tanh" in set(graph.nodes["name"][graph.nodes["kind"] == "compute"])
+
+
+def test_a_collective_of_objects_owns_its_operators(tmp_path):
+    thread = training_thread()
+    thread.mark("chakrascope::objects", 12_000, 82_000, "cpu_op")
+    thread.op("aten::resize_", 20_000, 50_000, 3)
+    assert host_us(converted(tmp_path, thread))["object_collective"] == 70_000
 
 
 def test_compilation_owns_the_operators_that_it_traces(tmp_path):
@@ -524,18 +541,24 @@ def test_operators_of_a_model_have_the_place_of_its_call_without_gradients(tmp_p
     assert {*nodes["place"][nodes["kind"] == "host"]} <= {"Net.forward (model.py:7)", ""}
 
 
-def test_what_runs_between_operators_of_a_model_has_the_place_of_its_call(tmp_path):
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_work_between_operators_and_calls_of_a_model_has_the_place_of_its_call(tmp_path, is_trained):
+    """Unless another module runs between two calls."""
     thread = Thread(0)
     for number in range(4):
         begin = START + 10_000 * number
         thread.op("aten::addmm", begin + 1_000, begin + 4_000, 2 * number)
         thread.op("aten::relu", begin + 4_040, begin + 5_000, 2 * number + 1)
         thread.mark("chakrascope::call track (train.py:50)", begin + 900, begin + 5_100, "cpu_op")
+        if is_trained:
+            thread.op("aten::mul", begin + 6_000, begin + 7_000, 100 + number)
+            thread.mark("chakrascope::module student", begin + 5_900, begin + 7_100, "cpu_op")
     nodes = converted(tmp_path, thread).nodes
     inside = nodes["name"] == "host before aten::relu"
     assert inside.sum() == 4
     assert set(nodes["place"][inside]) == {"track (train.py:50)"}
-    assert set(nodes["place"][nodes["name"] == "host before aten::addmm"]) == {""}
+    before = nodes[nodes["name"] == "host before aten::addmm"].sort_values("measured_start_ns")
+    assert [*before["place"]] == ["", *["" if is_trained else "track (train.py:50)"] * 3]
 
 
 @pytest.mark.parametrize(
@@ -737,6 +760,22 @@ def test_modules_are_those_of_the_python_frames(tmp_path):
     assert kernels["operator"].tolist() == ["aten::linear", "aten::linear", "aten::mm", "aten::add_"]
 
 
+def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    trace.frame("train.py(12): whiten", 102, 298)
+    trace.add("cpu_op", "aten::mm", 110, 200, **{"Sequence number": 0})
+    for number, name in enumerate(("MmBackward0", "AccumulateGrad")):
+        start = 400 + 100 * number
+        trace.add("cpu_op", f"{BACKWARD}{name}", start, start + 90, **{"Sequence number": number})
+        trace.add("cpu_op", name, start + 1, start + 89, **{"Sequence number": number})
+        trace.add("cpu_op", "aten::mul", start + 2, start + 88)
+    nodes = trace.nodes(tmp_path)
+    gradients = nodes[nodes["name"] == "aten::mul"]
+    assert gradients["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
+
+
 def test_modules_that_the_tracer_marked_count_before_those_of_frames(tmp_path):
     trace = Stacks()
     model(trace)
@@ -813,3 +852,19 @@ def test_modules_of_a_public_trace(data_dir):
     assert inside.mean() > 0.9
     attention = kernels["module"].str.contains(r"BertLayer_\d+\.BertAttention_\d+\.BertSdpaSelfAttention_\d+")
     assert attention.sum() >= 12
+
+
+@pytest.mark.parametrize("call", ["cudaMalloc", "hipFree", "hipExtMallocWithFlags", "cuMemCreate"])
+def test_allocations_of_device_memory_are_a_cause_of_host_time(tmp_path, call):
+    made = KinetoTrace()
+    made.add("user_annotation", "ProfilerStep#1", 1000.0, 700.0)
+    made.op("aten::convolution_backward", 1000.0, 600.0)
+    made.call(call, 1010.0, 300.0)
+    made.call("cuMemMap", 1020.0, 200.0)
+    made.call(call, 1320.0, 5.0)
+    made.launch((1400.0, 4.0), [(1410.0, 50.0)])
+    made.call("cudaFuncGetAttributes", 1450.0, 100.0)
+    (graph,) = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs
+    allocating = graph.nodes.query("cause == 'allocation'")
+    assert allocating["duration_ns"].sum() == 300_000
+    assert set(allocating["operator"]) == {"aten::convolution_backward"}

@@ -88,6 +88,18 @@ def test_ranks_that_hardly_wait_for_collectives_say_nothing_of_their_lateness(tm
     assert usually_late_ns(metadata, 1) == 0
 
 
+def test_steps_of_different_durations_are_named_with_their_range(tmp_path):
+    thread = Thread(0)
+    spans = [(1_000, 11_000), (12_000, 24_000), (25_000, 65_000)]
+    for number, (start, end) in enumerate(spans):
+        thread.op("aten::mm", start, end, number)
+    write_trace_set(tmp_path, [thread.write(tmp_path, spans) | {"process_groups": []}])
+    assert step_choice_text(convert(tmp_path).metadata) == (
+        "Step 1 is shown: the median of 3 captured steps (10.0 ms to 40.0 ms, mean 20.7 ms), by the slowest "
+        "rank."
+    )
+
+
 def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
     thread = Thread(0)
     spans = [(1_000, 31_000), (32_000, 52_000), (53_000, 65_000)]

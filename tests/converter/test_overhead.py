@@ -149,12 +149,12 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
         capsys.readouterr()
         assert command_line.run("summary", study.path, "--run", study.runs()[-1].id) == 0
         shown = " ".join(capsys.readouterr().out.split())
-        doubted = f"{said}: the profiler may be why the host bounds this one"
-        assert (f"{said}; host time was scaled by it." if options else doubted) in shown
+        doubted = f"{said}: the profiler may be why the host bounds the captured step"
+        assert (f"{said}; host times were corrected for the profiler." if options else doubted) in shown
         assert shown.index(said) > shown.index("The step takes")
         assert shown.lower().count(said.lower()) == 1
     run = analyse_run(study, study.runs()[-1].id)
-    assert run.summary.to_json()["qualifiers"][0] == f"{said}; host time was scaled by it."
+    assert run.summary.to_json()["qualifiers"][0] == f"{said}; host times were corrected for the profiler."
 
 
 def test_traces_of_other_tools_cannot_be_scaled(data_dir, tmp_path, capsys):

@@ -95,7 +95,7 @@ def test_replaying_asks_nothing_of_the_algorithms():
     work, sys = job(CollectiveType.ALL_TO_ALL, 8), system(all_to_all=["halvingDoubling"])
     assert errors(work, network(8), sys, ["replay"]) == []
     assert len(errors(work, network(8), sys, ["replay", UNAWARE])) == 1
-    assert errors(work, network(8), system(), []) == ["No backend is chosen. Choose at least one."]
+    assert errors(work, network(8), system(), []) == ["No backend is selected. Select at least one backend."]
 
 
 def test_of_a_workload_that_was_not_captured_fewer_ranks_run_but_never_more(tmp_path):
@@ -104,7 +104,7 @@ def test_of_a_workload_that_was_not_captured_fewer_ranks_run_but_never_more(tmp_
     assert found[0].severity == "warning"
     assert refusal(tmp_path / "w", network(2), system()) == ""
     assert errors(tmp_path / "w", network(8), system()) == [
-        "The sizes multiply to 8 ranks, but the workload has 4. Make the product 4."
+        "The sizes multiply to 8 ranks, but the workload has 4 ranks. Choose sizes with the product 4."
     ]
     assert refusal(tmp_path / "w", network(8), system()) != ""
 

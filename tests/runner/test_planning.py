@@ -330,8 +330,8 @@ def test_the_command_of_a_row_says_that_nothing_is_sharded():
 
 def test_the_command_says_what_was_left_out():
     shown = search(*COMMAND, "--simulate", "2").stdout
-    assert "2 simulated, the others (~) estimated" in shown
-    assert "The first in full: chakrascope predict --model mpt-125m" in shown
+    assert "2 plans were simulated, the others (~) only estimated" in shown
+    assert "Details of the first plan: chakrascope predict --model mpt-125m" in shown
 
 
 def test_commands_name_the_files_of_the_search(tmp_path):
@@ -340,7 +340,7 @@ def test_commands_name_the_files_of_the_search(tmp_path):
     chip.write_text((CHIPS / "a100-40.yml").read_text())
     given = ["--model", "mpt-125m", "--chip", str(chip), "--network", "dgx-a100-8", "--tp", "1", "--pp", "1"]
     shown = search(*given, "--cp", "1", "--zero", "0", "--simulate", "1", "--save-plan", str(plan)).stdout
-    command = shown.partition("The first in full: ")[2].splitlines()[0]
+    command = shown.partition("Details of the first plan: ")[2].splitlines()[0]
     assert f"--chip {chip} --network dgx-a100-8" in command
     assert predicted(*command.split()[2:]) == predicted("--plan", str(plan))
 

@@ -447,7 +447,7 @@ class TestProcesses:
         rows = found.points
         assert len(rows) > 0
         assert found.missing == 30_000 - len(rows)
-        assert "of 30,000 points are done and stored. Next: the same command continues" in shown
+        assert "of 30,000 points are stored. Next: repeat the command to continue" in shown
         assert f"chakrascope sweep {study.path} --show long" in shown
         assert (rows["state"] == "done").all()
 

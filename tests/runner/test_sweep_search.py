@@ -21,6 +21,7 @@ from chakrascope.runner.sweep import (
     Range,
     answered,
     best_by,
+    frontier,
     grid,
     more_is_cheaper,
     objectives,
@@ -246,7 +247,7 @@ def test_a_sweep_is_shown_again_and_only_what_no_point_beats(sweep_cost_study, c
 
 def test_showing_and_sweeping_at_once_is_refused(sweep_cost_study, capfd):
     code = command_line.run("sweep", sweep_cost_study.path, "--show", "one", "--over", "network=ring-2")
-    assert (code, "--show NAME alone" in capfd.readouterr().err) == (2, True)
+    assert (code, "only --show NAME" in capfd.readouterr().err) == (2, True)
 
 
 # What the points of a sweep answer.
@@ -286,6 +287,17 @@ def test_step_is_set_against_what_costs_something(sweep_answers_points):
     assert more_is_cheaper("network.latency")
     delays = pd.DataFrame({"network.latency": [5, 50], "makespan_ns": [10, 12]})
     assert worth_their_cost(delays, "network.latency").tolist() == [True, True]
+
+
+def test_a_front_compares_clusters_per_captured_step():
+    # A step on more ranks does more work: the small cluster has the shortest step, and the dearest work.
+    sizes = {"ranks": [8, 16, 32, 4], "captured_steps": [4.0, 8.0, 16.0, pd.NA]}
+    points = pd.DataFrame({**sizes, "makespan_ns": [100, 101, 150, 90], "cost": [8.0, 12.0, 48.0, 1.0]})
+    points = points.astype({"captured_steps": "Float64", "cost": "Float64"})
+    assert frontier(points, "cost").tolist() == [False, True, True, False]
+    assert frontier(points).tolist() == [True, True, True, False]
+    equal = points.assign(captured_steps=1.0)
+    assert frontier(equal, "cost").tolist() == [False, False, False, True]
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 50)), min_size=1, max_size=40))

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope import tracer
-from chakrascope.tracer._agent import peers, phases
-from chakrascope.tracer._agent.forwards import ForwardCounter
-from chakrascope.tracer._agent.install import INSTALLATIONS
+from chakrascope.tracer._agent import phases
+from chakrascope.tracer._agent.install import INSTALLATIONS, ForwardCounter
 from chakrascope.tracer._agent.optimizers import OptimizerOrder, Owners
-from chakrascope.tracer._agent.process import write_or_overwrite
+from chakrascope.tracer._agent.process import entries_of_rank, write_or_overwrite
 from chakrascope.tracer._agent.sources import SourceFiles
 
 
@@ -129,7 +128,7 @@ def test_status_files_that_vanish_or_are_half_written_are_no_peers(tmp_path):
     (folder / "host.1.json").write_text(json.dumps({"pid": -1, "rank": entry}))
     (folder / "host.2.json").symlink_to(tmp_path / "merged")
     (folder / "host.3.json").write_text('{"pid": -1, "ra')
-    assert peers.of_rank(tmp_path, 3, "step") == [entry]
+    assert entries_of_rank(tmp_path, 3, "step") == [entry]
 
 
 def test_a_module_called_once_at_the_start_is_not_waited_for(torch, counted):

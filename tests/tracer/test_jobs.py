@@ -475,6 +475,25 @@ def test_stacks_of_anomaly_detection_are_marked(is_on):
     assert "module.format_stack()" in stack[-1]
 
 
+def test_collectives_of_objects_are_marked():
+    import torch
+
+    from chakrascope.tracer._agent.modules import mark_object_collectives
+
+    def all_gather_object(gathered, item, group=None):
+        gathered[:] = [torch.zeros(item), group]
+
+    module = types.SimpleNamespace(all_gather_object=all_gather_object)
+    mark_object_collectives(module)
+    gathered = []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        module.all_gather_object(gathered, 4, group="all")
+    times = {event.name: event.time_range for event in profiler.events()}
+    objects, zeros = times["chakrascope::objects"], times["aten::zeros"]
+    assert objects.start <= zeros.start <= zeros.end <= objects.end
+    assert gathered[1] == "all"
+
+
 def test_what_a_sampler_draws_is_marked():
     import torch
 

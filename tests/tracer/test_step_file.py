@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from chakrascope.tracer._agent import phases, step_file
+from chakrascope.tracer._agent import phases, step_clock
 from chakrascope.tracer._agent.phases import COLLECTIVE, FORWARD, LOADER, PhaseClock
-from chakrascope.tracer._agent.step_file import StepFile
+from chakrascope.tracer._agent.step_clock import StepFile
 
 SECOND = 1_000_000_000
 
@@ -25,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (phases, step_file):
+    for module in (phases, step_clock):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -49,8 +49,8 @@ def test_parts_are_written_more_and_more_rarely(tmp_path, clock):
 
 
 def test_short_steps_are_thinned_to_the_same_ones_everywhere(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(step_file, "MOST_BYTES_PER_HOUR", 40_000)
-    monkeypatch.setattr(step_file, "FIRST_BYTES", 0)
+    monkeypatch.setattr(step_clock, "MOST_BYTES_PER_HOUR", 40_000)
+    monkeypatch.setattr(step_clock, "FIRST_BYTES", 0)
     file = StepFile(tmp_path / "steps", ("index", "time_ns"), dict)
     for number in range(40_000):
         clock.now += SECOND // 20
@@ -70,8 +70,8 @@ def test_a_failure_leaves_whole_parts_and_its_reason(tmp_path, clock, monkeypatc
     file.add((0,))
     file.write()
     before = (tmp_path / "steps").read_bytes()
-    write = step_file.os.write
-    monkeypatch.setattr(step_file.os, "write", lambda descriptor, data: write(descriptor, data[:9]))
+    write = step_clock.os.write
+    monkeypatch.setattr(step_clock.os, "write", lambda descriptor, data: write(descriptor, data[:9]))
     for number in (1, 2):
         file.add((number,))
         file.write()

@@ -428,3 +428,15 @@ def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_calle
         page.locator("#timeline-stacks").get_by_role("figure", name=re.compile("ProfilerStep#4")).wait_for()
         follow(page, "/critical-path", f"?run={run}")
         page.locator("#path-stacks").get_by_role("figure", name=re.compile("ProfilerStep#4")).wait_for()
+
+
+@pytest.mark.browser
+def test_host_calls_stay_in_sight_with_measured_rows(captured, page):
+    study, run = captured
+    calls = """() => { const { all } = document.getElementById('timeline').timeline.rows;
+      return all.some((row) => row.measured && !row.thread)
+        && all.some((row) => row.thread && row.height); }"""
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/timeline?run={run}&same=apart&measured=1")
+        page.wait_for_selector("#timeline[data-slices]")
+        page.wait_for_function(calls)

@@ -6,6 +6,7 @@ import io
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 from studies import make_workload, run_in, study_of
 
@@ -30,6 +31,7 @@ from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import roofline_scatter
 from chakrascope.viewer.pages import _compare as page_compare
+from chakrascope.viewer.pages import _parts
 from chakrascope.viewer.queries import (
     Reading,
     _sides,
@@ -419,3 +421,19 @@ def test_a_selected_cell_shows_its_step(table_study, page):
         page.evaluate(f"window.dash_clientside.set_props('straggler-map', {clicked})")
         page.wait_for_url(f"**/stragglers?*step={column.removeprefix('step ')}*")
         page.wait_for_selector(f"#straggler-step :text-is('{column.capitalize()}')")
+
+
+def test_chart_without_values_is_left_out(run, simulated):
+    nodes = page_compare.node_differences(run.result, simulated.result, run.nodes).assign(delta_ns=9)
+    both, alone = (
+        page_compare._nodes_card(run, simulated, nodes.assign(relative=relative), "light")
+        for relative in (0.1, float("nan"))
+    )
+    assert [str(card).count("Graph(") for card in (both, alone)] == [2, 1]
+    assert "The bars count" not in str(alone)
+
+
+def test_column_without_values_is_left_out():
+    rows = pd.DataFrame({"name": ["a", ""], "share": [float("nan")] * 2, "note": [""] * 2})
+    columns = [{"field": name} for name in (*rows, "drawn")]
+    assert [one["field"] for one in _parts._filled(columns, rows)] == ["name", "drawn"]

@@ -187,7 +187,7 @@ def test_report_leaves_what_has_no_name_to_a_note(captured):
     study, run = captured
     text = " ".join(Reader(report_html(StudyView(study).open(run))).words)
     assert "(no " not in text
-    assert "of the path is in no collective." in text
+    assert "of the path is not assigned to any collective." in text
 
 
 @pytest.mark.parametrize("page", [report_html, lambda run: str(_summary.layout(run, Selection(), "light"))])
@@ -308,7 +308,7 @@ def test_layers_need_no_table_of_all_nodes(made, monkeypatch):
 SAID = {
     "step_ns": 2_000_000, "step_low_ns": 1_500_000, "step_high_ns": 2_500_000, "tokens_per_s": 12_345.6,
     "memory_bytes_per_rank": 90 << 30, "fits": False, "bound_by": "communication 60.0 %", "chip": "H100",
-    "chip_memory_bytes": 80 << 30,
+    "chip_memory_bytes": 80 << 30, "chip_usable_bytes": 76 << 30,
 }  # fmt: skip
 
 
@@ -322,5 +322,5 @@ def test_a_prediction_says_its_uncertainty_and_memory(made, fits, verdict):
     shown = str(_summary._prediction(run))
     assert "90 % of steps like it lie between 1.50 ms and 2.50 ms" in shown
     assert verdict in shown
-    assert "holds 90.0 GiB of the 80.0 GiB of H100" in shown
+    assert "holds 90.0 GiB of the 76.0 GiB usable of the 80.0 GiB of H100" in shown
     assert "12,346 per second" in shown

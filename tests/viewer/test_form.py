@@ -26,6 +26,7 @@ from chakrascope.runner import (
     prepare,
 )
 from chakrascope.runner.analysis import link_table
+from chakrascope.runner.chips import find_chip, save_chip
 from chakrascope.runner.engine import ALGORITHMS, TOPOLOGIES
 from chakrascope.runner.prediction import Origin, find_machine
 from chakrascope.runner.study import add_network, import_item
@@ -102,6 +103,15 @@ def test_addresses_saved_with_0_1_0_are_read_as_they_were():
     assert (form.workload, form.backends, form.label) == ("older", ("analytical-aware",), "slower \u00b5")
     assert (form.setup.system["endpoint-delay"], form.setup.system["roofline-enabled"]) == (20, 1)
     assert "local-mem-bw" not in form.setup.system
+
+
+def test_a_chip_is_read_again_only_after_its_file_changed(tmp_path):
+    assert find_chip("h100") is find_chip("h100")
+    own = tmp_path / "own.yml"
+    save_chip(find_chip("t4"), own)
+    before = find_chip(own)
+    save_chip(dataclasses.replace(before, title="Mine"), own)
+    assert (find_chip(own) is before, find_chip(own).title) == (False, "Mine")
 
 
 JSON = st.recursive(
@@ -357,7 +367,7 @@ def test_a_machine_is_chosen_in_the_browser(on_h100, page):
         page.reload()
         page.wait_for_selector("#new-command:has-text('--on 16xa100-80')")
         assert page.locator("#new-cluster").input_value() == "16xa100-80"
-        page.get_by_label("Peak performance").fill("100")
+        page.get_by_label("Peak rate").fill("100")
         page.wait_for_selector("#new-scaling:has-text('differ from those of 16xa100-80')")
         page.wait_for_selector("#new-command:has-text('--system system.json')")
         page.locator("#new-cluster").locator("..").locator("button").click()

@@ -31,7 +31,7 @@ from chakrascope.runner.engine import COLLECTIVES
 from chakrascope.runner.gpu import list_machines
 from chakrascope.viewer import create_app
 from chakrascope.viewer.pages import _configure
-from chakrascope.viewer.pages._configure_form import field_states, read_setup, setup_rows
+from chakrascope.viewer.pages._configure_form import field_states, meanings, read_setup, setup_rows
 from chakrascope.viewer.pages._jobs import job_list
 from chakrascope.viewer.queries import (
     NUMBER_FIELDS,
@@ -160,6 +160,7 @@ def test_backends_are_told_and_those_that_cannot_run_say_why(monkeypatch):
     assert choice.data[1]["label"] == "ns3: no ns-3 here"
     assert "every packet of a RoCE network" in str(choice.description)
     assert "TCP" not in str(choice.description)
+    assert "TCP" in str(meanings())
 
 
 def test_every_backend_of_the_command_line_is_offered(monkeypatch):

@@ -280,6 +280,15 @@ def test_long_names_break_in_headings(visit, made):
 
 
 @pytest.mark.browser
+def test_long_operator_names_break_in_the_advice(visit, made):
+    page = visit("/", f"?run={made.run_b}")
+    page.wait_for_selector("#advice td")
+    page.set_viewport_size({"width": 800, "height": 800})
+    page.evaluate("document.querySelector('#advice td').textContent = 'aten::_scaled_dot_product_'.repeat(3)")
+    page.wait_for_function("document.documentElement.scrollWidth <= 800 && window.innerWidth === 800")
+
+
+@pytest.mark.browser
 def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
     page = visit("/timeline", f"?run={made.run_a}")
     page.wait_for_selector("#timeline[data-slices]")
@@ -326,7 +335,7 @@ def named(component, wanted):
 
 def test_bars_by_collective_are_collectives_and_the_rest_is_told(run):
     shown = text_of(_critical_path._breakdown(run, "collective", "light"))
-    assert "of the path is in no collective." in shown
+    assert "of the path is not assigned to any collective." in shown
     assert "(none)" not in shown
     assert shown.count("all_reduce of") >= LAYERS
     assert kind_colour("communication") in shown
@@ -336,7 +345,7 @@ def test_bars_by_collective_are_collectives_and_the_rest_is_told(run):
 def test_modules_that_bound_it_say_what_they_leave_out(run, simulated):
     for opened in (run, simulated):
         shown = text_of(_summary._bars(opened, "collective", "light"))
-        assert "of the path is in no collective." in shown
+        assert "of the path is not assigned to any collective." in shown
 
 
 @pytest.mark.parametrize(("fold", "hidden"), [("nodes", False), ("modules", True), ("ranks", True)])
@@ -429,7 +438,7 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path):
     assert "Fits: the fullest rank holds" in picture
     assert "Of the 2 pipeline stages, stage 1 holds most" in picture
     assert picture.count('Z" fill=') == len(MEMORY_PARTS)
-    assert "80.0 GiB of the chip" in picture
+    assert "76.0 GiB usable of the chip" in picture
     figure = memory_area(found.memory_over_time[1].to_json(), "dark")
     heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1

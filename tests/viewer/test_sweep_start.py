@@ -130,7 +130,7 @@ BANDWIDTHS = [("network.bandwidth", "1, 2, 4")]
     [
         (Aim(limits="makespan_ns"), "'makespan_ns' is not a limit. Next: write it makespan_ns=5000000."),
         (Aim(limits="makespan_ns=nan"), "is not a limit"),
-        (Aim(limits="makespn=5"), "'makespn' is not a figure of a sweep"),
+        (Aim(limits="makespn=5"), "'makespn' is not a column of a sweep"),
         (Aim(least="cost"), "The cost of a step needs prices"),
         (Aim(limits="cost=1"), "The cost of a step needs prices"),
         (Aim(prices="dear"), "'dear' is not a price"),

@@ -22,8 +22,8 @@ from .install import watch_loaders as watch_loaders
 from .install import watch_profiled_steps as watch_profiled_steps
 from .install import watch_profilers as watch_profilers
 from .modules import mark_gradients as mark_gradients
-from .options import ENVIRONMENT_KEY as ENVIRONMENT_KEY
-from .options import keep_launch_options as keep_launch_options
-from .options import launch_options as launch_options
 from .phases import watch_backward as watch_backward
 from .phases import watch_communication as watch_communication
+from .process import ENVIRONMENT_KEY as ENVIRONMENT_KEY
+from .process import keep_launch_options as keep_launch_options
+from .process import launch_options as launch_options

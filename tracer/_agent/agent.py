@@ -12,16 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import peers
-from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd
-from .observation import Observation
+from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd, SaveOnSigterm
+from .evidence import Observation
 from .optimizers import OptimizerOrder, Owners
-from .options import launch_options
-from .own_profile import OwnProfile
-from .process import at_process_end, signals_deferred, without_chatter, write_or_overwrite
-from .profilers import foreign_profiler_is_on, marks_steps, recording_profile, starting_ours
+from .process import (
+    any_trains_rather,
+    at_process_end,
+    entries_of_rank,
+    launch_options,
+    signals_deferred,
+    without_chatter,
+    write_or_overwrite,
+)
+from .profilers import OwnProfile, foreign_profiler_is_on, marks_steps, recording_profile, starting_ours
 from .recorder import Recorder
-from .sigterm import SaveOnSigterm
 
 OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
 MANY_OPTIMIZERS_NOTE = "a step has several optimizers, as the second step shows: the capture begins after it"
@@ -308,11 +312,11 @@ class Agent:
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
             self._add_reason("several threads train at once, so steps cannot be attributed to a thread")
             return False
-        others = peers.of_rank(self.out, recorder.rank, self.trigger)
+        others = entries_of_rank(self.out, recorder.rank, self.trigger)
         complete = any(entry["complete"] for entry in others)
         if complete:
             self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
-        return not complete and not peers.any_trains_rather(others, self.trigger)
+        return not complete and not any_trains_rather(others, self.trigger)
 
     def _follow_own(self, *, at_mark: bool) -> None:
         """Start to use the script's own profiler if a usable step begins now."""
@@ -468,8 +472,8 @@ class Agent:
 
     def _save(self, recorder: Recorder) -> None:
         try:
-            others = peers.of_rank(self.out, recorder.rank, self.trigger)
-            if peers.any_trains_rather(others, self.trigger):
+            others = entries_of_rank(self.out, recorder.rank, self.trigger)
+            if any_trains_rather(others, self.trigger):
                 recorder.discard()
                 return
             if self.warmup == 0 and recorder.structure_step is None and recorder is not self._own:

@@ -17,6 +17,12 @@ _MOST_FUNCTIONS = 256
 _differentiating: set[CodeType] = set()  # the script's functions that have called torch.autograd.grad
 _enabled: list[ModuleRanges] = []
 
+# Functions of torch.distributed that pickle Python objects and exchange the bytes.
+_OBJECT_COLLECTIVES = (
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list",
+)  # fmt: skip
+
 
 class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
@@ -163,6 +169,16 @@ def mark_gradients(torch: Any) -> None:
         torch.autograd.grad = marked
 
 
+def mark_object_collectives(distributed_module: Any) -> None:
+    """Mark the collectives of Python objects, which pickle and unpickle, as ``chakrascope::objects``."""
+    new_range = functools.partial(quick_range(), "chakrascope::objects")
+    for name in _OBJECT_COLLECTIVES:
+        function = getattr(distributed_module, name, None)
+        if function is not None:
+            marked = functools.partial(_within, new_range, function)
+            setattr(distributed_module, name, functools.update_wrapper(marked, function))
+
+
 def mark_anomaly_detection(traceback_module: Any) -> None:
     """Mark each stack that autograd's anomaly detection stores as ``chakrascope::anomaly detection``."""
     import torch  # noqa: PLC0415
@@ -204,9 +220,9 @@ def mark_recomputation(checkpoint_module: Any) -> None:
     function.forward = staticmethod(marked_forward)
 
 
-def _within(new_range: Any, function: Any, *inputs: Any) -> Any:
+def _within(new_range: Any, function: Any, *inputs: Any, **options: Any) -> Any:
     with new_range():
-        return function(*inputs)
+        return function(*inputs, **options)
 
 
 def _compiled_code_is_running() -> bool:

@@ -1,4 +1,4 @@
-"""Write files atomically, and preserve the process's signals, exit and standard error."""
+"""Help the agent in its process: atomic files, launch options, signals, exit, other processes of its rank."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import atexit
 import contextlib
 import errno
 import gzip
+import json
 import multiprocessing
 import multiprocessing.util
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 CHATTER = (
     b"execution_trace_observer.cpp",
@@ -157,3 +159,48 @@ def signals_deferred() -> Iterator[None]:
 def _is_ending() -> bool:
     """Return whether the interpreter has finished the script and runs exit functions."""
     return not threading.main_thread().is_alive()
+
+
+ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
+_state: dict[str, Any] = {"options": os.environ.get(ENVIRONMENT_KEY)}
+
+
+def keep_launch_options(options: str | None) -> None:
+    """Store the launcher's *options*, in JSON, before the script can change its environment."""
+    _state["options"] = options
+
+
+def launch_options() -> dict[str, Any]:
+    """Return the launcher's options, or an empty mapping if there is no launcher."""
+    options: dict[str, Any] = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"] or "{}")
+    return options
+
+
+# Processes that take optimizer steps, or mark their steps, have the precedence 2.
+_PRECEDENCE = {"": 0, "script": 0, "forward": 1}
+
+
+def entries_of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
+    """Return the entries of other processes for *rank* with this *trigger*, except helper processes."""
+    entries = [
+        status["rank"]
+        for status in _statuses(out / "status")
+        if status["pid"] != os.getpid() and status["rank"]
+    ]
+    own = _precedence(trigger)
+    return [entry for entry in entries if entry["rank"] == rank and _precedence(entry["trigger"]) >= own]
+
+
+def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in folder.glob("[!.]*.json"):
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it
+            yield json.loads(file.read_bytes())
+
+
+def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
+    """Return whether a process with *trigger* only runs a model while one of the *others* trains."""
+    return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
+
+
+def _precedence(trigger: str) -> int:
+    return _PRECEDENCE.get(trigger, 2)

@@ -88,6 +88,9 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
     )
 
 
+_FIGURES_WIDTH = 124  # pixels for the share and the time to the right of a bar
+
+
 def contributors_bar(
     breakdown: pd.DataFrame,
     scheme: str,
@@ -97,8 +100,8 @@ def contributors_bar(
 ) -> go.Figure:
     """Return a horizontal bar for each of the first 15 keys of *breakdown*, the first key on top.
 
-    If *narrow* is true, the chart leaves enough room for figures next to the bars when it fills half a page.
-    *labels* maps keys to texts that replace the keys.
+    If *narrow* is true, the chart fills half a page and shortens long names. *labels* maps keys to texts that
+    replace the keys.
     """
     shown = breakdown.head(15)
     names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
@@ -120,9 +123,7 @@ def contributors_bar(
         )
     )
     figure.update_layout(height=48 + 28 * max(1, len(shown)))
-    figure.update_xaxes(
-        visible=False, range=[0, (2.4 if narrow else 1.3) * float(shown["share"].max() if len(shown) else 1)]
-    )
+    figure.update_xaxes(visible=False, range=[0, float(shown["share"].max() if len(shown) else 1)])
     figure.update_yaxes(
         tickvals=list(range(len(shown))),
         ticktext=[literal(t) for t in texts],
@@ -132,7 +133,7 @@ def contributors_bar(
     return styled(
         figure,
         scheme,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        margin={"l": 8, "r": _FIGURES_WIDTH, "t": 8, "b": 8},
         alt="Shares of the critical path: " + listed(zip(names, figure.data[0].text, strict=True), 15),
     )
 
@@ -204,7 +205,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
         )
     ranks = sorted(strip["rank"].unique())
     figure.update_layout(modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"})
-    figure.update_layout(barmode="overlay", bargap=0.25, height=110 + 22 * len(ranks), hovermode="closest")
+    figure.update_layout(barmode="overlay", bargap=0.25, height=130 + 22 * len(ranks), hovermode="closest")
     figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     figure.update_yaxes(
         categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
@@ -213,7 +214,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     return styled(
         figure,
         scheme,
-        margin={"l": 8, "r": 12, "t": 36, "b": 40},
+        margin={"l": 8, "r": 12, "t": 56, "b": 40},  # the buttons of the chart are above the legend
         alt=f"The critical path over time, on {len(ranks):,} ranks; the table Segments below has all of it",
     )
 
@@ -313,8 +314,9 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = ""
         margin=margin,
         uniformtext={"minsize": 11, "mode": "hide"},
     )
-    figure.update_xaxes(gridcolor=_GRID[scheme], zerolinecolor=_GRID[scheme])
-    figure.update_yaxes(gridcolor=_GRID[scheme], zeroline=False, showgrid=False, ticklabelstandoff=5)
+    axes = {"gridcolor": _GRID[scheme], "title_font_size": 13}
+    figure.update_xaxes(zerolinecolor=_GRID[scheme], **axes)
+    figure.update_yaxes(zeroline=False, showgrid=False, ticklabelstandoff=5, **axes)
     return figure
 
 

@@ -40,7 +40,8 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
             hovertemplate=f"{KIND_LABELS[kind]}: %{{customdata}}<extra></extra>",
         )
     figure.update_layout(barmode="stack", height=100 + 40 * len(runs), bargap=0.3)
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"}
+    figure.update_layout(legend={**legend, "traceorder": "normal"})
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(ticksuffix=unit)
     return styled(

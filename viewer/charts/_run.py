@@ -117,7 +117,7 @@ def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go
         _add_roof(figure, roof, points)
     figure.update_layout(height=480, legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
     figure.update_xaxes(type="log", title="FLOP per byte", showgrid=True, exponentformat="none", dtick=1)
-    figure.update_yaxes(type="log", title="TFLOP/s", showgrid=True, exponentformat="power", dtick=1)
+    figure.update_yaxes(type="log", title="TFLOP/s", showgrid=True, exponentformat="none", dtick=1)
     longest = points.nlargest(3, "time_ns")
     return styled(
         figure,

@@ -56,7 +56,7 @@ _OVERVIEW = [
     column("makespan_ns", "Step", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
     column("relative", "Relative", "±%"),
-    column("exposed_comm_ns", "Exposed comm.", "time", minWidth=110),
+    column("exposed_comm_ns", "Exposed comm., mean", "time", minWidth=110),
 ]
 _DELTAS = [
     column("delta_ns", "Difference", "±time", minWidth=100),
@@ -80,12 +80,12 @@ _COLLECTIVES = [
     column("other_ns", "Other", "time", maxWidth=110),
     column("delta_ns", "Difference", "±time", minWidth=96, maxWidth=120),
     column("relative", "Relative", "±%", minWidth=96, maxWidth=110),
-    text_column("why", "Why", width=900, minWidth=430, wrapText=True, autoHeight=True),
+    text_column("why", "Why", width=900, minWidth=330, wrapText=True, autoHeight=True),
 ]
 _RANKS = [
     column("rank", "Rank", maxWidth=80),
     *(
-        column(f"{field}_{side}", f"{name}, {which}", "time", minWidth=100)
+        column(f"{field}_{side}", f"{name}, {which}", "time", minWidth=92)
         for field, name in (
             ("finish_ns", "Finish"), ("compute_ns", "Compute"), ("exposed_comm_ns", "Exposed comm."),
             ("exposed_copy_ns", "Exposed copies"), ("idle_ns", "Idle"),
@@ -328,17 +328,16 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
     shared = min(run.info.num_ranks, other.info.num_ranks)
     text = (
         f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly as long in both; the others "
-        f"differ by {total} in total. On the diagonal: equal. The bars count those that differ."
+        f"differ by {total} in total. On the diagonal: equal."
     )
+    charts = [graph(difference_scatter(nodes, scheme), id="compare-scatter")]
+    # Communication of runs with different numbers of ranks has no relative difference.
+    if nodes.loc[nodes["delta_ns"] != 0, "relative"].notna().any():
+        charts.append(graph(difference_histogram(nodes, scheme)))
+        text += " The bars count those that differ."
     return card(
         "Durations of all nodes, this run against the other",
-        dmc.SimpleGrid(
-            [
-                graph(difference_scatter(nodes, scheme), id="compare-scatter"),
-                graph(difference_histogram(nodes, scheme)),
-            ],
-            cols=2,
-        ),
+        dmc.SimpleGrid(charts, cols={"base": 1, "md": len(charts)}),
         note=text,
         exports=export_links("node-differences", run=run.info.id, against=other.info.id),
     )

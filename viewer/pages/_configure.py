@@ -11,7 +11,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from ...errors import ChakrascopeError, ConfigError, StudyError
-from ...runner import about_backend, backend_report, list_presets
+from ...runner import backend_report, list_presets
 from ...runner.gpu import list_machines
 from ...runner.study import add_network
 from .._state import Selection, StudyView
@@ -23,6 +23,7 @@ from ..queries import (
     begun_from,
     decode_form,
     first_form,
+    is_offered,
     kept_text,
     machine_of,
     machine_text,
@@ -32,6 +33,7 @@ from ..queries import (
 )
 from ._configure_form import (
     LABEL_LENGTH,
+    backend_model,
     dimension_rows,
     field_states,
     meanings,
@@ -116,7 +118,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
                 dmc.Select(id="new-cluster", label="Machine", value=form.setup.machine or None, w=200,
                            data=[{"group": chip, "items": of} for chip, of in networks.machines.items()],
                            placeholder="none", clearable=True, searchable=True),
-                dmc.Select(id="new-network", label="Platform", **_platforms(form.setup, networks), **preset),
+                dmc.Select(id="new-network", label="Network", **_platforms(form.setup, networks), **preset),
                 dmc.Select(id="new-system", label="System preset", **_systems(form.setup), **preset),
                 dmc.Select(id="new-dimensions", label="Network dimensions", w=150, allowDeselect=False,
                            data=[*"1234"], value=str(len(form.setup.dimensions))),
@@ -188,18 +190,15 @@ def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
         else {"value": row["backend"], "label": f"{row['backend']}: {row['found']}", "disabled": True}
         for row in report
     ]
-    lines = [
-        html.Div(f"{row['backend']}: {about_backend(row['backend']).details or row['what']}")
-        for row in report
-        if row["usable"] != "no"
-    ]
-    lacking = [row["backend"] for row in report if row["usable"] == "no"]
-    if lacking:
-        lines.append(html.Div(f"Not available on this machine (the list says why): {', '.join(lacking)}."))
+    names = [*map(plain_backend, chosen)]
     return dmc.MultiSelect(
-        id="new-backends", label="Backends", data=data, value=[*map(plain_backend, chosen)],
-        description=lines, flex=1,
-    )  # fmt: skip
+        id="new-backends", label="Backends", data=data, value=names, description=_models(names), flex=1
+    )
+
+
+def _models(names: Sequence[str]) -> list[html.Div]:
+    """Return a line for each of the backends *names*, which describes the backend's model."""
+    return [html.Div(f"{name}: {backend_model(name)}") for name in names]
 
 
 def _elsewhere() -> dmc.Paper:
@@ -282,10 +281,14 @@ def _register_fields(app: Dash, view: StudyView) -> None:
             "systems": _systems(setup),
         }  # fmt: skip
 
-    @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
-    def machine_counts(backends: list[str] | None) -> bool:
-        """Return True if no selected backend needs a machine, so that the page disables the control."""
-        return not any(map(takes_machine, backends or []))
+    @app.callback(
+        Output("new-machine", "disabled"), Output("new-backends", "description"),
+        Input("new-backends", "value"),
+    )  # fmt: skip
+    def describe(backends: list[str] | None) -> tuple[bool, list[html.Div]]:
+        """Describe the selected backends, and disable the choice of a machine that none of them needs."""
+        names = [name for name in backends or [] if is_offered(name)]
+        return not any(map(takes_machine, names)), _models(names)
 
 
 def _chosen_setup(chosen: Mapping[str, Any], machine: str, networks: Networks) -> Setup:

@@ -14,7 +14,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from ...converter import Finding
 from ...errors import ChakrascopeError, ConfigError
-from ...runner import JobStore, SystemConfig, communication_of
+from ...runner import JobStore, SystemConfig, about_backend, backend_names, communication_of
 from ...runner.analysis import duration_estimate, estimate_s, load_of
 from ...runner.config import failure_of_text
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
@@ -51,7 +51,7 @@ _NUMBERS: dict[str, tuple[str, str]] = {
     "active-chunks-per-dimension": ("", "in flight at once per dimension"),
     "endpoint-delay": (" (ns)", "per message, at its endpoint"),
     "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
-    "peak-perf": (" (TFLOP/s)", "per chip, for the roofline"),
+    "peak-perf": (" (TFLOP/s)", "per chip: roofline"),
 }
 # Fields with a choice: key of the system file -> label, help text, and titles of the values. The first value
 # applies if a system file does not contain the key.
@@ -70,7 +70,7 @@ _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
         "Order of chunks",
         "within a dimension",
         {
-            "FIFO": "first come, first served",
+            "FIFO": "in order of arrival",
             "smallest-first": "smallest first",
             "less-remaining-phase-first": "fewest phases left first",
             "reduce-first": "reduce-scatter first",
@@ -180,12 +180,19 @@ def _chosen(system: Mapping[str, Any], key: str) -> str:
     return next(iter(_CHOICES[key][2])) if value is None else str(int(value) if value in (0, 1) else value)
 
 
+def backend_model(name: str) -> str:
+    """Return a text on the model of the backend *name*."""
+    about = about_backend(name)
+    return about.details or about.what
+
+
 def meanings() -> dmc.Accordion:
-    """Return a collapsed panel that explains the fields of the form."""
-    parts = [part for name, text in _MEANINGS for part in (html.Dt(name), html.Dd(text))]
+    """Return a collapsed panel that explains the fields and the backends of the form."""
+    backends = [(name, backend_model(name)) for name in backend_names() if about_backend(name).offered]
+    parts = [html.Div([html.Dt(name), html.Dd(text)]) for name, text in (*_MEANINGS, *backends)]
     item = dmc.AccordionItem(
         [
-            dmc.AccordionControl("What the fields mean"),
+            dmc.AccordionControl("What the fields and the backends mean"),
             dmc.AccordionPanel(html.Dl(parts, className="details")),
         ],
         value="meanings",

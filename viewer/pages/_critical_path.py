@@ -94,6 +94,12 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
     if len(rows) < len(segments):
         note += f" The longest {len(rows):,} are shown, the export has all."
+    offset_ns = int(abs(run.path.steps["shift_ns"]).max(initial=0))
+    if offset_ns:
+        note += (
+            f" Start is on the clock of the rank that ends last; the timeline shows each rank on the rank's "
+            f"clock, which differs by up to {duration_text(offset_ns)}."
+        )
     return dmc.Stack(
         [
             page_title(TITLE, _ABOUT),

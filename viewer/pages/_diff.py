@@ -123,7 +123,8 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     picks = [
         dmc.Select(
             id=f"diff-{name}", label=name.capitalize(), data=options, searchable=True, maxDropdownHeight=420,
-            value=value if value in known else None, style={"flex": 1}, placeholder="a capture or a run",
+            value=value if value in known else None, style={"flex": "1 1 260px"},
+            placeholder="a capture or a run",
         )
         for name, value in zip(names, chosen, strict=True)
     ]  # fmt: skip
@@ -143,7 +144,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             page_title(TITLE, _ABOUT),
-            dmc.Group([*picks, by, starts, go], align="end", wrap="nowrap"),
+            dmc.Group([*picks, by, starts, go], align="end"),
             dcc.Store(id="diff-shown"),
             dcc.Store(id="diff-again"),
             *progress_parts("diff", "Sides read"),

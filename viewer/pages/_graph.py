@@ -341,7 +341,8 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
             "id": f"g{row['group']}",
             "rank": int(row["rank"]),
             "node": int(row["node_id"]),
-            "label": f"{_short(str(row['name']), 22)}\n{_band(row)}{duration_text(row['duration_ns'])}",
+            "label": f"{_short(str(row['name']), 22)}\n{row['band'] and row['band'] + ', '}"
+            f"{duration_text(row['duration_ns'])}",
             "weight": int(row["duration_ns"]),
             "colour": kind_colour(str(row["kind"])),
             "size": round(16 + 44 * share),
@@ -350,10 +351,6 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
         "position": place,
         "classes": " ".join(name for name, on in marks if on),
     }
-
-
-def _band(row: dict[Any, Any]) -> str:
-    return f"{row['band']}, " if row["band"] else ""
 
 
 def _group_details(groups: Groups, chosen: int, run: OpenRun) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update, set_props
 
 from ...errors import ChakrascopeError
-from ...runner import Job, JobStore, RunInfo
+from ...runner import Job, JobStore
 from ...support import duration_text
 from .._state import Selection, StudyView
 from .._theme import run_options
@@ -68,7 +68,7 @@ def register(app: Dash, view: StudyView) -> None:
         if now == seen:
             return no_update, no_update, no_update
         runs = view.runs()
-        lengths = _lengths(runs)
+        lengths = {info.workload: info.makespan_ns for info in runs}  # of the newest runs
         if isinstance(seen, dict) and state == seen.get("state"):
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
@@ -93,11 +93,6 @@ def register(app: Dash, view: StudyView) -> None:
             jobs.cancel(number)
             return no_update, no_update, no_update
         return jobs.log(number) or "Its log is empty.", True, f"Log of job {number}"
-
-
-def _lengths(runs: Sequence[RunInfo]) -> dict[str, int]:
-    """Return the step time in ns of the newest run of each workload, by workload."""
-    return {info.workload: info.makespan_ns for info in runs}
 
 
 def _show_progress(job: Job, length_ns: int) -> None:

@@ -36,11 +36,11 @@ _COLLECTIVES = [
     text_column("module", "Issued in", minWidth=90),
     column("ranks", "Ranks", minWidth=70, maxWidth=90),
     column("size_bytes", "Size", "bytes", minWidth=90),
-    column("start_ns", "First arrival", "instant", minWidth=92),
-    column("skew_ns", "Skew", "time", minWidth=74),
-    column("transfer_ns", "Transfer", "time", minWidth=84),
-    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=92),
-    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=78),
+    column("start_ns", "First arrival", "instant", minWidth=112),
+    column("skew_ns", "Skew", "time", minWidth=88),
+    column("transfer_ns", "Transfer", "time", minWidth=92),
+    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=98),
+    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=96),
     column("on_path_ns", "On critical path", "time", minWidth=92),
 ]
 _COLLECTIVES_NOTE = (

@@ -38,9 +38,12 @@ _ABOUT = (
     "The time of each operator, and its rates compared with the peaks of its chip. Select a point to see the "
     "longest call of an operator on the timeline."
 )
+_POINTS_NOTE = (
+    "The area of a point is the time of all its calls. Copies have no operations and are in the table only."
+)
 _ROOFLINE_NOTE = (
-    "The area of a point is the time of all its calls. Memory bounds an operator below the slope; the peak "
-    "of its type bounds one below the flat part. Copies have no operations and are in the table only."
+    f"{_POINTS_NOTE} Memory bounds an operator below the slope; the peak of its type bounds one below the "
+    "flat part."
 )
 
 
@@ -55,21 +58,23 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     points = roofline_points(rows)
     # The type of columns with missing values must be float, because only missing floats become null in JSON.
     rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
+    roofs = rooflines(points)
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
     if len(points):
-        drawn = graph(roofline_scatter(points, rooflines(points), scheme), id="roofline")
+        drawn = graph(roofline_scatter(points, roofs, scheme), id="roofline")
     exports = export_links("operators", run=run.info.id)
     return dmc.Stack(
         [
             page_title(TITLE, _ABOUT),
             dmc.Text(operators_text(table), id="operators-text"),
-            card("Roofline", drawn, note=_ROOFLINE_NOTE, exports=exports),
+            card("Roofline" if roofs else "Work and rate of each operator", drawn,
+                 note=_ROOFLINE_NOTE if roofs else _POINTS_NOTE, exports=exports),
             table_card(
                 "Operators and shapes", "operators", rows, _COLUMNS, scheme, query={"run": run.info.id}
             ),
         ],
         gap="md",
-    )
+    )  # fmt: skip
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -181,7 +181,7 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
     """Return a table column of kinds of work, with the names of kinds that the legends also show."""
-    return {"field": field, "headerName": "Kind", "minWidth": 168, "maxWidth": 176, "refData": KIND_LABELS}
+    return {"field": field, "headerName": "Kind", "minWidth": 144, "maxWidth": 160, "refData": KIND_LABELS}
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
@@ -274,8 +274,10 @@ def table_card(
 
 
 def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the *columns* that contain at least one non-empty value in *rows*."""
-    return [one for one in columns if one["field"] not in rows or any(rows[one["field"]].astype(str) != "")]
+    """Return the *columns* that contain a value in *rows* that is neither missing nor an empty text."""
+    shown = rows[[one["field"] for one in columns if one["field"] in rows]]
+    filled = (shown.notna() & (shown.astype(str) != "")).any()
+    return [one for one in columns if filled.get(one["field"], True)]
 
 
 def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -69,9 +69,13 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
     known = sql_columns(run)
-    columns = [text_column("table", "Table", maxWidth=150), text_column("column", "Column", maxWidth=250),
-               text_column("type", "Type", maxWidth=130), text_column("unit", "Unit", maxWidth=170),
-               text_column("holds", "The table holds", flex=5)]  # fmt: skip
+    # The description of a table stands only in the first of the table's rows.
+    known = known.assign(holds=known["holds"].mask(known["table"].duplicated(), ""))
+    columns = [text_column("table", "Table", maxWidth=130), text_column("column", "Column", maxWidth=200),
+               text_column("type", "Type", minWidth=90, maxWidth=110),
+               text_column("unit", "Unit", minWidth=70, maxWidth=120),
+               text_column("holds", "The table holds", flex=5, minWidth=150, wrapText=True,
+                           autoHeight=True)]  # fmt: skip
     title = f"{count_text(len(SQL_TABLES), 'table')} of this run"
     return card(title, table("query-tables", known, columns, scheme, height="360px"))
 

@@ -55,8 +55,8 @@ _COLLECTIVES = [
     column("skew_ns", "Skew", "time", minWidth=84),
     column("transfer_ns", "Transfer", "time", minWidth=90),
     column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=96),
-    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=84),
-    column("on_path_ns", "On critical path", "time", minWidth=132, sort="desc"),
+    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=96),
+    column("on_path_ns", "On critical path", "time", minWidth=120, sort="desc"),
     column("share", "Share", "%", minWidth=76),
 ]
 _COLLECTIVES_NOTE = (
@@ -65,9 +65,9 @@ _COLLECTIVES_NOTE = (
 )
 _LAYERS = [
     text_column("module", "Module", minWidth=180, flex=3),
-    column("forward_ns", "Forward", "time"),
-    column("backward_ns", "Backward", "time"),
-    column("communication_ns", "Communication", "time", minWidth=120),
+    column("forward_ns", "Forward", "time", minWidth=92),
+    column("backward_ns", "Backward", "time", minWidth=98),
+    column("communication_ns", "Communication", "time", minWidth=136),
     column("other_ns", "Other", "time"),
     column("on_path_ns", "On critical path", "time", minWidth=110),
     column("share", "Share", "%", minWidth=76),
@@ -99,7 +99,8 @@ _ADVICE_NOTE = (
     "The largest gain comes first. A gain is the time saved by a replay of the run with the change, whatever "
     'bounds the step then. "At most" marks upper bounds without a replay.'
 )
-_CLICK = "Select a bar to see its longest piece on the timeline."
+_CLICK = "Select a bar to see its longest segment on the timeline."
+_PAIR = {"base": 1, "md": 2}  # numbers of cards in a row, by the width of the window
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -186,7 +187,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
         )
         for label, value, about in shown
     ]  # fmt: skip
-    return dmc.SimpleGrid(tiles, cols=4, spacing="md", id="figures")
+    return dmc.SimpleGrid(tiles, cols={"base": 2, "md": 4}, spacing="md", id="figures")
 
 
 def _prediction(run: OpenRun) -> list[Any]:
@@ -214,9 +215,9 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
     ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
     if contributors(run.path, "module").empty:
-        return [dmc.SimpleGrid([operators, ranks], cols=2)]
+        return [dmc.SimpleGrid([operators, ranks], cols=_PAIR)]
     modules = _bars(run, "module", scheme, search)
-    return [dmc.SimpleGrid([operators, modules], cols=2), ranks]
+    return [dmc.SimpleGrid([operators, modules], cols=_PAIR), ranks]
 
 
 def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
@@ -363,7 +364,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     }  # fmt: skip
     columns = [
         column("rank", "Rank", maxWidth=80),
-        *(column(field, name, "time") for field, name in names.items()),
+        *(column(field, name, "time", minWidth=108) for field, name in names.items()),
     ]
     ranks = run.summary.ranks
     return table_card(

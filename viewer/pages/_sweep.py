@@ -19,6 +19,7 @@ from ...runner.sweep import (
     known_goal,
     more_is_cheaper,
     objectives,
+    per_captured_step,
     point_label,
     points_file,
     setting_title,
@@ -62,7 +63,7 @@ _RANKS_NOTE = (
 _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
     column("makespan_ns", "Step", "time"),
-    column("exposed_comm_ns", "Exposed comm.", "time", minWidth=110),
+    column("exposed_comm_ns", "Exposed comm., maximum", "time", minWidth=110),
     column("comm_ns", "Comm.", "time", minWidth=90),
     {"field": "state", "headerName": "State", "minWidth": 84, "maxWidth": 100},
     text_column("error", "Error"),
@@ -202,8 +203,10 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
     least = "the largest" if more_is_cheaper(against) else "the smallest"
     note = f"Marked: the Pareto front, the shortest step for each cost; of {title}, {least} costs least."
     note += _RANKS_NOTE if against == "ranks" else ""
+    compared = per_captured_step(points)
+    note += "" if compared is points else " Times and costs are per captured step."
     scatter = frontier_scatter(
-        points.assign(best=worth_their_cost(points, against)), settings, against, scheme
+        compared.assign(best=worth_their_cost(points, against)), settings, against, scheme
     )
     choice = dmc.Select(
         id=option_id("pareto", names[0]), value=against, allowDeselect=False, w=220, size="xs",

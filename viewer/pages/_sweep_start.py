@@ -71,7 +71,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         "New sweep",
         ignored_notice(form.ignored),
         begins,
-        dmc.SimpleGrid(rows, cols=2, spacing="sm", mt="xs"),
+        dmc.SimpleGrid(rows, cols={"base": 1, "md": 2}, spacing="sm", mt="xs"),
         _aim_fields(aim),
         start,
         html.Div(id="sweep-told", **{"aria-live": "polite"}),

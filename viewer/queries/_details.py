@@ -57,7 +57,7 @@ def node_details(
     pairs = [
         ("Name", _text(node, "name")),
         ("Rank", rank_text(rank, stand_in_of(metadata, rank))),
-        ("Node", f"{node['node_id']} ({_type(node)})"),
+        ("Node", f"{node['node_id']} ({NodeType(int(node.get('type', 0))).name})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
         *_times(node, among),
         ("Slack", "" if slack_ns is None else slack_text(slack_ns)),
@@ -122,10 +122,6 @@ def _times(node: Mapping[str, Any], among: tuple[int, int]) -> list[tuple[str, s
         ("Simulated", f"{duration_text(simulated)} from {instant_text(int(node['start_ns']))}"),
         ("Measured", f"{duration_text(measured)}{at}{changed}" if measured > 0 else ""),
     ]
-
-
-def _type(node: Mapping[str, Any]) -> str:
-    return NodeType(int(node.get("type", 0))).name
 
 
 def _ends(node: Mapping[str, Any]) -> str:
@@ -229,7 +225,9 @@ def memory_verdict(run: OpenRun) -> str:
         return ""
     room, holds = int(prediction.get("chip_memory_bytes", 0)), int(prediction["memory_bytes_per_rank"])
     verdict = "fits" if prediction["fits"] else "does NOT fit"
+    usable = int(prediction.get("chip_usable_bytes", 0))  # absent in runs of earlier versions
+    share = f"the {bytes_text(usable)} usable of " if usable else ""
     return (
-        f"{verdict}: the fullest rank holds {bytes_text(holds)} of the {bytes_text(room)} of "
+        f"{verdict}: the fullest rank holds {bytes_text(holds)} of {share}the {bytes_text(room)} of "
         f"{prediction.get('chip', 'its chip')}"
     )

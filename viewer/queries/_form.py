@@ -361,7 +361,7 @@ NUMBER_FIELDS: Mapping[str, NumberField] = {
         most=FIELDS["local_mem_bw"].largest, may_be_empty=True,
     ),
     "peak-perf": NumberField(
-        "Peak performance", lambda typed: parse_flops(typed) / 10**12, lambda value: f"{value:,.6g} TFLOP/s",
+        "Peak rate", lambda typed: parse_flops(typed) / 10**12, lambda value: f"{value:,.6g} TFLOP/s",
         "312 or 1.2 PFLOP/s", most=FIELDS["peak_perf"].largest, may_be_empty=True,
     ),
 }  # fmt: skip

@@ -30,7 +30,7 @@ _SYSTEM = {
     "system.active-chunks-per-dimension": "Active chunks",
     "system.endpoint-delay": "Endpoint delay (ns)",
     "system.local-mem-bw": "Memory bandwidth (GB/s)",
-    "system.peak-perf": "Peak performance (TFLOP/s)",
+    "system.peak-perf": "Peak rate (TFLOP/s)",
     "system.collective-optimization": "Collective optimization",
 }
 _CHOICES: Mapping[str, Sequence[str]] = {
@@ -178,7 +178,7 @@ def axis_names(setup: Setup) -> dict[str, str]:
     names |= {f"system.{name}-implementation": f"Algorithm of {name}" for name in COLLECTIVES}
     names |= _SYSTEM
     if not setup.machine and not differences(setup):
-        names["network"] = "Platform preset"
+        names["network"] = "Network preset"
     return names
 
 

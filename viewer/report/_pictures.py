@@ -287,7 +287,8 @@ def memory_parts(run: OpenRun) -> list[Part]:
     held = {part: curve[f"{part}_bytes"] for part in MEMORY_PARTS}
     layers = [size if isinstance(size, list) else [size] * len(times) for size in held.values()]
     sums = list(accumulate(layers, lambda below, own: [a + b for a, b in zip(below, own, strict=True)]))
-    room = int((run.result.provenance.get("prediction") or {}).get("chip_memory_bytes", 0))
+    prediction = run.result.provenance.get("prediction") or {}
+    room = int(prediction.get("chip_usable_bytes", prediction.get("chip_memory_bytes", 0)))
     top = _HEADROOM * max(int(curve["peak_bytes"]), room, 1)
     scale = (PICTURE_WIDTH - LABEL_WIDTH) / max(1, run.result.makespan_ns)
     x = [f"{LABEL_WIDTH + time * scale:.1f}" for time in times]
@@ -303,7 +304,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
         y = _y(room, top)
         shapes.append(element("path", d=f"M{LABEL_WIDTH} {y:.1f}H{PICTURE_WIDTH}", class_="limit"))
         shapes.append(
-            element("text", f"{bytes_text(room)} of the chip", x=PICTURE_WIDTH, y=y - 4, class_="end")
+            element("text", f"{bytes_text(room)} usable of the chip", x=PICTURE_WIDTH, y=y - 4, class_="end")
         )
     title = "What the fullest rank holds in memory over the step"
     drawn = picture(title, LABEL_WIDTH, _HEIGHT, run.result.makespan_ns, *shapes, *marks)

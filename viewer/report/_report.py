@@ -125,7 +125,8 @@ def _facts(run: OpenRun) -> list[tuple[str, str]]:
     facts = [("Job", f"{_job(run)}, {count_text(info.num_ranks, 'rank')}")]
     began = [at for at in metadata.get("began_ns", {}).values() if at >= _LEAST_DATE_NS]
     if began:
-        facts.append(("Captured", _date(min(began))))
+        captured = datetime.fromtimestamp(min(began) / 1e9, timezone.utc)
+        facts.append(("Captured", captured.strftime("%Y-%m-%d %H:%M UTC")))
     chips = Counter(filter(None, metadata.get("chips", {}).values()))
     machines = ", ".join(f"{count} x {chip}" for chip, count in chips.items())
     if machines or metadata.get("captured"):
@@ -134,10 +135,6 @@ def _facts(run: OpenRun) -> list[tuple[str, str]]:
     facts.append(("Cluster", "as measured (replay)" if about_backend(info.backend).replays else cluster))
     facts.append(("Run", f"{run_name(info)}, {info.created[:16].replace('T', ' ')} UTC"))
     return facts
-
-
-def _date(since_1970_ns: int) -> str:
-    return datetime.fromtimestamp(since_1970_ns / 1e9, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _breakdown(run: OpenRun, by: str) -> Section:

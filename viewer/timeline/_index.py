@@ -155,10 +155,8 @@ class TimelineIndex:
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
         self._stride = _LEAST_STRIDE
         self._model = 0  # the part whose lanes the index assumes for parts that were not read
-        self._model = next((place for place in range(len(self.parts)) if self._has_lanes(place)), 0)
-
-    def _has_lanes(self, place: int) -> bool:
-        return bool(len(self._part(place).slices.table))
+        has_lanes = (place for place in range(len(self.parts)) if len(self._part(place).slices.table))
+        self._model = next(has_lanes, 0)
 
     @classmethod
     def whole(cls, nodes: pd.DataFrame, makespan_ns: int = 0, **options: Any) -> TimelineIndex:

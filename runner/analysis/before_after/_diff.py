@@ -299,23 +299,29 @@ class StepDiff:
         if layout.exact:
             return "Both are simulated: the same input always gives the same times, so there is no noise."
         if self.base.steps[0].exact != self.other.steps[0].exact:
-            return "One side is simulated, the other measured: the difference is the simulation's error, too."
+            return (
+                "One side is simulated and the other measured, so the difference includes the error of the "
+                "simulation."
+            )
         if layout.units == (1, 1):
-            return "One step on each side does not show the noise; capture several, from several starts."
+            return (
+                "The noise is unknown, because each side has only one step. Next: capture several steps from "
+                "several starts of the job."
+            )
         counts = " and ".join(
             f"{count_text(len(side.steps), 'step')} from {count_text(len(side.starts), 'start')}"
             for side in (self.base, self.other)
         )
         what = "the median step of each start" if layout.by_starts else "the steps"
-        text = f"Noise: a {share_text(layout.confidence)} rank interval over {what} ({counts})"
+        text = f"Noise: {share_text(layout.confidence)} confidence interval from {what} ({counts})"
         if not layout.by_starts and layout.between_starts is not None:
-            text += f", and {share_text(layout.between_starts)} between starts, as given"
+            text += f", plus {share_text(layout.between_starts)} between starts (--between-starts)"
         if layout.decides:
             return f"{text}."
         return (
             f"{text}. The variation between starts of the job is unknown, so a change cannot be "
-            f"distinguished from noise: capture {LEAST_STARTS} starts on each side, or give their variation "
-            "(--between-starts)."
+            f"distinguished from noise: capture {LEAST_STARTS} starts on each side, or give this variation "
+            "with --between-starts."
         )
 
     @property
@@ -326,14 +332,14 @@ class StepDiff:
         covers = self.base.steps[0].covers
         takes = "The step takes" if covers == 1 else f"The {covers} steps take"
         if base == other:
-            return f"{takes} {duration_text(other)} in both: no difference."
+            return f"{takes} {duration_text(other)} on both sides: no difference."
         way = "up" if other > base else "down"
         lead = f"{takes} {duration_text(other)}, {way} from {duration_text(base)}"
         change = f"{_signed(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
         interval = f"{_signed(int(step['low']))} to {_signed(int(step['high']))}"
         limits_text = {
             "within noise": f", within the noise ({interval})",
-            "undecided": "; whether that is more than noise is unknown",
+            "undecided": "; it is unknown whether the change is more than noise",
         }.get(str(step["verdict"]), "" if self.layout.exact else f", beyond the noise ({interval})")
         return f"{lead}: {change}{limits_text}.{self._largest()}"
 
@@ -344,10 +350,10 @@ class StepDiff:
             return ""
         is_sure = part["verdict"] in ("more", "less") and not self.layout.exact
         suffix = " beyond the noise" * is_sure
-        text = f" The largest contribution to the critical path{suffix} is {part['key']}"
+        text = f" The part of the critical path that changes most{suffix} is {part['key']}"
         text += f", {_signed(int(part['delta_ns']))}"
         if by_class is not None:
-            text += f"; by class of operators it is {by_class['key']}"
+            text += f"; the class of operators that changes most is {by_class['key']}"
             text += f", {_signed(int(by_class['delta_ns']))}"
         return f"{text}."
 
@@ -380,9 +386,9 @@ class StepDiff:
         shown = ["key", "base_ns", "other_ns", "delta_ns", "verdict", "change"]
         parts = [
             html_table(
-                self.waterfall()[shown], "By piece of the critical path; the differences add up exactly"
+                self.waterfall()[shown], "By part of the critical path; the differences add up exactly"
             ),
-            html_table(self.modules[["kind", *shown]], "Modules, means over the ranks"),
+            html_table(self.modules[["kind", *shown]], "Modules, mean over the ranks"),
         ]
         return block(self.headline, *parts, notes=[self.noise, *self.base.notes, *self.other.notes])
 
@@ -424,13 +430,15 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
     """
     for side in (base, other):
         if not side.steps:
-            raise ConfigError(f"{side.name} has no step to compare; capture or simulate one.")
+            raise ConfigError(
+                f"{side.name} has no step to compare. Next: capture a step, or simulate a workload."
+            )
     covered = {step.covers: step.name for side in (base, other) for step in side.steps}
     if len(covered) > 1:
         counts = " and ".join(f"{count_text(number, 'step')} ({name})" for number, name in covered.items())
         raise ConfigError(
-            f"The sides have different numbers of training steps: {counts}. Compare runs of equally many "
-            "steps, or captures, whose steps are compared one by one."
+            f"The two sides cover different numbers of training steps: {counts}. Next: compare runs that "
+            "cover the same number of steps, or captures, which are compared step by step."
         )
     note = _program_note(base.median, other.median)
     return StepDiff(base, replace(other, notes=(*other.notes, note)) if note else other, between_starts)

@@ -77,7 +77,9 @@ def parse_limit(text: str) -> Limit:
     signed = value[0] in "+-"
     size, factor = value[signed:], -1 if value[0] == "-" else 1
     if size.endswith("%") and not signed:
-        raise UsageError(f"'{text}': {value} of what? For a change write +{value} or -{value}.")
+        raise UsageError(
+            f"'{text}': a percentage limits a change, which needs a sign. Next: write +{value} or -{value}."
+        )
     unit = "ms" if (read := _reader(quantity)) is parse_duration else "MiB" if read is parse_size else ""
     if unit and size.strip("0123456789.") == "" and size.strip("0."):
         raise UsageError(
@@ -117,7 +119,10 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     exceeds = passes(other if limit.change == "value" else _measure(limit, base, other - base), limit.value)
     wide = _wide_noise(limit, row, base)
     if wide and (exceeds or any(passes(end, limit.value) for end in wide)):
-        known = f"the noise ({_span(limit, wide)}) is wider than the limit"
+        known = (
+            f"the noise ({_span(limit, wide)}) is wider than the limit. Next: capture more steps and starts "
+            "of the job, or set a wider limit"
+        )
         return Judgement(limit.text, "undecided", f"{change}: {known}.")
     if not exceeds:
         return Judgement(limit.text, "kept", f"{change}.")
@@ -131,7 +136,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
         outcome: Literal["within noise", "undecided"] = "within noise"
         if verdict == "undecided":
             outcome = "undecided"
-        return Judgement(limit.text, outcome, f"{change}: past the limit, but {_UNSURE[verdict]}.")
+        return Judgement(limit.text, outcome, f"{change}: exceeds the limit, but {_UNSURE[verdict]}.")
     return Judgement(limit.text, "failed", f"{change}.")
 
 
@@ -162,7 +167,7 @@ def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
     values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
     if all(passes(value, limit.value) for value in values):
         return Judgement(limit.text, "failed", f"{change}.")
-    return Judgement(limit.text, "within noise", f"{change}: past the limit, but not in every step.")
+    return Judgement(limit.text, "within noise", f"{change}: exceeds the limit, but not in every step.")
 
 
 def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
@@ -170,9 +175,9 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
     of, colon, name = quantity.partition(":")
     if colon and of in _TABLES:
         table = getattr(found, _TABLES[of])
-        return _summed(table, name, f"No {of} '{name}' is in either side")
+        return _summed(table, name, f"Neither side has a {of} '{name}'")
     if colon and of in _OF_THE_PATH:
-        return _summed(found.waterfall(of), name, f"No {of} '{name}' is on either path")
+        return _summed(found.waterfall(of), name, f"Neither critical path has a {of} '{name}'")
     table = found.figures
     rows = table[table["quantity"] == quantity]
     if rows.empty:
@@ -197,9 +202,9 @@ def _summed(table: pd.DataFrame, name: str, absent: str) -> dict[str, Any]:
 def _change(quantity: str, base: int, other: int) -> str:
     text = _text_of(quantity)
     if base == other:
-        return f"{quantity}: {text(base)}, as before"
+        return f"{quantity}: {text(base)} before and after"
     change = f" ({change_text((other - base) / base)})" if base else ""
-    return f"{quantity}: {text(other)}, before {text(base)}{change}"
+    return f"{quantity}: {text(other)} after, {text(base)} before{change}"
 
 
 def _text_of(quantity: str) -> Callable[[float], str]:

@@ -68,7 +68,10 @@ def side_of(
             progress(done + 1, len(makers))
     kinds = {step.exact for step in steps}
     if len(kinds) > 1:
-        notes.append("Some are simulated and some measured: their differences are the simulation's, too.")
+        notes.append(
+            "Some steps are simulated and others measured, so their differences include the error of the "
+            "simulation."
+        )
     return Side(name or study.path.name, tuple(steps), tuple(notes))
 
 
@@ -77,14 +80,17 @@ def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
     sets = study.trace_sets()
     if what == ALL:
         if not sets:
-            raise StudyError(f"The study {study.path} has no capture; make one with 'chakrascope trace'.")
+            raise StudyError(
+                f"The study {study.path} has no capture. Next: make one with `chakrascope trace`."
+            )
         return sets, []
     if what:
         parts = [part.strip() for part in what.split(",") if part.strip()]
         return parts, []
     if sets:
         older = len(sets) - 1
-        notes = [f"{study.path}: the newest of {len(sets)} captures; '@all' takes all."] if older else []
+        newest = f"{study.path}: only the newest of {len(sets)} captures is compared; '@all' compares all."
+        notes = [newest] if older else []
         return [sets[-1]], notes
     if study.runs():
         return [study.run_info().id], []
@@ -146,8 +152,8 @@ def _measured(study: Study, name: str, _ranks: Progress | None) -> Step:
     workload = study.workload(name)
     if not is_captured(workload.metadata):
         raise TraceError(
-            f"The workload '{name}' of {study.path} does not come from a measurement; simulate it with "
-            "'chakrascope run', and compare the runs."
+            f"The workload '{name}' of {study.path} was not measured. Next: simulate it with `chakrascope "
+            "run`, and compare the runs."
         )
     start = str(workload.metadata.get("trace_set") or name)
     return read_step(measured_result(workload), workload, name=name, start=start, exact=False)

@@ -37,6 +37,8 @@ _REFUSED_KEYS = {
     "use_cla": _SHARED_KEYS,
     "cross_attention_layers": "layers that attend to an image",
     "block_configs": "layers of different sizes",
+    "attention_other_setting": "attention of different sizes",
+    "moe_layers_enum": "a list of the layers with experts",
     "parallel_attn_mlp_res": _RESIDUAL,
     "residual_moe": _RESIDUAL,
     "hidden_size_per_layer_input": "embeddings of each layer",

@@ -344,7 +344,7 @@ class Plan:
             if name not in PRODUCT_NAMES:
                 raise UsageError(f"--keep can be {', '.join(PRODUCT_NAMES)}, and not '{name}'.")
         if self.saved and (mode != "full" or unit > 1):
-            raise UsageError("--keep changes nothing without --recompute full, or N layers. Leave it out.")
+            raise UsageError("--keep has no effect without --recompute full or N. Next: leave out --keep.")
         if self.document and not self.fused_attention:
             raise UsageError("--document needs fused attention. Leave out --no-fused-attention.")
 

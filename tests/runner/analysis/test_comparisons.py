@@ -176,8 +176,8 @@ def test_paths_diverge_where_they_do(run, other):
     path = dataclasses.replace(run.path, table=Table.of(elsewhere), walk=None)
     text = divergence_text(run.path, path)
     assert "share their first 12 segments, until 3.28 ms" in text
-    assert "(node 12 of rank 1), the other to" in text
-    assert text.endswith("66.7 % of this run's path lies on the other's too.")
+    assert "(node 12 of rank 1), the other with" in text
+    assert text.endswith("66.7 % of this run's path is also on the path of the other run.")
 
 
 def test_packet_facts_are_told_where_there_are_some():
@@ -425,7 +425,7 @@ def test_the_measurement_is_one_more_result():
 
 
 def test_labels_must_tell_results_apart():
-    with pytest.raises(ConfigError, match="do not distinguish 2 results"):
+    with pytest.raises(ConfigError, match="need distinct labels"):
         compare(results("replay", "replay"), model(), ["one", "one"])
     assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")
 

@@ -333,5 +333,5 @@ def test_the_stacks_of_a_capture_sum_to_its_step(data_dir, tmp_path, capsys):
     print_stacks(run, [0], (0, 1 << 62), "table")
     assert "ProfilerStep#4" in capsys.readouterr().out
     study.trace_dir("mlp").rename(tmp_path / "elsewhere")
-    with pytest.raises(BackendError, match="device traces of this run's workload are not here"):
+    with pytest.raises(BackendError, match="device traces of this run's workload are missing here"):
         print_stacks(analyse_run(study, None), [0], (0, 1 << 62), "table")

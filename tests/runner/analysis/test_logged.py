@@ -47,7 +47,7 @@ def test_the_straggler_is_named_with_share_and_median(tmp_path, kind, options, k
     assert table["median_behind_ns"].tolist() == [4200 * US] * 2
     assert table["total_behind_ns"].tolist() == [25_200 * US, 16_800 * US]
     assert straggler_texts(table) == [
-        "Rank 3 comes last in 60.0 % of the collectives, median 4.20 ms after the first."
+        "Rank 3 comes last in 60.0 % of the collectives, with a median delay of 4.20 ms after the first rank."
     ]
 
 
@@ -78,7 +78,8 @@ def test_groups_are_told_apart_and_together(tmp_path):
     assert texts[0].startswith("Rank 3 comes last in ")
     # The message between ranks 0 and 1 comes right before: both are last, the lower one is named.
     assert texts[-1] == (
-        "Rank 0 comes last in 100.0 % of the collectives of world, median 50.0 µs after the first."
+        "Rank 0 comes last in 100.0 % of the collectives of world, "
+        "with a median delay of 50.0 µs after the first rank."
     )
 
 

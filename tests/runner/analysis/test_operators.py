@@ -72,8 +72,8 @@ def test_the_roofline_is_that_of_the_chip_that_the_trace_names(bert, tmp_path):
 @pytest.mark.parametrize(
     ("device", "said"),
     [
-        ("", "The trace names no chip: no bound"),
-        ("ABC 1", "No peaks are known of the chip 'ABC 1': no bound"),
+        ("", "The trace does not name the chip"),
+        ("ABC 1", "The peaks of the chip 'ABC 1' are unknown"),
     ],
 )
 def test_without_peaks_there_is_no_share(bert, tmp_path, device, said):
@@ -136,7 +136,7 @@ def test_the_command_prints_people_the_sentences_and_others_all_rows(bert, tmp_p
     run = run_of(tmp_path, bert)
     assert command_line.run("summary", str(run.study.path), "--view", "operators") == 0
     printed = capsys.readouterr().out
-    assert "of the time is of operators with a model" in printed
+    assert "of the time is spent in operators whose cost is modelled" in printed
     assert "TFLOP/s" in printed
     assert command_line.run("summary", str(run.study.path), "--view", "operators", "--format", "json") == 0
     rows = json.loads(capsys.readouterr().out)

@@ -34,7 +34,10 @@ def test_contributors_leave_nameless_time_out(run):
 def test_nameless_time_is_told_with_its_share(run):
     table = run.path.breakdown("collective")
     share = table.set_index("key").loc["(none)", "share"]
-    assert nameless_text(table, "collective") == f"{100 * share:.1f} % of the path is in no collective."
+    assert (
+        nameless_text(table, "collective")
+        == f"{100 * share:.1f} % of the path is not assigned to any collective."
+    )
     assert nameless_text(run.path.breakdown("kind"), "kind") == ""
 
 
@@ -155,8 +158,8 @@ def test_whatever_was_recorded_the_parts_sum_to_the_step(simulated, rows):
 
 
 def test_a_backend_without_messages_says_what_it_knows(run, simulated):
-    assert "what each link carries in all, not when" in why_no_links(simulated.result)
-    assert "nothing of single messages" in why_no_links(run.result)
+    assert "only totals for each link" in why_no_links(simulated.result)
+    assert "no individual messages" in why_no_links(run.result)
     assert run.breakdown("link").empty
 
 

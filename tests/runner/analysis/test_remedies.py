@@ -140,7 +140,7 @@ def test_the_advice_promises_what_its_replay_gains(tmp_path, capsys):
     study = study_of(tmp_path, program("aten::mm", "aten::mul", "aten::relu", "aten::mul"))
     run = analyse_run(study)
     advice = next(item for item in run.advices() if item.key == "fusion:elementwise=inf")
-    assert advice.what.startswith("1 chain of 3 elementwise operators, most for aten::mul")
+    assert advice.what.startswith("1 chain of 3 elementwise operators, especially aten::mul")
     assert "400 B of 800 B need not be moved" in advice.how
     fused = what_if(run.experiment(), [(Target("fusion", "elementwise"), math.inf)])
     assert advice.gain_ns == run.result.makespan_ns - fused.makespan_ns
@@ -181,7 +181,7 @@ def test_the_advice_on_copies_promises_what_its_replay_gains(tmp_path, capsys):
     study = study_of(tmp_path, made)
     run = analyse_run(study)
     advice = next(item for item in run.advices() if item.key == "repeated:copies=inf")
-    assert advice.what == "Repeated casts and copies of unchanged data, most for aten::copy_"
+    assert advice.what == "Repeated casts and copies of unchanged data, especially aten::copy_"
     once = what_if(run.experiment(), [(REPEATED, math.inf)])
     assert advice.gain_ns == run.result.makespan_ns - once.makespan_ns == pytest.approx(1_500_000, abs=10)
     command_line.run("what-if", str(study.path), "--faster", "repeated:casts=inf")
@@ -207,7 +207,7 @@ def test_the_advice_on_double_precision_promises_half_of_its_time(tmp_path, prec
     ]
     made = workload(nodes, metadata={"operators": {"kinds": kinds, "ranks": {}}})
     advice = next(item for item in analyse_run(study_of(tmp_path, made)).advices() if "double" in item.what)
-    assert advice.what == "2 operators in double precision, most for aten::mm"
+    assert advice.what == "2 operators in double precision, especially aten::mm"
     assert (advice.key, advice.gain_ns) == ("precision:double=2", 2_000_000)
     assert REMEDIES["precision"] in advice.how
 
@@ -280,7 +280,7 @@ def test_calls_and_copies_are_part_of_repeated_communication(tmp_path, place, ga
         [REDUCED, ([], [(CollectiveType.ALL_REDUCE, 2 << 20)])],
         [([], []), ([], []), REDUCED],
     ],
-    ids=["one batch", "activations", "two models", "once a step"],
+    ids=["one batch", "activations", "two models", "once per step"],
 )
 def test_other_communication_is_no_accumulation(tmp_path, batches):
     assert not [one for one in advised(tmp_path, step(*batches)) if "micro-batches" in one.what]

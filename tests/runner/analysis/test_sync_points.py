@@ -274,6 +274,18 @@ def test_times_that_are_none_count_for_nothing(began):
     assert critical_path(result, program).segments["duration_ns"].sum() == result.makespan_ns
 
 
+def test_the_alignment_of_clocks_is_stated():
+    work, tails, transfers = np.array([[MS], [2 * MS]]), np.array([MS, MS]), [MS]
+    program, _ = captured(work, tails, transfers, np.array([0, 5_000 * MS]))
+    sync = SyncPoints.of(replayed(program)[1], program)
+    assert sync.clocks.startswith("aligned at the ends of 1 collective, which differ by 0 ns (median)")
+    assert np.ptp(sync.begin_ns) == 0
+    stages = pipeline(8 * MS, buffered=True)
+    assert "assumed to begin the step together" in SyncPoints.of(replayed(stages)[1], stages).clocks
+    stages.metadata["began_ns"] = {"0": 0, "1": 5_000 * MS}
+    assert "as recorded between ranks" in SyncPoints.of(replayed(stages)[1], stages).clocks
+
+
 def test_ranks_that_began_years_apart_have_a_path():
     program = pipeline(8 * MS, buffered=False)
     program.metadata["began_ns"] = {"0": 2**60, "1": -(2**60)}

@@ -173,7 +173,7 @@ def test_an_agent_with_another_token_is_refused(hosts_file):
 def test_an_agent_without_a_coordinator_gives_up(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     alone = agent(f"127.0.0.1:{free_port()}", "one", tmp_path / "token", "--wait", "0.3s")
-    assert "No coordinator listens at" in alone.communicate(timeout=PATIENCE_S)[0]
+    assert "No coordinator listened at" in alone.communicate(timeout=PATIENCE_S)[0]
     assert alone.returncode == BackendUnavailable.exit_code
 
 

@@ -113,7 +113,7 @@ COMMAND = ["--model", "mpt-125m", "--chip", "h100", "--network", "hgx-h100-8"]
 def test_the_command_prints_quantiles_and_writes_them():
     options = [*COMMAND, "--spread", "kernels=5%, ranks=0.02", "--replays", "8", "--seed", "3"]
     shown = CliRunner().invoke(predict_command, options, catch_exceptions=False).stdout
-    assert "in 9 of 10 of 8 replays" in shown
+    assert "in 90 % of 8 simulations" in shown
     written = CliRunner().invoke(predict_command, [*options, "--format", "json"], catch_exceptions=False)
     found = json.loads(written.stdout[written.stdout.index("{") :])
     spread = found["spread"]

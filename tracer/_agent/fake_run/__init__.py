@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import devices, groups, loading, meshes, pipelines, reducer, session
+from . import adaptations, devices, groups, reducer, session
 
 INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
-    "accelerate.utils.random": loading.keep_generators,
+    "accelerate.utils.random": adaptations.keep_generators,
     "torch": session.start,
     "torch.amp.autocast_mode": devices.map_autocast,
     "torch.cpu": devices.record_streams,
-    "torch.distributed.device_mesh": meshes.compute_for_real,
+    "torch.distributed.device_mesh": adaptations.compute_for_real,
     "torch.distributed.distributed_c10d": groups.install,
-    "torch.distributed.pipelining.schedules": pipelines.infer_shapes,
-    "torch.distributed.tensor._sharding_prop": meshes.keep_global_shapes_out,
+    "torch.distributed.pipelining.schedules": adaptations.infer_shapes,
+    "torch.distributed.tensor._sharding_prop": adaptations.keep_global_shapes_out,
     "torch.nn.parallel.distributed": reducer.install,
     "torch.optim.optimizer": session.watch_optimizers,
-    "torch.utils.data.dataloader": loading.stay_in_process,
+    "torch.utils.data.dataloader": adaptations.stay_in_process,
 }

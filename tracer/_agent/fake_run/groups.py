@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import fake_world
-from ..options import launch_options
+from ..process import launch_options
 from .program import PROGRAM, Stream
 
 _POLL_SECONDS = 0.02

@@ -16,14 +16,11 @@ from typing import Any
 
 from .. import fake_world
 from ..optimizers import OptimizerOrder, watch_steps
-from ..options import launch_options
-from ..process import write_atomically
+from ..process import launch_options, write_atomically
 from . import devices, groups
-from .memory import Memory
-from .meshes import meshes
-from .names import Names
+from .adaptations import meshes
 from .program import PROGRAM
-from .recording import make_mode
+from .recording import Memory, Names, make_mode
 
 _VERSION = 1
 _notes: list[str] = []

@@ -104,7 +104,7 @@ export class Panel {
   }
 
   rankButtons(rank) {
-    const { rows } = this.timeline, both = element("span");
+    const { rows } = this.timeline, both = element("span", null, "rank-buttons");
     const made = [["pinned", "Pin", "Unpin"], ["hidden", "Hide", "Show"]].map(([setting, ...words]) => {
       const isOn = rows.has(setting, rank), word = words[Number(isOn)], toggle = button(word, () => rows.toggle(setting, rank));
       toggle.setAttribute("aria-pressed", String(isOn));

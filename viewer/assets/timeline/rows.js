@@ -48,6 +48,8 @@ export class View {
 const USUAL = { group: 18, lane: 22 }, SHORT = { group: 12, lane: 16 };
 // The greatest depth of host calls and of other nested rows that are shown, and the least heights of rows.
 const ALL_ROWS = { calls: Infinity, nested: Infinity, least: USUAL };
+// The depth of host calls that stays in sight as long as other nested rows can be folded.
+const LAST_CALLS = 3;
 const TALLEST_LANE = 36, LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4, BELOW = 10;
 export const ORDERS = { finish: "finish_ns", exposed: "exposed_comm_ns", waiting: "waiting_ns" };
 
@@ -134,16 +136,16 @@ export class Rows {
     this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
   }
 
-  /* Fold host calls, then other nested rows, from the deepest on, and shorten the rows at last, until the rows of nodes of all
-     ranks are in sight on a canvas that is *most* pixels high. If that is impossible, only fold host calls. Return whether no
-     host call has a row. */
+  /* Fold deep rows until the rows of nodes of all ranks are in sight on a canvas that is *most* pixels high: host calls to a
+     depth of three, then other nested rows, in shorter rows if necessary, and the remaining host calls at last. If that is
+     impossible, only fold host calls to a depth of three. Return whether no host call has a row. */
   foldToFit(most) {
     Object.assign(this, ALL_ROWS);
     if (this.timeline.settings.fit) { return false; }
     const rows = this.all.slice(0, this.all.findLastIndex((row) => !row.thread) + 1).filter((row) => !this.isFolded(row));
     const ranks = new Set(rows.map((row) => row.group)).size;
     const deepest = (kept) => rows.filter(kept).reduce((depth, row) => Math.max(depth, row.depth), 0);
-    const calls = deepest((row) => row.thread), nested = deepest((row) => !row.thread);
+    const calls = deepest((row) => row.thread), nested = deepest((row) => !row.thread), last = Math.min(calls, LAST_CALLS);
     const fits = (choice) => {
       Object.assign(this, choice);
       const shown = rows.filter((row) => !this.isDeep(row)), groups = shown.filter((row) => row.isGroup).length;
@@ -151,10 +153,11 @@ export class Rows {
     };
     const down = (from, to, choice) => Array.from({ length: Math.max(0, from - to + 1) }, (_, i) => choice(from - i));
     const choices = [
-      ALL_ROWS, ...down(calls, 0, (depth) => ({ ...ALL_ROWS, calls: depth })),
-      ...[USUAL, SHORT].flatMap((least) => down(nested, 1, (depth) => ({ calls: 0, nested: depth, least }))),
+      ALL_ROWS, ...down(calls, last, (depth) => ({ ...ALL_ROWS, calls: depth })),
+      ...[USUAL, SHORT].flatMap((least) => down(nested, 1, (depth) => ({ calls: last, nested: depth, least }))),
+      ...down(last - 1, 0, (depth) => ({ calls: depth, nested: 1, least: SHORT })),
     ];
-    Object.assign(this, choices.find(fits) || { ...ALL_ROWS, calls: 0 });
+    Object.assign(this, choices.find(fits) || { ...ALL_ROWS, calls: last });
     return calls > 0 && this.calls === 0;
   }
 

@@ -1,13 +1,60 @@
-"""Keep the tensors of device meshes real, because these small tensors contain ranks."""
+"""Adapt data loaders, pipelines and device meshes of torch to fake tensors.
+
+Batches are loaded in the training process, because fake tensors cannot pass between processes. The tensors of
+device meshes stay real, because these small tensors contain ranks.
+"""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from .program import PROGRAM
+
+
+def infer_shapes(schedules_module: Any) -> None:
+    """Exchange shapes between pipeline stages as objects, because torch's vote would need real messages."""
+    for kind in vars(schedules_module).values():
+        if isinstance(kind, type) and "_warmup_p2p" in vars(kind):
+            kind._warmup_p2p = _always_infer  # type: ignore[attr-defined]
+
+
+def _always_infer(_schedule: Any, stages: list[Any], *_: Any) -> None:
+    mode = sys.modules["torch.distributed.pipelining._utils"].InferenceMode.DYNAMIC
+    for stage in stages:
+        stage._inference_mode = mode
+
+
+def stay_in_process(dataloader_module: Any) -> None:
+    """Make every ``DataLoader`` load in this process, without pinned memory."""
+    loader = dataloader_module.DataLoader
+    construct = loader.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args[:5], **{**kwargs, **_ALONE})
+
+    loader.__init__ = __init__
+
+
+_ALONE = {
+    "num_workers": 0,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "prefetch_factor": None,
+    "timeout": 0,
+    "multiprocessing_context": None,
+}
+
+
+def keep_generators(random_module: Any) -> None:
+    """Skip the exchange of random states between ranks, because fake random states have no values."""
+    for name in ("synchronize_rng_state", "synchronize_rng_states"):
+        setattr(random_module, name, lambda *_args, **_kwargs: None)
+
 
 # Functions of device meshes that are called thousands of times per step.
 _WITHOUT_TENSORS = frozenset({

@@ -1,0 +1,62 @@
+"""Find the places in the script of the pieces of a host thread's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._columns import which
+from ..readers import PHASES, Ops, Pieces
+from ._cause_rules import is_engine_range
+from ._host_causes import HostCauses
+
+
+def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
+    """Return the script place of each piece, or "" if it is unknown."""
+    middles = (pieces.start_ns + pieces.end_ns) // 2
+    places = _between_calls(ops, pieces, causes.call_places(middles), causes.places(middles))
+    return _with_gradients(ops, pieces, causes.places(ops.start_ns), places)
+
+
+def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list[str]) -> list[str]:
+    """Return *places* with the place of a marked call for the work before the function's next marked call.
+
+    *called* has the place of the marked call around each piece. Modules, the backward pass and the optimizer
+    between two calls show that the second call does not follow in the same run of the function.
+    """
+    forward = PHASES.index("forward")
+    inside = [op < 0 or (not ops.module[op] and ops.phase[op] == forward) for op in pieces.op.tolist()]
+    filled, last = list(places), -1
+    for piece, place in enumerate(called):
+        if not place and not inside[piece]:
+            last = -1
+        elif place:
+            if last >= 0 and _function(place) == _function(called[last]):
+                for between in range(last + 1, piece):
+                    filled[between] = places[between] or called[last]
+            last = piece
+    return filled
+
+
+def _function(place: str) -> str:
+    return place.rpartition(":")[0]
+
+
+def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: list[str]) -> list[str]:
+    """Return *places* with the place of the forward operator for each gradient.
+
+    *of_starts* is the place at the start of each operator.
+    """
+    sequences = ops.trace.events.sequence[ops.event].tolist()
+    is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
+    owners: dict[int, str] = {}  # of the first operator: operators of the backward pass have the same number
+    for sequence, place, is_gradient in zip(sequences, of_starts, is_engine, strict=True):
+        if sequence >= 0 and place and not is_gradient:
+            owners.setdefault(sequence, place)
+    if not owners:
+        return places
+    of_ops: list[str] = []
+    for sequence, parent, is_gradient in zip(sequences, ops.parent.tolist(), is_engine, strict=True):
+        around = of_ops[parent] if parent >= 0 else ""
+        of_ops.append(owners.get(sequence, "") if is_gradient else around)
+    of_pieces = [of_ops[op] if op >= 0 else "" for op in pieces.op.tolist()]
+    return [owner or place for owner, place in zip(of_pieces, places, strict=True)]
