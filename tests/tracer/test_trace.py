@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import subprocess
 import sys
 
+import command_line
 import pytest
 
 from chakrascope.converter import convert, doctor
@@ -120,3 +122,21 @@ train(40, at_step)
     assert ("worker", 1) in {(cause.kind, cause.rank) for cause in found.causes}
     with pytest.raises(TraceError, match="diagnose"):
         trace_set.check_usable()
+
+
+def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, rank_command, capsys):
+    before, after = str(tmp_path / "before"), str(tmp_path / "after")
+    for study, slow in ((before, 0), (after, 24)):
+        command = [sys.executable, "-m", "chakrascope.cli", "trace", "-o", study, "--steps", "4", "--"]
+        job = map(str, rank_command("slower_layer.py", "--slow", slow, ranks=2))
+        subprocess.run([*command, *job], check=True, capture_output=True)
+    options = ["--between-starts", "50%", "--format", "json", "--fail-if"]
+    assert command_line.run("diff", before, before, *options, "step > +3%") == 71
+    assert command_line.run("diff", before, before, *options, "step > +300%") == 0
+    capsys.readouterr()
+    assert command_line.run("diff", before, after, *options, "step > +3%") == 70
+    found = json.loads(capsys.readouterr().out)
+    assert sum(row["delta_ns"] for row in found["waterfall"]) == found["delta_ns"] > 20_000_000
+    assert found["modules"][0]["key"] == "1"
+    assert found["modules"][0]["verdict"] == "more"
+    assert {row["key"]: row["change"] for row in found["operators"]}["aten::cos"] == "new"
