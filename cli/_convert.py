@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,19 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import count_text
-from ._output import cluster_option, console, counter, error_console, print_next, print_rows, stage
+from ._output import (
+    cluster_option,
+    console,
+    counter,
+    kept_if_stopped,
+    print_next,
+    print_rows,
+    stage,
+)
 from ._studies import are_logs, holds_traces
 
 if TYPE_CHECKING:
     from ..converter import Workload
-    from ..converter.building import FinishedRanks
     from ..runner import Study
 
 
@@ -92,25 +98,6 @@ def convert_latest(
         if finished.is_used:
             workload = Workload.load(saved)
     return workload, saved
-
-
-@contextmanager
-def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
-    """Yield the cache of converted ranks for *target*, and print its path if the block is interrupted."""
-    from ..converter.building import finished_ranks
-
-    with finished_ranks(target) as finished:
-        try:
-            yield finished
-        except BaseException:
-            if finished.is_used and finished.count:
-                error_console.print(
-                    f"{count_text(finished.count, 'converted rank')} stored in "
-                    f"{escape(str(finished.folder))}: the same command resumes from there. Delete the folder "
-                    "to start over.",
-                    soft_wrap=True,
-                )
-            raise
 
 
 def convert_foreign(

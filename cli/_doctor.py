@@ -10,9 +10,8 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError
-from ._convert import kept_if_stopped
 from ._junit import Case, junit_option, write_junit
-from ._output import console, counter, error_console, format_option, print_frame, print_json
+from ._output import console, counter, error_console, format_option, kept_if_stopped, print_frame, print_json
 
 if TYPE_CHECKING:
     from ..converter import Finding

@@ -9,9 +9,9 @@ import click
 from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
-from ._convert import Step, capture_option, kept_if_stopped, step_option
+from ._convert import Step, capture_option, step_option
 from ._doctor import print_findings
-from ._output import console, counter, format_option, print_frame, print_next, stage
+from ._output import console, counter, format_option, kept_if_stopped, print_frame, print_next, stage
 from ._run import new_study
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
@@ -24,12 +25,13 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.table import Table
 
-from ..support import bytes_text, change_text, duration_text, share_text, visible
+from ..support import bytes_text, change_text, count_text, duration_text, share_text, visible
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from ..converter.building import FinishedRanks
     from ..converter.chakra import TextColumn
 
 _BROKEN_PIPE = 141  # exit code after SIGPIPE: 128 plus the number of the signal, as in shells
@@ -399,3 +401,22 @@ def _lines(status: Status) -> Callable[[str], None]:
 def _plain(value: Any) -> Any:
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)
+
+
+@contextlib.contextmanager
+def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
+    """Yield the cache of converted ranks for *target*, and print its path if the block is interrupted."""
+    from ..converter.building import finished_ranks
+
+    with finished_ranks(target) as finished:
+        try:
+            yield finished
+        except BaseException:
+            if finished.is_used and finished.count:
+                error_console.print(
+                    f"{count_text(finished.count, 'converted rank')} stored in "
+                    f"{escape(str(finished.folder))}: the same command resumes from there. Delete the folder "
+                    "to start over.",
+                    soft_wrap=True,
+                )
+            raise
