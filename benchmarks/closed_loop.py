@@ -74,17 +74,13 @@ REMAINS = (
     "alternation by the keys `handshake: in-order` and `sends-first`. Without both keys, "
     "`experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
     "* **Delayed requests** (`pipeline`). In gloo, the thread that reads requests shares a core with "
-    "computation, and reads most requests within 0.4 ms. Simulations do not model the delay of "
-    "requests.",
+    "computation, and reads most requests within 0.4 ms, which simulations do not model.",
     "* **Variation of collectives** affects `ddp`, `tensor` and `fsdp`. Other work on a core delays "
     "gloo by a "
     "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
     "of the middle half of the repetitions.",
-    "* **Concurrent collectives** (`ddp`). Calibration measures each collective alone.",
     "* **Computation** is the median of captured steps, less the cost of the profiler. Computation varies "
     "most: the backward passes of one rank took 44 and 34 ms in two runs a minute apart.",
-    "* **Bursts.** The traffic shaper lets bursts of 0.05 ms pass at once. Two consecutive messages "
-    "of 128 KiB take 4.43 ms at 500 Mbit/s, and 4.38 ms without the burst.",
 )
 
 

@@ -233,7 +233,7 @@ def planted_page(rows: list[dict[str, Any]]) -> str:
         "Written by `python benchmarks/planted_causes/run.py`; do not edit. Training scripts on two CPU",
         "cores were slowed down by one cause each, and profiled. Times with and without the cause are",
         "medians of steps without a profiler (means if the cause is not in every step), in milliseconds.",
-        "A promised gain is its share of the profiled run's step, times the step with the cause.",
+        "The column *promised* is the promised share of the profiled step, times the step with the cause.",
         f"The headline or the first advice of `summary` names {sum(row['named'] for row in rows)} of",
         f"{len(rows)} causes. Of the promised gains, {sum(row['right'] for row in rows)} are within 20 %",
         "of the measured gain.",
