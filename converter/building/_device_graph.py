@@ -35,9 +35,9 @@ from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
 from ._steps import Extent, Window
 
-# The maximum number of attempts. Each attempt removes the excess time of the previous attempt. Further
-# attempts would change nothing.
-_TRIES = 6
+# The maximum number of attempts to remove the host's lead. Each of the first attempts also removes the excess
+# time of the previous attempt. The others halve the interval that contains the smallest sufficient part.
+_TRIES, _HALVINGS = 6, 12
 
 
 def device_graph(
@@ -378,14 +378,27 @@ class _Builder:
         edges = np.column_stack([graph.edge_columns[name] for name in ("src", "dst", "kind")])
         done = ~on_host & (starts + durations <= start_ns)
         graph = graph.with_edges(edges[~(done[edges[:, 0]] & (starts[edges[:, 1]] >= start_ns))])
-        for _ in range(_TRIES):
-            excess_ns = replay(graph).makespan_ns - share_ns
-            if excess_ns <= 0 or self.ahead_ns >= lead_ns:
+        least_ns, most_ns = 0, lead_ns  # bounds of the part of the host's lead that has to be removed
+        ahead = graph
+        for attempt in range(_TRIES + _HALVINGS):
+            excess_ns = replay(ahead).makespan_ns - share_ns
+            if excess_ns > 0:
+                least_ns = self.ahead_ns + excess_ns
+            else:
+                most_ns = self.ahead_ns
+            if least_ns >= most_ns or (attempt < _TRIES and excess_ns <= 0):
                 break
-            self.ahead_ns = min(lead_ns, self.ahead_ns + excess_ns)
-            left = starts + durations - np.maximum(starts, self.window.start_ns + self.ahead_ns)
-            graph = graph.with_columns(duration_ns=np.where(on_host, np.clip(left, 0, durations), durations))
-        return graph
+            self.ahead_ns = least_ns if attempt < _TRIES else (least_ns + most_ns) // 2
+            ahead = self._ahead(graph, starts, self.ahead_ns)
+        self.ahead_ns = most_ns
+        return self._ahead(graph, starts, most_ns) if most_ns else graph
+
+    def _ahead(self, graph: Graph, starts: np.ndarray, ahead_ns: int) -> Graph:
+        """Return *graph* without the host's work in the first *ahead_ns* of the window."""
+        durations = graph.node_columns["duration_ns"]
+        left = np.clip(starts + durations - np.maximum(starts, self.window.start_ns + ahead_ns), 0, durations)
+        on_host = graph.node_columns["stream"] < DEVICE_LANE
+        return graph.with_columns(duration_ns=np.where(on_host, left, durations))
 
     def _accounting(self, graph: Graph, shares: np.ndarray) -> dict[str, int]:
         """Return the breakdown of the measured steps; the difference to the replay is unexplained.

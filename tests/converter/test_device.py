@@ -380,6 +380,18 @@ def test_a_device_that_runs_behind_makes_a_step_as_long_as_its_work(tmp_path, re
         assert figures["unexplained_ns"] <= 0.01 * figures["measured_step_ns"]
 
 
+def test_a_host_that_waits_within_its_lead_adds_no_time_to_the_step(tmp_path):
+    """Short kernels need most of the host's lead, in which the host waits for space in the queue."""
+    device = Device(room=1000)
+    for _ in range(5):
+        for duration in [*[0.5] * 20, *[100.0] * 10]:
+            device.compute(7, [duration] * 50)
+        device.boundaries.append(device.now)
+    device.boundaries.pop()
+    figures = convert_files(*device.write(tmp_path), step=5).metadata["accounting"]["0"]
+    assert figures["unexplained_ns"] <= 0.001 * figures["measured_step_ns"]
+
+
 @pytest.mark.parametrize("streams", [(7, 1007), (-1, 999), (3, 2003), (2**40, 2**40 + 1000)])
 def test_streams_with_the_same_number_in_a_thousand_run_at_the_same_time(tmp_path, streams):
     """They once had one lane, so that a replay ran their work in sequence."""
