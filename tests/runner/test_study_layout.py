@@ -461,7 +461,7 @@ def test_a_run_that_is_asked_for_again_is_the_newest_and_unchanged(tmp_path):
     [
         ("trace set", "runs/llama 7b", "llama 7b"),
         ("traces", "dlrm/kineto_{rank}.json.gz", "dlrm"),
-        ("traces", "kineto_{rank}.json.gz", "kineto_-rank"),
+        ("traces", "kineto_{rank}.json.gz", "kineto"),
         ("graphs", "a/<b>", "b"),
         ("trace set", ".", "imported"),
         ("graphs", "x" * 300, "x" * 80),

@@ -380,4 +380,4 @@ def proposed_name(item: ImportItem) -> str:
     text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)
     if item.kind == "archive":
         text = re.sub(r"\.(?:zip|tgz|tar(?:\.\w+)?)$", "", text)
-    return safe_name(text, "imported")
+    return safe_name(re.sub(r"[-_.]*\{rank\}", "", text), "imported")
