@@ -32,7 +32,7 @@ def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None
         findings.append(Finding("warning", str(folder), cause, "Capture again, and delete this folder."))
     findings += _workloads(study)
     if not sets and not findings:
-        cause = "It holds no trace set."
+        cause = "The folder has no trace set."
         findings.append(Finding("warning", str(study.path), cause, "Capture one with 'chakrascope trace'."))
     findings += _refused(str(study.path), partial(Study.open, study.path))
     return worst_first([*findings, *_runs(study), *_sweeps(study), *_jobs(study)])
@@ -62,13 +62,15 @@ def _runs(study: Study) -> Iterator[Finding]:
             study.run_configs(folder.name)
             timeline_notes(study, folder.name)
         except ChakrascopeError as error:
-            yield Finding("error", place, error.message, "Restore the file, or run it again.")
+            yield Finding("error", place, error.message, "Restore the file, or repeat the run.")
         yield from _note(folder, place)
     yield from _note(study.path, str(study.path))
     yield from _without_checksums(study, "run", without)
     for folder in study.unlisted_run_dirs():
         cause = f"It has no {RUN_FILE}, so no command lists it."
-        yield Finding("error", str(folder), cause, "Restore the file, or delete the folder and run it again.")
+        yield Finding(
+            "error", str(folder), cause, "Restore the file, or delete the folder and repeat the run."
+        )
 
 
 def _note(folder: Path, place: str) -> Iterator[Finding]:
@@ -106,4 +108,4 @@ def _without_checksums(study: Study, what: str, names: Sequence[str]) -> Iterato
     if names:
         counted = f"1 {what} has" if len(names) == 1 else f"{len(names)} {what}s have"
         cause = f"{counted} no checksums, which version 0.3 introduced: {', '.join(names[:3])}."
-        yield Finding("note", str(study.path), cause, "Make them again to have damage noticed.")
+        yield Finding("note", str(study.path), cause, "Make them again, so that damage can be detected.")

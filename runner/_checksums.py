@@ -30,7 +30,8 @@ def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True)
     problem = _problem(folder, wanted)
     if problem:
         raise StudyError(
-            f"{folder / problem[0]} {problem[1]}; restore it, or delete the folder and make it again."
+            f"{folder / problem[0]} {problem[1]}. Next: restore the file, or delete the folder and make it "
+            "again."
         )
 
 

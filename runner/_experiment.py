@@ -93,8 +93,8 @@ class WorkloadSource:
         missing = next((path for path in paths if not os.path.isfile(path)), None)
         if missing:
             raise WorkloadError(
-                f"The workload file {missing} does not exist, but the network has {num_ranks} ranks and "
-                f"each needs one; choose a network with as many ranks as {prefix}.*.et files."
+                f"The workload file {missing} does not exist, but each of the network's {num_ranks} ranks "
+                f"needs a file. Next: choose a network with as many ranks as there are {prefix}.*.et files."
             )
         index: dict[str, int] = {}
         distinct: list[bytes | str] = []
@@ -112,8 +112,8 @@ class WorkloadSource:
         metadata: dict[str, Any] = {}
         if Path(f"{prefix}.{num_ranks}.et").is_file():
             metadata["assumptions"] = [
-                f"There are workload files of more ranks than the {num_ranks} of the network: only the first "
-                f"{num_ranks} were simulated, as ASTRA-sim does."
+                f"The workload has files for more ranks than the network has ({num_ranks}): only the first "
+                f"{num_ranks} ranks were simulated, as in ASTRA-sim."
             ]
         digests = dict(zip(distinct, index, strict=True))
         return cls(tuple(distinct), ranks, prefix=Path(prefix), metadata=metadata, digests=digests)

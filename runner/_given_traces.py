@@ -62,8 +62,8 @@ def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
         os.utime(cached.parent)
     except OSError as error:
         raise StudyError(
-            f"{traces_folder()}, where converted traces are kept, cannot be used ({error.strerror}). Next: "
-            "set XDG_CACHE_HOME to another folder, or import them into a study with chakrascope import."
+            f"The cache of converted traces, {traces_folder()}, cannot be used ({error.strerror}). Next: set "
+            "XDG_CACHE_HOME to another folder, or import the traces into a study with `chakrascope import`."
         ) from error
     return Study.open(cached)
 
@@ -100,7 +100,7 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
         folders = {path.parent for path in paths}
         if len(folders) > 1:
             raise StudyError(
-                "Traces of one job must be in one folder; these are in "
+                "The traces of one job must be in one folder; these traces are in "
                 f"{', '.join(map(str, sorted(folders)[:_NAMED]))}. Next: name the folder above them."
             )
         folder = folders.pop()
@@ -112,10 +112,10 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
         places = ", ".join(item.place for item in usable[:_NAMED])
         more = f" and {len(usable) - _NAMED} more" if len(usable) > _NAMED else ""
         raise StudyError(
-            f"{named} holds {len(usable)} things: {places}{more}. Next: name the files of one of them, or "
-            f"chakrascope import STUDY {folder} lists all."
+            f"{named} contains {len(usable)} sets of traces or graphs: {places}{more}. Next: name the files "
+            f"of one set, or list all sets with `chakrascope import STUDY {folder}`."
         )
-    problem = next((f"{item.place}: {item.problem}" for item in items), "no trace, log or graph was found")
+    problem = next((f"{item.place}: {item.problem}" for item in items), "it contains no trace, log or graph")
     raise StudyError(
         f"{named} is neither a study nor a trace that can be read ({problem}). Next: name a Kineto trace "
         "(.json, .json.gz), production logs, or a folder or archive of them."

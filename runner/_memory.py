@@ -60,7 +60,7 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
     if needed > limit:
         raise BackendError(
             f"Simulating {int(programs * ranks):,} nodes needs about {bytes_text(needed)} of memory, and "
-            f"{_whose(limit)}; simulate fewer ranks (equal ones are simulated once on "
+            f"{_whose(limit)}. Next: simulate fewer ranks (equal ranks are simulated only once on "
             f"{backends_that('folds')}) or fewer steps, or use a larger machine{_or_raise()}."
         )
 
@@ -72,8 +72,8 @@ def within_memory(ranks: int) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise BackendError(
-            f"There is not enough memory to simulate {ranks} ranks; simulate fewer, without congestion "
-            "(ranks that behave alike are simulated once), or on a larger machine."
+            f"There is not enough memory to simulate {ranks} ranks. Next: simulate fewer ranks, simulate "
+            "without congestion (equal ranks are simulated only once), or use a larger machine."
         ) from error
 
 
@@ -83,8 +83,8 @@ def check_table(rows: int) -> None:
     if needed > limit:
         raise StudyError(
             f"The table of the run's {rows:,} nodes needs about {bytes_text(needed)} of memory, and "
-            f"{_whose(limit)}. 'summary' and 'critical-path' read what they need of it; for the rest use a "
-            f"larger machine{_or_raise()}."
+            f"{_whose(limit)}. `summary` and `critical-path` read only parts of the table; for other "
+            f"commands, use a larger machine{_or_raise()}."
         )
 
 

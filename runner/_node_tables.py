@@ -93,7 +93,7 @@ class SavedNodes(ParquetFile):
             return super().read(names, groups)
         except (OSError, ValueError) as error:
             raise StudyError(
-                f"{self.path} is missing or damaged ({error}); delete the folder and run it again."
+                f"{self.path} is missing or damaged ({error}). Next: delete the folder and repeat the run."
             ) from error
 
 

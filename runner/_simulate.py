@@ -109,9 +109,9 @@ def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
     job = measured_world_size(workload.metadata if isinstance(workload, Workload) else _metadata(workload))
     if job and not about_backend(backend).replays:
         raise WorkloadError(
-            f"The workload has only some of the job's {job:,} ranks, and they communicate in groups, so that "
-            f"they cannot stand for the others: '{backend}' cannot simulate them. Next: use '{REPLAY}', or "
-            "convert the traces of all ranks."
+            f"The workload has only some of the job's {job:,} ranks, and they communicate in groups, so "
+            f"these ranks cannot represent the others, and '{backend}' cannot simulate the workload. Next: "
+            f"use '{REPLAY}', or convert the traces of all ranks."
         )
 
 
@@ -190,8 +190,8 @@ def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
     if workload.num_ranks > num_ranks:
         raise ConfigError(
             f"The workload has {workload.num_ranks} ranks but the network only {num_ranks}; choose a network "
-            f"whose npus_count multiply to a multiple of {workload.num_ranks}. `chakrascope network` lists "
-            "those that ship."
+            f"whose number of ranks (the product of npus_count) is a multiple of {workload.num_ranks}. "
+            "`chakrascope network` lists the presets."
         )
     if workload.num_ranks < num_ranks and workload.representative_of_rank is None:
         workload = workload.scale_out(num_ranks)

@@ -238,9 +238,15 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
     reasons = list(dict.fromkeys(reason for status in statuses for reason in status.reasons))
     reasons += [_died(rank) for rank in sorted(died)]
     if reasons:
-        return f"{ended}, but nothing was captured: {'; '.join(reasons)}. Remove that cause and run it again."
+        return (
+            f"{ended}, but nothing was captured: {'; '.join(reasons)}. Next: remove this cause and capture "
+            "again."
+        )
     if exit_code and not seen:
-        return f"{ended} before its first training step; its own output says why. Make it run alone first."
+        return (
+            f"{ended} before its first training step; see its output for the reason. Next: make the command "
+            "run without chakrascope first."
+        )
     if exit_code:
         return (
             f"{ended} after {seen} training steps, before the capture's first was whole (it starts after "

@@ -41,7 +41,10 @@ class AutoBackend:
         """Simulate *experiment* with the flow model, the packet model or both; raises their errors."""
         if experiment.fabric.changes_later:
             packet = packet_backend().run(experiment, progress)
-            sentence = "'auto' answered with 'packet': links change on the way, and 'flow' may be far off."
+            sentence = (
+                "'auto' used 'packet', because links change during the simulation and 'flow' may be "
+                "inaccurate."
+            )
             return _answer(packet, {"asked": self.error, "attempts": [_attempt(packet)]}, sentence)
         flow = flow_backend().run(experiment, progress)
         flags = flow.provenance["flow"]["flags"]
@@ -59,14 +62,16 @@ class AutoBackend:
             f"{share_text(expected[_NEARLY_ALL])} (99th percentile)"
         )
         if expected[_MOST] <= self.error and not flags:
-            sentence = f"'auto' answered with 'flow', whose error without a flag was at most {likely}."
+            sentence = (
+                f"'auto' used 'flow', whose error in cases without a warning sign was at most {likely}."
+            )
             return _answer(flow, provenance | {"attempts": [_attempt(flow)]}, sentence)
         packet = packet_backend().run(experiment, progress)
-        reason = ", ".join(flags) if flags else "the error asked for"
+        reason = ", ".join(flags) if flags else "the requested error"
         error = abs(flow.makespan_ns / packet.makespan_ns - 1) if packet.makespan_ns else 0.0
         sentence = (
-            f"'auto' answered with 'packet' because of {reason}: in such cases the error of 'flow' was at "
-            f"most {likely}; here it is {share_text(error)}."
+            f"'auto' used 'packet' because of {reason}: in such cases, the error of 'flow' was at most "
+            f"{likely}; in this case, it is {share_text(error)}."
         )
         attempts = [_attempt(flow) | {"given_up": reason}, _attempt(packet)]
         return _answer(packet, provenance | {"attempts": attempts}, sentence)

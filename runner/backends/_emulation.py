@@ -40,8 +40,8 @@ _NOMINAL_BPS = 10**10
 _NOMINAL_NS = 20_000.0
 _NO_QUEUES = "Emulated: queueing times of links are 0, not measured."
 _GROUPS = (
-    "Process groups make progress independently of each other, as communicators do, also where the ranks of "
-    "a simulation would serve their chunks in turn."
+    "Process groups make progress independently, as communicators do, even if the ranks of a simulation "
+    "would process their chunks in turn."
 )
 
 
@@ -85,7 +85,7 @@ class EmulationBackend:
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
         gibibytes = rate / 8 / (1 << 30)
-        caveat = "" if setup.link_bps else ": its bandwidth is unknown, and taken as 10 Gb/s"
+        caveat = "" if setup.link_bps else "; its bandwidth is unknown and assumed to be 10 Gb/s"
         assumption = f"The network of an emulation is one switch of all ranks{caveat}."
         return NetworkConfig(
             ("Switch",), (num_ranks,), (gibibytes,), (_NOMINAL_NS,), name="real", assumptions=(assumption,)
@@ -143,9 +143,9 @@ def _stall(stalled: Stalled) -> SimulationStalled:
     )
     more = len(stalled.operations) - _SHOWN
     return SimulationStalled(
-        f"The emulated job stalled: its ranks wait for each other, and no message is in flight. {shown}"
-        f"{f'; and {more} more' if more > 0 else ''}. Next: let all members of a group issue its collectives "
-        "in the same order, whatever the timing; a data or control dependency between them does.",
+        "The emulated job stalled: the ranks wait for each other, and no message is in flight. "
+        f"{shown}{f'; and {more} more' if more > 0 else ''}. Next: make all members of a group issue its "
+        "collectives in the same order, for example by a dependency between the collectives.",
         [
             {
                 "rank": rank,

@@ -138,7 +138,7 @@ def stall_error(
     ranks = {wait["rank"] for wait in waits}
     return SimulationStalled(
         f"The simulation stalled: {len(ranks)} of {num_ranks} ranks never finish, because they wait for each "
-        f"other and nothing is left to happen. {_who_waits(waits, cycle)} {_advice(cycle, remedies)}",
+        f"other and no event is left. {_who_waits(waits, cycle)} {_advice(cycle, remedies)}",
         waits,
         cycle,
     )
@@ -161,10 +161,11 @@ def _who_waits(waits: Sequence[Mapping[str, Any]], cycle: Sequence[Mapping[str, 
 
 def _advice(cycle: Sequence[Mapping[str, Any]], remedies: Sequence[str]) -> str:
     if remedies:
-        return f"The program itself can end: it does with {', or with '.join(remedies)}."
+        return f"The program can complete with {', or with '.join(remedies)}."
     if cycle:
         return (
-            "No order of events completes this program; let these ranks issue these operations in one order."
+            "No order of events completes this program. Next: make these ranks issue these operations in the "
+            "same order."
         )
     return (
         "Check that every send has a receive of the same size and tag, "
@@ -293,9 +294,7 @@ class EngineBackend:
             remedies = self._remedies(experiment, progress)
             raise stall_error(output.unfinished, experiment.workload.num_ranks, output.deadlock, remedies)
         if output.nodes_executed == 0:
-            raise BackendError(
-                "The simulation executed no node at all; check that the workload is not empty."
-            )
+            raise BackendError("The simulation executed no node. Next: check that the workload is not empty.")
         return output
 
     def _attempt(self, experiment: Experiment, progress: Progress | None, settings: dict[str, Any]) -> Any:
@@ -370,9 +369,8 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
         )
     if network.logical:
         raise ConfigError(
-            f"'{backend}' only supports dimensions, and those of the network '{network.name}' only "
-            "arrange its ranks: its links are less regular than dimensions (the network's assumptions say "
-            "where). Next: "
-            f"use {backends_that('links')}, which take the links, or give 'topology', "
-            "'npus_count', 'bandwidth' and 'latency' in a network YAML."
+            f"'{backend}' only supports dimensions, but the dimensions of the network '{network.name}' only "
+            "number its ranks, because its links are not regular (see the assumptions of the network). Next: "
+            f"use {backends_that('links')}, which take the links, or give 'topology', 'npus_count', "
+            "'bandwidth' and 'latency' in a network YAML."
         )

@@ -88,23 +88,23 @@ def moved_by_shaking(
 
 FLAGS = {
     "marks": "Queues reach the length at which switches mark packets, and the congestion control (CC_MODE) "
-    "slows senders down, which flows do not: the real time may be far longer; use 'packet'.",
-    "control": "Messages share switch ports under a congestion control that measures queues or delays, "
-    "and flows only use the shares it aims at; use 'packet'.",
-    "pauses": "Switch buffers fill up to where switches pause their neighbours, which also delays "
-    "messages to other hosts, and flows have no buffers; use 'packet'.",
-    "bursts": "Many messages are smaller than their window and compete on several links in a row, where "
-    "each is on one link at a time and a flow is on all of them; use 'packet'.",
-    "two-way": "Data queues in both directions of a path, so that acknowledgements wait behind it and "
-    "links are idle in between: flows model this only in simple cases; use 'packet'.",
-    "unsteady": "Ranks fall out of step: when messages are a few packets' times early or late, as packets "
-    "make them and flows do not, the time changes by more than such delays; use 'packet'.",
-    "loss": "Links lose packets, for which senders may wait as long as RETRANSMIT_TIMEOUT, and flows send "
-    "what is lost again at once, or lose none; use 'packet'.",
+    "slows senders down, which flows do not model: the real time may be far longer. Next: use 'packet'.",
+    "control": "Messages share switch ports under a congestion control that measures queues or delays, and "
+    "flows only model the shares that it aims at. Next: use 'packet'.",
+    "pauses": "Switch buffers fill up to where switches pause their neighbours, which also delays messages "
+    "to other hosts, and flows have no buffers. Next: use 'packet'.",
+    "bursts": "Many messages are smaller than their window and compete on several links in a row, where each "
+    "message occupies one link at a time, but a flow occupies all of them. Next: use 'packet'.",
+    "two-way": "Data queues in both directions of a path, so that acknowledgements wait behind it and links "
+    "are idle in between: flows model this only in simple cases. Next: use 'packet'.",
+    "unsteady": "Ranks fall out of step: if messages are early or late by a few packet times, as packets "
+    "make them and flows do not, the step time changes by more than these delays. Next: use 'packet'.",
+    "loss": "Links lose packets, for which senders may wait as long as RETRANSMIT_TIMEOUT, but flows resend "
+    "lost data immediately, or lose none. Next: use 'packet'.",
 }
 _QUEUES = (
-    "Flows share links instead of queueing at them: queueing times of links are what rates and windows let "
-    "stand there, summed over packets; queues of acknowledgements are left out."
+    "Flows share links instead of queueing at them: queueing times of links follow from rates and windows, "
+    "summed over packets; queues of acknowledgements are left out."
 )
 
 

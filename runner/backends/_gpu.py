@@ -76,7 +76,7 @@ def _complete(result: Result, run: Run) -> Result:
     }
     assumptions = [
         *result.provenance["assumptions"],
-        f"The machine is '{machine.name}', {machine.scale_up.gpus} GPUs a node.",
+        f"The machine is '{machine.name}', with {machine.scale_up.gpus} GPUs per node.",
         _COMPUTE.format(waves=machine.compute_waves, units=machine.compute.units, memory=memory),
         _MESSAGES,
         *programs.remarks,
@@ -92,6 +92,7 @@ def _rough(machine: Machine) -> list[str]:
     if not reasons:
         return []
     return [
-        f"Requests were followed in batches, which on the machine '{machine.name}' may be off by more than "
-        f"10 %, as {' and '.join(reasons)}; simulate_program(..., detailed=True) follows each by itself."
+        "Requests were simulated in batches, which may be inaccurate by more than 10 % on the machine "
+        f"'{machine.name}', because {' and '.join(reasons)}; simulate_program(..., detailed=True) simulates "
+        "each request."
     ]

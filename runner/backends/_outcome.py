@@ -244,7 +244,8 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:
         warnings.append(
-            f"{skipped} of {output.nodes_total} nodes were never executed: they wait in a dependency cycle."
+            f"{skipped} of {output.nodes_total} nodes were never executed, because they wait in a dependency "
+            "cycle."
         )
     remarks = [*experiment.programs.remarks, *_program_remarks(experiment)]
     return common_provenance(experiment, {"chakrascope": package_version()}, warnings, remarks) | {
@@ -283,8 +284,8 @@ def _program_remarks(experiment: Experiment) -> list[str]:
     remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
     if about_backend(experiment.backend).folds:
         remarks.add(
-            "This network gives every message a separate link: a program that sends several at a time "
-            f"appears too fast. {backends_that('links', 'and')} share the links."
+            "This network gives every message a separate link, so a program that sends several messages at a "
+            f"time appears too fast. On {backends_that('links', 'and')}, messages share links."
         )
     return sorted(remarks)
 
@@ -297,7 +298,7 @@ def _overtaking(output: Any) -> list[str]:
     return [
         f"In the order of the queues{lanes}, the ranks would deadlock. The job did not, so "
         f"{output.overtaken} chunks or operations overtook others that wait for a peer (each process group "
-        "makes progress by itself, as a communicator does)."
+        "makes progress independently, like a communicator)."
     ]
 
 

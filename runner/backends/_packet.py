@@ -82,7 +82,7 @@ def _assumptions(fabric: Fabric) -> list[str]:
         )
     if fabric.settings["CC_MODE"] == NO_CONTROL:
         assumptions.append(
-            "Senders have no congestion control (CC_MODE 12): only windows and pauses limit them."
+            "Senders have no congestion control (CC_MODE 12): only windows and pauses limit their rate."
         )
     return assumptions
 
@@ -105,7 +105,7 @@ def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
         "by 0.00 % (median), and by "
         "0.6 % at most. Without trains: PACKET_TRAIN 1."
     )
-    ended = " Where pauses were near, and from the first loss on, packets travelled by themselves."
+    ended = " Near pauses, and from the first loss, packets travelled separately."
     return [sentence + ended if report.split_trains else sentence]
 
 
@@ -115,7 +115,7 @@ def _drops(facts: dict[str, Any]) -> list[str]:
         return []
     lost = f"{facts['drops']} packets were lost and sent again."
     in_trains = (
-        " There were trains of packets (PACKET_TRAIN) before, which changes what is lost: the makespan may "
-        "be far off (a factor of 2 was seen); set PACKET_TRAIN 1."
+        " Packets travelled in trains (PACKET_TRAIN) before the loss, which changes the lost packets, so the "
+        "makespan may be wrong by up to a factor of 2. Next: set PACKET_TRAIN 1."
     )
     return [lost + in_trains if facts["train"] > 1 else lost]

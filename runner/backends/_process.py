@@ -203,8 +203,8 @@ def run_guarded(
             raise Cancelled(f"{name} was cancelled and has been stopped.")
         if time.monotonic() > deadline:
             raise BackendTimeout(
-                f"{name} did not finish within {timeout_s:g} s and was stopped; allow more time, or simulate "
-                f"less: fewer ranks, smaller messages, or a faster backend such as '{DEFAULT_BACKEND}'."
+                f"{name} did not finish within {timeout_s:g} s and was stopped; Next: allow more time, or "
+                f"simulate fewer ranks, smaller messages, or on a faster backend such as '{DEFAULT_BACKEND}'."
             )
 
     try:

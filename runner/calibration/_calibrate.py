@@ -55,8 +55,9 @@ def handshake_of(records: Records) -> tuple[str, Remarks]:
     if ratio >= _IN_TURN:
         return _IN_ORDER, Remarks(
             (
-                f"Messages in both directions at once took {ratio:.2f} times as long as one: a receiver's "
-                "request waits behind its own messages, and simulations on this network do the same.",
+                f"Messages in both directions at the same time took {ratio:.2f} times as long as in one "
+                "direction: the request of a receiver waits behind its own messages. Simulations on this "
+                "network model this.",
             )
         )
     if ratio <= _BOTH_AT_ONCE:
@@ -211,10 +212,11 @@ def calibrate_records(
         (*undetermined, *unsure, *uneven, *remarks.undetermined, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "
-            f"'{system.name}' as '{DEFAULT_BACKEND}' simulates them; with others its figures mean less.",
+            f"'{system.name}' as '{DEFAULT_BACKEND}' simulates them; for other algorithms, its values are "
+            "less accurate.",
             *remarks.assumed,
             *(
-                f"The library runs {other} for {operation}: both take equally long."
+                f"The library runs {other} for {operation}, because both take the same time."
                 for operation, other in records.substitutes.items()
             ),
         ),
@@ -237,8 +239,8 @@ def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
 def _nothing(records: Records) -> str:
     why = f" Left out: {'; '.join(records.left_out)}." if records.left_out else ""
     return (
-        f"{records.source.capitalize()} hold no collective whose transfer can be separated from waiting, "
-        f"so there is nothing to fit.{why} Capture a job that communicates, or measure the network with "
+        f"{records.source.capitalize()} hold no collective whose transfer can be separated from waiting, so "
+        f"there is nothing to fit.{why} Next: capture a job that communicates, or measure the network with "
         "--hosts."
     )
 
@@ -406,10 +408,9 @@ def _faster(points: Sequence[Point]) -> list[str]:
     worst = max(over, key=lambda point: point.error)
     return [
         f"The reason why {count_text(len(over), 'size')} took less time than latency and bandwidth allow: "
-        "the network "
-        f"file says {duration_text(worst.model_ns)} for {worst.operation} of "
-        f"{bytes_text(worst.size_bytes)}, which took {duration_text(worst.measured_ns)}. Caches and links "
-        "that let bursts pass do that; for such sizes it is too slow."
+        f"the network file says {duration_text(worst.model_ns)} for {worst.operation} of "
+        f"{bytes_text(worst.size_bytes)}, which took {duration_text(worst.measured_ns)}. Caches, and links "
+        "that allow bursts, are possible causes. For such sizes, the network file is too slow."
     ]
 
 

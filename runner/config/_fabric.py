@@ -219,8 +219,8 @@ class Fabric:
             raise ConfigError(
                 f"The ports of switch {switch} of the packet-level network set aside {reserved / _MIB:.1f} "
                 f"MiB ({PORT_RESERVE_BYTES // 1024} KiB each, and HEADROOM_FACTOR, {factor}, times what "
-                f"links carry in a delay), but its BUFFER_SIZE is {size} MiB, so that it would pause all the "
-                f"time; set BUFFER_SIZE to {reserved // _MIB + 1} or more."
+                f"links carry in a delay), but its BUFFER_SIZE is {size} MiB, so it would pause permanently; "
+                f"set BUFFER_SIZE to {reserved // _MIB + 1} or more."
             )
         if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
             raise ConfigError(

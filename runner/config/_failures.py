@@ -148,8 +148,8 @@ def _lasting(text: str, time: str) -> dict[str, str]:
     wrong = next((moment for moment in moments.values() if not _is_time(moment)), None)
     if wrong is not None:
         raise ConfigError(
-            f"{shown(text)}: {shown(wrong)} is not a time of the simulation; write when the failure begins, "
-            "or when it begins and ends, with units: @5ms or @5ms..8ms."
+            f"{shown(text)}: {shown(wrong)} is not a time of the simulation; write the begin of the failure, "
+            "or its begin and end, with units: @5ms or @5ms..8ms."
         )
     return moments
 
@@ -177,12 +177,14 @@ def _read(entry: Any, names: Sequence[str], where: str) -> Failure:
     rate = entry.get("rate", 0)
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < 1:
         raise ConfigError(
-            f"{where}: 'rate' is the share of its bandwidth that is left, from 0 (down) to below 1, not "
+            f"{where}: 'rate' is the remaining share of the bandwidth, from 0 (down) to below 1, not "
             f"{shown(rate)}."
         )
     count = entry.get("count")
     if count is not None and (type(count) is not int or count < 1):
-        raise ConfigError(f"{where}: 'count' is how many of parallel links, from 1 on, not {shown(count)}.")
+        raise ConfigError(
+            f"{where}: 'count' is the number of failed parallel links, 1 or more, not {shown(count)}."
+        )
     at_ns = _time(entry.get("at", 0), "at", where)
     until_ns = None if entry.get("until") is None else _time(entry["until"], "until", where)
     if until_ns is not None and until_ns <= at_ns:
@@ -215,7 +217,7 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
                 f"'devices' names them), not {shown(device)}."
             )
     if len(set(numbers)) < len(devices):
-        raise ConfigError(f"{where}: {shown(list(devices))} are the same device.")
+        raise ConfigError(f"{where}: the two ends of the link, {shown(list(devices))}, are the same device.")
     return tuple(numbers)
 
 

@@ -180,8 +180,8 @@ class NetworkConfig:
         passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
         if failed and not own and passing:
             failed.append(
-                "To route messages around failures, dimensions are links here, with a router for "
-                f"each rank; {AWARE} without failures has no routers, and is a little faster for it."
+                "To route messages around failures, dimensions are modelled as links, with a router for each "
+                f"rank. Without failures, {AWARE} has no routers, so it is slightly faster."
             )
         return [*self.assumptions, *failed]
 

@@ -260,7 +260,7 @@ class Agent:
         for task in ranks:
             if task["host"] not in self.hosts:
                 raise BackendError(
-                    f"The coordinator asks for the host '{task['host']}', which this agent is not."
+                    f"The coordinator expects the host '{task['host']}', but this agent serves another host."
                 )
             addresses = tuple(map(str, task["addresses"]))
             namespace = self.hosts[task["host"]]

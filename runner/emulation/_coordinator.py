@@ -376,8 +376,8 @@ class Coordinator:
 
     def _lose(self, agent: _Agent, why: str) -> None:
         raise BackendError(
-            f"The agent of {', '.join(agent.hosts)} ({agent.address}) is lost: {why} Next: see its last "
-            "output on that host."
+            f"The agent of {', '.join(agent.hosts)} ({agent.address}) is lost: {why} Next: check the agent's "
+            "last output on the host."
         )
 
 

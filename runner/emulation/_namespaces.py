@@ -63,8 +63,8 @@ class _Member:
         if done.returncode != 0:
             raise BackendError(
                 f"A network of namespaces cannot be made: '{' '.join(arguments)}' failed: "
-                f"'{done.stderr.strip()}'. Next: check that this machine lets root make namespaces, veth "
-                "pairs and bridges (containers often do not), or use --hosts."
+                f"'{done.stderr.strip()}'. Next: check that root can create namespaces, veth pairs and "
+                "bridges on this machine (often not in containers), or use --hosts."
             )
 
 
@@ -221,6 +221,6 @@ def _await(member: _Member) -> None:
             break
         time.sleep(0.002)
     raise BackendError(
-        "A network namespace cannot be made ('unshare --net' failed). Next: check that this machine lets "
-        "root make them (containers often do not), or use --hosts."
+        "A network namespace cannot be made ('unshare --net' failed). Next: check that root can create "
+        "namespaces on this machine (often not in containers), or use --hosts."
     )

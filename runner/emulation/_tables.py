@@ -209,16 +209,16 @@ class Lateness:
         """Return a warning for a result of *makespan_ns*; or "" if the lateness is negligible."""
         if self.total <= _WARNED * makespan_ns:
             return ""
-        return f"{self._text(makespan_ns)} The result is about this machine's processors, too."
+        return f"{self._text(makespan_ns)} The result also depends on the processors of this machine."
 
     def refusal(self, makespan_ns: int) -> str:
         """Return why an emulation of *makespan_ns* is invalid, or "" for a valid emulation."""
         if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
             return ""
         return (
-            f"{self._text(makespan_ns)} The processors were busy with other ranks or programs: the "
-            f"measurements show them, not the network. Next: emulate on more hosts or fewer ranks, at a "
-            "lower rate, or on a quieter machine."
+            f"{self._text(makespan_ns)} The processors were busy with other ranks or programs, so the "
+            "measurements show their speed, not that of the network. Next: emulate on more hosts or fewer "
+            "ranks, at a lower rate, or on a quieter machine."
         )
 
     def to_json(self) -> dict[str, int]:

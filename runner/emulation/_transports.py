@@ -342,7 +342,7 @@ class _Streams:
         frame = head.numpy().tobytes()
         size = transport.size_behind(stream.peer, frame)
         if size < 0:
-            raise ValueError("what came is not a message of the emulation")
+            raise ValueError("the received data is not a message of the emulation")
         works: deque[Any] = deque()
         for piece in _pieces(size):
             works.append(self.group.recv([self.discarded[:piece]], stream.peer, stream.path))

@@ -79,8 +79,8 @@ class Database:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise StudyError(
-                f"The job store {self.path} cannot be used ({error}); if it is damaged, delete it: finished "
-                "runs are kept elsewhere."
+                f"The job store {self.path} cannot be used ({error}). Next: if it is damaged, delete it; "
+                "finished runs are stored elsewhere."
             ) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -232,7 +232,7 @@ class JobStore:
             "backend": experiment.backend,
             "network": experiment.network.title,
             "state": "done" if done else "queued",
-            "message": "The study had this run already." if done else "",
+            "message": "The study already had this run." if done else "",
             "total": experiment.workload.num_ranks,
             "ended": time.time() if done else 0.0,
             "request": request,
@@ -424,6 +424,9 @@ class JobStore:
         if job.cancel_asked:
             return ended | {"state": "cancelled", "message": "Cancelled."}
         if job.attempts < MOST_ATTEMPTS:
-            return {"state": "queued", "message": "Its process died; it will be started again."}
-        text = f"Its process died {job.attempts} times; is there enough memory? Its log may say why."
+            return {"state": "queued", "message": "The process of the job died; it will be restarted."}
+        text = (
+            f"The process of the job died {job.attempts} times, perhaps from lack of memory. Next: see the "
+            "log of the job."
+        )
         return ended | {"state": "failed", "message": text}

@@ -120,8 +120,8 @@ class Plans:
     def certainty(self) -> str:
         """A sentence on whether a plan that was not simulated could be the best plan."""
         if self.is_certain:
-            return "an error like that makes no other plan the best"
-        return "with an error like that, a plan that was not simulated could be the best: simulate more"
+            return "even with this error, no other plan would be the best"
+        return "with this error, a plan that was not simulated could be the best, so simulate more plans"
 
     @property
     def assumptions(self) -> list[str]:
@@ -131,11 +131,11 @@ class Plans:
         notes = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
         notes += [
             f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
-            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; fragments of PyTorch's allocator "
-            "and NCCL's buffers need the rest"
+            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; the rest is for fragmentation of "
+            "PyTorch's allocator and for NCCL's buffers"
             for cluster in request.clusters
         ]
-        return [*notes, "Plans are compared by what each kind of software that suits them costs on the chip"]
+        return [*notes, "Plans are compared by the operator times of each suitable software on the chip"]
 
 
 def search_plans(

@@ -47,7 +47,7 @@ class Study(StudyLayout):
         if cls.is_study(folder):
             return cls.open(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
+            raise StudyError(f"{folder} exists and is not a study. Next: choose a new or empty folder.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
             # The study is readable only for its owner, because training data is private.
@@ -55,7 +55,8 @@ class Study(StudyLayout):
             write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
             raise StudyError(
-                f"The study {folder} cannot be made ({error.strerror}); choose a folder you may write to."
+                f"The study {folder} cannot be created ({error.strerror}). Next: choose a folder with write "
+                "permission."
             ) from error
         return study
 
@@ -176,7 +177,9 @@ class Study(StudyLayout):
         """Raise `StudyError` if a new workload cannot be called *name*."""
         check_name(name, "a workload")
         if self.workload_dir(name).exists():
-            raise StudyError(f"The study {self.path} has a workload '{name}' already; choose another name.")
+            raise StudyError(
+                f"The study {self.path} already has a workload '{name}'. Next: choose another name."
+            )
 
     def _folder_for(self, saved: Path, wanted: Path, replace_other: bool) -> Path:
         """Return *wanted*, or the next folder name that the workload in *saved* may use."""
@@ -351,8 +354,8 @@ class Study(StudyLayout):
         """
         if result.backend != experiment.backend:
             raise StudyError(
-                f"This result is the answer of '{result.backend}', but the experiment asks "
-                f"'{experiment.backend}'. Store it under the experiment that was run: "
+                f"This result comes from '{result.backend}', but the experiment is for "
+                f"'{experiment.backend}'. Next: store the result under its own experiment: "
                 f"replace(experiment, backend={result.backend!r})."
             )
         run_id = experiment.content_hash

@@ -47,7 +47,10 @@ def comparison_notes(study: Study, name: str, points: pd.DataFrame) -> list[str]
 def _work_note(study: Study, base: Base, done: pd.DataFrame) -> str:
     """Return a sentence on makespans of steps with different amounts of work, "" for equal amounts."""
     if "workload" in done and done["workload"].nunique() > 1:
-        return "The workloads may do different work in a step: makespans compare steps, not throughput."
+        return (
+            "The workloads may do different amounts of work per step, so makespans compare steps, not "
+            "throughput."
+        )
     sizes = done.dropna(subset=[WORK[0]]).drop_duplicates("ranks").sort_values("ranks")
     if len(sizes) < 2:
         return ""
@@ -91,8 +94,8 @@ def _cpu_note(rows: pd.DataFrame, scaled: bool) -> str:
         host = 1 - (rows["compute_ns"] + rows["comm_ns"] - rows["overlap_ns"]) / rows["makespan_ns"]
         shares = " to ".join(dict.fromkeys(share_text(float(share)) for share in (host.min(), host.max())))
         cause = (
-            f"ranks spend {shares} of a makespan in host work as measured on a CPU, or waiting for it, and "
-            "compute times are lower bounds from the peaks of each chip"
+            f"ranks spend {shares} of a makespan in host work measured on a CPU, or waiting for this work, "
+            "and compute times are lower bounds from the peaks of each chip"
         )
     return (
         f"These makespans do not rank the clusters, because the job was captured on CPUs: {cause}. Next: "

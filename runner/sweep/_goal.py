@@ -152,8 +152,8 @@ def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> No
     """Raise `ConfigError` for prices that *goal* or one of *networks* lacks, and for prices of no network."""
     if goal.needs_prices and not prices:
         raise ConfigError(
-            "The cost of a step needs prices; give what one rank costs for an hour (--price NUMBER), or that "
-            "on each network (--price NETWORK=NUMBER)."
+            "The cost of a step needs prices. Next: give the price of one rank for an hour (--price NUMBER), "
+            "or the price on each network (--price NETWORK=NUMBER)."
         )
     names = [str(network) for network in networks]
     for network in names if prices else ():
@@ -176,5 +176,5 @@ def _price(value: Any, where: str) -> float:
         return float(value)
     except (OverflowError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"'{where}': {shown(value)} is not a price; write what one rank costs for an hour, such as 2.5."
+            f"'{where}': {shown(value)} is not a price; write the price of one rank for an hour, such as 2.5."
         ) from error

@@ -86,7 +86,8 @@ class Solver:
         experiment = replace(bare, workload=source, detail=Detail.TOTALS)
         if experiment.content_hash != task.id:
             return failure(
-                f"The workload '{task.workload}' is not the one the sweep began with; run the sweep again."
+                f"The workload '{task.workload}' has changed since the sweep began. Next: run the sweep "
+                "again."
             )
         started = time.perf_counter()
         result = get_backend(experiment.backend).run(experiment, progress)

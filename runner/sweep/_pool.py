@@ -146,7 +146,7 @@ class _Pool:
         if not self._answered and sum(self._deaths.values()) >= _VAIN_DEATHS:
             raise BackendError(
                 f"{_VAIN_DEATHS} processes of the sweep died ({end}) before one had answered; what they "
-                f"printed is in {self._log}. Is there enough memory? Try --workers 1."
+                f"printed is in {self._log}. Next: if memory was short, try --workers 1."
             )
         if self._deaths[task.number] < _TRIES:
             self._retries.append(task)

@@ -127,7 +127,7 @@ def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
 def test_a_table_begins_with_what_it_is_of(study, capfd):
     first = answer(capfd, "summary", study.path).splitlines()[0]
     run = f"Run {study.run_info().id[:8]}: job, 4 ranks, analytical-aware on switch-4"
-    assert first == f"{run} (the newest of 2 runs)"
+    assert first == f"{run} (the newest of 2 runs; --run chooses another)"
 
 
 def test_a_study_without_a_run_answers_for_the_capture(tmp_path, capfd):

@@ -202,7 +202,7 @@ def test_what_a_run_takes_for_granted_is_told_with_its_times(tmp_path, capsys):
     for study in ([], [tmp_path / "study"]):
         assert run("run", *study, "--workload", prefix, "--network", "ring-2") == 0
         told = " ".join(capsys.readouterr().out.split())
-        assert told.count("Assumed: There are workload files of more ranks than the 2 of the network") == 1
+        assert told.count("Assumed: The workload has files for more ranks than the network has (2)") == 1
 
 
 def test_traces_of_others_become_a_workload_of_a_study(tmp_path, data_dir):
@@ -255,7 +255,7 @@ def test_a_rescaled_workload_is_kept_beside_the_captured_one(study, capsys):
         ([], "No change is given"),
         (["--tp", "2"], "would change the shape of every operator"),
         (["--pp", "4"], "differs from the others"),
-        (["--pp", "3"], "which 3 stages do not share evenly. Ask for --pp 1, 2, 4."),
+        (["--pp", "3"], "which cannot be divided evenly among 3 stages. Ask for --pp 1, 2, 4."),
         (["--chip", "h10"], "did you mean 'h100'"),
         (["--dp", "4"], "cannot be repeated as data parallelism"),
     ],

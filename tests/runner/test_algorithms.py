@@ -378,7 +378,7 @@ def test_only_advice_that_helps_is_given():
     with pytest.raises(SimulationStalled) as caught:
         simulate(crossed(), "default", PAIR)
     message = str(caught.value)
-    assert 'The program itself can end: it does with semantics="trace".' in message
+    assert 'The program can complete with semantics="trace".' in message
     assert "active-chunks" not in message
     assert simulate(crossed(), "default", PAIR, semantics="trace").makespan_ns > 0
 

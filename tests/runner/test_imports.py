@@ -150,7 +150,7 @@ def test_host_traces_alone_are_listed_with_what_they_lack(study, folder, tmp_pat
     shutil.make_archive(str(packed / "all"), "gztar", folder / "loose")
     (item,) = find_items(packed)
     (finding,) = check_item(packed, item.id, unheard)
-    assert finding.text.endswith("put the Kineto trace of each rank beside them).")
+    assert finding.text.endswith("put the Kineto trace of each rank next to them).")
 
 
 def test_each_kind_becomes_the_same_workload_as_by_the_command_line(study, folder):

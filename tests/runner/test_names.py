@@ -192,7 +192,7 @@ def test_what_is_there_is_not_replaced_unasked(study, capsys):
     assert study.add_workload(other, "job").parent.name == "job-2"
     assert study.workload("job").summary() == job.summary()
     assert command_line.run("rescale", "study", "--dp", "4", "--name", "job") == 60
-    assert "has a workload 'job' already; choose another name" in capsys.readouterr().err
+    assert "already has a workload 'job'. Next: choose another name" in capsys.readouterr().err
 
 
 def test_equal_graphs_of_other_process_groups_or_ranks_are_another_workload(study):

@@ -348,7 +348,7 @@ def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, rank
         study_of_traces([tmp_path / "notes.txt"])
     with pytest.raises(StudyError, match=r"holds 2 things: bert.json.gz, job/kineto_.*import STUDY"):
         study_of_traces([tmp_path])
-    with pytest.raises(StudyError, match=r"one folder; these are in"):
+    with pytest.raises(StudyError, match=r"one folder; these traces are in"):
         study_of_traces([trace, ranks / "kineto_0.json.gz"])
     (tmp_path / "cut.json.gz").write_bytes((tmp_path / "bert.json.gz").read_bytes()[:9000])
     with pytest.raises(Exception, match=r"cut\.json\.gz"):

@@ -178,12 +178,15 @@ def test_the_default_run_is_the_capture(tmp_path, data_dir, capsys):
     assert study.measured_workload() == "capture-1"
     assert study.default_run().id == simulated[-1]  # no replay yet
     assert command_line.run("summary", str(study.path)) == 0
-    assert "capture-1, 2 ranks, as measured (the newest of 3 runs)" in capsys.readouterr().out
+    assert (
+        "capture-1, 2 ranks, as measured (the newest of 3 runs; --run chooses another)"
+        in capsys.readouterr().out
+    )
     default = study.default_run()
     assert default.id not in simulated
     simulated.append(run_in(study, rescaled, workload="rescaled"))
     assert command_line.run("critical-path", str(study.path)) == 0
-    assert "capture-1, 2 ranks, as measured (one of 4 runs)" in capsys.readouterr().out
+    assert "capture-1, 2 ranks, as measured (one of 4 runs; --run chooses another)" in capsys.readouterr().out
     assert study.run_info() == default == study.default_run()
     assert command_line.run("runs", str(study.path)) == 0
     assert f"answer for {default.id[:8]}, the capture" in capsys.readouterr().out
@@ -400,7 +403,7 @@ def test_another_answer_to_the_same_experiment_is_refused(study):
 def test_the_answer_of_another_backend_is_refused(study):
     experiment = replace(study.experiment(PACKETS), backend="flow")
     with pytest.raises(
-        StudyError, match=r"answer of 'packet', but the experiment asks 'flow'.*backend='packet'"
+        StudyError, match=r"comes from 'packet', but the experiment is for 'flow'.*backend='packet'"
     ):
         study.add_run(experiment, study.result(PACKETS))
     assert {info.id for info in study.runs()} == set(MAKESPANS)
@@ -458,7 +461,7 @@ def test_a_run_that_is_asked_for_again_is_the_newest_and_unchanged(tmp_path):
     [
         ("trace set", "runs/llama 7b", "llama 7b"),
         ("traces", "dlrm/kineto_{rank}.json.gz", "dlrm"),
-        ("traces", "kineto_{rank}.json.gz", "kineto_-rank"),
+        ("traces", "kineto_{rank}.json.gz", "kineto"),
         ("graphs", "a/<b>", "b"),
         ("trace set", ".", "imported"),
         ("graphs", "x" * 300, "x" * 80),

@@ -494,7 +494,7 @@ def test_backend_that_is_killed_says_so(page, mine):
                 killed.add(job.pid)
                 os.killpg(job.pid, signal.SIGKILL)
             page.wait_for_timeout(100)
-        page.wait_for_selector(".job:has-text('doomed'):has-text('Its process died 3 times')")
+        page.wait_for_selector(".job:has-text('doomed'):has-text('The process of the job died 3 times')")
 
 
 @pytest.mark.browser

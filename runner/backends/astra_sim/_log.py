@@ -87,8 +87,8 @@ class AstraSimLog:
         rank = int(digits)
         if rank >= self.num_ranks:
             raise BackendError(
-                f"ASTRA-sim reports rank {rank}, but the experiment has {self.num_ranks}; "
-                "is the program that was found really ASTRA-sim 2?"
+                f"ASTRA-sim reports rank {rank}, but the experiment has {self.num_ranks}. Next: check that "
+                "the program is ASTRA-sim 2."
             )
         return rank
 

@@ -212,9 +212,9 @@ def conclude(
     warnings = [*experiment.system.warnings, *_lost(experiment), *warnings]
     if not complete:
         warnings.append(
-            f"The times of single nodes are missing: ASTRA-sim's log holds {executed} of {total}."
+            f"The times of some nodes are missing: ASTRA-sim's log contains {executed} of {total} nodes."
             if trace
-            else f"Times of single nodes were not requested: {total} nodes do not fit ASTRA-sim's log."
+            else f"Node times were not requested, because {total} nodes do not fit into ASTRA-sim's log."
         )
     return build_result(
         experiment,
@@ -232,8 +232,8 @@ def _stalled(
     if not log.ranks and not stuck and not log.failures:
         shown = f" Its last output: {' | '.join(tail[-SHOWN_LINES:])}." if tail else " It printed nothing."
         return BackendError(
-            f"{who} ended without reporting a single rank, so nothing was simulated."
-            f"{shown} Is it really ASTRA-sim 2?"
+            f"{who} ended without reporting a single rank, so nothing was simulated.{shown} Next: check that "
+            "the program is ASTRA-sim 2."
         )
     waits = [_wait(experiment, rank, node) for rank, node in stuck]
     named = "; ".join(
@@ -243,10 +243,10 @@ def _stalled(
     quote = f" Its last output: {' | '.join(log.failures)}." if log.failures else ""
     return SimulationStalled(
         f"ASTRA-sim stalled: {len(missing)} of {log.num_ranks} ranks never finished (the first is rank "
-        f"{missing[0]}) and nothing was left to happen. {named}{more}{'.' if named else ''}{quote} Check "
-        "that every send has a receive of the same size and tag, and that all members of a group issue its "
-        "collectives in the same order; the backend 'analytical-unaware' names the ranks and operations "
-        "that wait for each other.",
+        f"{missing[0]}), and no event was left. {named}{more}{'.' if named else ''}{quote} Check that every "
+        "send has a receive of the same size and tag, and that all members of a group issue its collectives "
+        "in the same order; the backend 'analytical-unaware' names the ranks and operations that wait for "
+        "each other.",
         waits,
     )
 
@@ -276,7 +276,8 @@ def _lost(experiment: Experiment) -> list[str]:
     if experiment.semantics == "trace":
         lost.append(
             "ASTRA-sim runs one CPU operation, one computation and one communication per rank at a time and "
-            "rounds durations to microseconds; lanes and nanoseconds of the captured trace are not used."
+            "rounds durations to microseconds; the lanes of the captured trace, and durations below a "
+            "microsecond, are ignored."
         )
     return lost
 
@@ -286,7 +287,7 @@ def _provenance(
 ) -> dict[str, Any]:
     if executed < total:
         warnings.append(f"{total - executed} of {total} nodes are not in ASTRA-sim's log.")
-    inferred = "ASTRA-sim's log has no causes of starts: they are inferred from its times."
+    inferred = "ASTRA-sim's log does not record why a node started: the causes are inferred from its times."
     counts = {"nodes_total": total, "nodes_executed": executed}
     return common_provenance(experiment, versions, warnings, [inferred]) | counts
 

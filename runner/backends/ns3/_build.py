@@ -257,7 +257,10 @@ def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
         return keep_going()
 
     yield going
-    print(f"Compiled the model of TCP in {time.monotonic() - began:.0f} s; it is kept.", file=sys.stderr)
+    print(
+        f"Compiled the model of TCP in {time.monotonic() - began:.0f} s; it is stored for later runs.",
+        file=sys.stderr,
+    )
 
 
 def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:

@@ -213,8 +213,8 @@ class TcpDriver:
         output = self._errors.read()[-600:].decode("utf-8", "replace").strip()
         last = f" Its last output: {' | '.join(output.splitlines()[-3:])}." if output else ""
         return BackendError(
-            f"The model of TCP ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
-            "a smaller network, or report this with the experiment."
+            f"The model of TCP ended in the middle of a simulation: {describe_exit(status)}.{last} Next: "
+            "simulate a smaller network, or report this error with the experiment."
         )
 
 

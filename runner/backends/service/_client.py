@@ -161,12 +161,12 @@ _START, _STOP, _BY_NAME = 1, 2, 2
 _REASON_CHARACTERS = 300
 # The prefix that the service's gRPC library puts before the text of an exception.
 _RAISED = "Exception calling application: "
-_HINT = "Perhaps it is not an ASTRA-sim Service of version 1.x"
-_BUSY = "Another user may be using it: it runs one simulation at a time"
+_HINT = "Next: check that it is an ASTRA-sim Service of version 1.x"
+_BUSY = "Another user may be using the service, which runs one simulation at a time"
 _HINTS = {
     "GetResult": _BUSY,
     "SetConfig": _BUSY,
-    "SetControlAction": "Perhaps it has no program for this kind of network",
+    "SetControlAction": "Next: check that the service has a program for this kind of network",
     "streamUploadConfig": _BUSY,
 }
 
@@ -299,18 +299,18 @@ class ServiceClient:
         codes = self._grpc.StatusCode
         if code is codes.DEADLINE_EXCEEDED:
             return BackendTimeout(
-                f"The ASTRA-sim Service at {self._place} did not answer {method} within {self._call_s:g} s; "
-                "see what it is doing, or restart it."
+                f"The ASTRA-sim Service at {self._place} did not answer {method} within {self._call_s:g} s. "
+                "Next: check its log, or restart it."
             )
         if code is codes.UNAVAILABLE and not details.startswith(_RAISED):
             return BackendUnavailable(
-                f"There is no ASTRA-sim Service at {self._place}, or not any more ({plain(details)}); start "
-                "it, or correct the address."
+                f"There is no ASTRA-sim Service at {self._place}, or it has stopped ({plain(details)}). "
+                "Next: start it, or correct the address."
             )
         if code is codes.UNIMPLEMENTED:
             return BackendError(
-                f"What answers at {self._place} does not know {method}: it is not an ASTRA-sim Service of "
-                "version 1.x; correct the address."
+                f"The server at {self._place} does not support {method}, so it is not an ASTRA-sim Service "
+                "of version 1.x. Next: correct the address."
             )
         return BackendError(
             f"The ASTRA-sim Service at {self._place} failed at {method} ({code.name}): {_reason(details)}. "

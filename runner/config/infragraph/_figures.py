@@ -188,9 +188,9 @@ def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fractio
 def _lacking(missing: Sequence[str], where: str) -> str:
     more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     return (
-        f"{where}: links without figures: {'; '.join(missing[:_SHOWN])}{more}. Nothing is assumed here: "
-        "write them into the file, or give defaults by link (or '*'), in a network YAML with 'infragraph: "
-        "FILE' and 'link-defaults: {NAME: {bandwidth: 32GB/s, latency: 500ns}}', or with --link-default "
+        f"{where}: links without figures: {'; '.join(missing[:_SHOWN])}{more}. Next: write the values into "
+        "the file, or give defaults by link (or '*'), in a network YAML with 'infragraph: FILE' and "
+        "'link-defaults: {NAME: {bandwidth: 32GB/s, latency: 500ns}}', or with --link-default "
         "NAME=32GB/s,500ns; 'without: [NAME]' leaves out what the ranks do not use."
     )
 

@@ -94,7 +94,7 @@ class _Network:
             if not gone & {line.kind.name, full_name(line)} and line.a not in nodes and line.b not in nodes
         ]
         self._remarks.append(
-            f"Left out as 'without' says ({', '.join(self._options.without)}): "
+            f"Left out because of 'without' ({', '.join(self._options.without)}): "
             f"{count_text(len(nodes), 'component')}, {count_text(len(lines) - len(kept), 'link')}."
         )
         return kept
@@ -204,8 +204,8 @@ class _Network:
             )
         if not forwarding:
             self._remarks.append(
-                f"Ranks ({self._options.ranks}) do not forward: messages pass NICs and switches, all as "
-                "switches that store and forward packets."
+                f"Ranks ({self._options.ranks}) do not forward messages: messages pass NICs and switches, "
+                "which all store and forward packets."
             )
             return wires, names, False
         fastest = max((wire.rate_bps for wire in wires), default=1) * ROUTER_SPEEDUP
@@ -247,7 +247,7 @@ class _Network:
         if proven:
             shape = " x ".join(f"{item.shape} {item.count}" for item in proven)
             self._remarks.append(
-                f"Dimensions found in the links: {shape}; every pair of ranks along one has their latency "
+                f"Dimensions found in the links: {shape}; every pair of ranks in a dimension has its latency "
                 "and bandwidth."
             )
             return {

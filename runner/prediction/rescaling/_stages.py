@@ -210,8 +210,8 @@ class _Pipeline:
         if count % shape.stages:
             fitting = [str(number) for number in range(1, count + 1) if count % number == 0]
             raise UsageError(
-                f"The model has {count_text(count, 'layer')}, which {shape.stages} stages do not share "
-                f"evenly. Ask for --pp {', '.join(fitting)}."
+                f"The model has {count_text(count, 'layer')}, which cannot be divided evenly among "
+                f"{shape.stages} stages. Ask for --pp {', '.join(fitting)}."
             )
         if (shape.stages, shape.layers) != (len(self.stages), len(self.places)):
             for one in (FORWARD, BACKWARD):

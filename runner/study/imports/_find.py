@@ -43,7 +43,7 @@ _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
 _HOSTS_ALONE = (
     "these are host traces without device traces, and only device traces have times; put the Kineto trace of "
-    "each rank beside them"
+    "each rank next to them"
 )
 
 
@@ -80,7 +80,8 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
     if not folder.is_dir():
         if folder.exists():
             raise StudyError(
-                f"{folder} is a file, and an import reads a folder. Next: name the folder it is in."
+                f"{folder} is a file, but `import` reads a folder. Next: name the folder that contains the "
+                "file."
             )
         raise StudyError(f"There is no folder {folder} to import from. Check its path.")
     items: list[ImportItem] = []
@@ -379,4 +380,4 @@ def proposed_name(item: ImportItem) -> str:
     text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)
     if item.kind == "archive":
         text = re.sub(r"\.(?:zip|tgz|tar(?:\.\w+)?)$", "", text)
-    return safe_name(text, "imported")
+    return safe_name(re.sub(r"[-_.]*\{rank\}", "", text), "imported")

@@ -144,7 +144,7 @@ def test_custom_algorithms_are_copied(program, monkeypatch, tmp_path):
 
 def test_captured_semantics_are_named_as_lost(program, monkeypatch):
     result = run(program, "ok", monkeypatch, semantics="trace")
-    assert any("lanes and nanoseconds" in text for text in result.provenance["warnings"])
+    assert any("the lanes of the captured trace" in text for text in result.provenance["warnings"])
 
 
 def test_a_log_without_nodes_gives_ranks_and_says_so(program, monkeypatch):

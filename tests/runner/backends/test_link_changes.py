@@ -293,7 +293,7 @@ def test_auto_asks_packets_about_links_that_change():
     result = run(network, "auto")
     assert result.makespan_ns == run(network, "packet").makespan_ns
     assert result.provenance["auto"]["answered"] == "packet"
-    assert "links change on the way" in result.provenance["assumptions"][-1]
+    assert "links change during the simulation" in result.provenance["assumptions"][-1]
 
 
 def test_one_link_may_fail_again_later():

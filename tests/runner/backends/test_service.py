@@ -208,7 +208,7 @@ def test_times_of_nodes_are_asked_for_only_if_they_fit(service, monkeypatch):
     monkeypatch.setattr(_backend, "_MOST_LINES", 60)
     result = run(service)
     assert result.nodes.empty
-    assert any("Times of single nodes were not requested" in text for text in result.provenance["warnings"])
+    assert any("Node times were not requested" in text for text in result.provenance["warnings"])
     assert result.ranks["finish_ns"].tolist() == run_native().ranks["finish_ns"].tolist()
 
 

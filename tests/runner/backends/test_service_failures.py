@@ -148,7 +148,7 @@ def test_a_busy_service_is_waited_for(service):
             "Exception calling application: a run",
             "one simulation at a time",
         ),
-        ("SetControlAction", "INVALID_ARGUMENT", "", "no program for this kind"),
+        ("SetControlAction", "INVALID_ARGUMENT", "", "a program for this kind"),
         ("GetStatus", "UNIMPLEMENTED", "Method not found!", "is not an ASTRA-sim Service"),
         ("GetResult", "UNKNOWN", "x" * 5_000, "x{290}"),
         ("GetVersion", "UNKNOWN", '{"errors": 7}', "7"),

@@ -229,7 +229,7 @@ def test_equal_ways_of_different_speed_are_named_and_can_be_left_out():
     assert mixed.logical
     clean = NetworkConfig.load(SAMPLES / "dgx-a100.json", {"link-defaults": figures, "without": ["pcie"]})
     assert (len(clean.devices), len(clean.links), clean.npus_count) == (14, 48, (8,))
-    assert any("Left out as 'without' says (pcie)" in text for text in clean.assumptions)
+    assert any("Left out because of 'without' (pcie)" in text for text in clean.assumptions)
 
 
 def test_parallel_links_are_kept_and_said(tmp_path):
