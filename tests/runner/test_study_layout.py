@@ -178,12 +178,12 @@ def test_the_default_run_is_the_capture(tmp_path, data_dir, capsys):
     assert study.measured_workload() == "capture-1"
     assert study.default_run().id == simulated[-1]  # no replay yet
     assert command_line.run("summary", str(study.path)) == 0
-    assert "capture-1, 2 ranks, as measured (the newest of 3 runs)" in capsys.readouterr().out
+    assert "capture-1, 2 ranks, as measured (the newest of 3 runs;" in capsys.readouterr().out
     default = study.default_run()
     assert default.id not in simulated
     simulated.append(run_in(study, rescaled, workload="rescaled"))
     assert command_line.run("critical-path", str(study.path)) == 0
-    assert "capture-1, 2 ranks, as measured (one of 4 runs)" in capsys.readouterr().out
+    assert "capture-1, 2 ranks, as measured (one of 4 runs;" in capsys.readouterr().out
     assert study.run_info() == default == study.default_run()
     assert command_line.run("runs", str(study.path)) == 0
     assert f"answer for {default.id[:8]}, the capture" in capsys.readouterr().out
