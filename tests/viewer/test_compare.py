@@ -311,6 +311,8 @@ def test_a_point_is_below_its_roof_and_its_area_is_its_time(bert):
     for scheme in ("light", "dark"):
         figure = roofline_scatter(points, [roof], scheme)
         drawn = figure.data[0]
+        end = np.log10(max(max(trace.x) for trace in figure.data))
+        assert all(label.x < end for label in figure.layout.annotations)
         assert len(drawn.x) == len(points)
         assert max(drawn.marker.size) / sorted(drawn.marker.size)[-2] == pytest.approx(
             (points["time_ns"].max() / points["time_ns"].nlargest(2).iloc[1]) ** 0.5

@@ -5,8 +5,10 @@ import re
 import threading
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 from studies import LAYERS
@@ -442,6 +444,12 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path):
     figure = memory_area(found.memory_over_time[1].to_json(), "dark")
     heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1
+
+
+def test_summary_lists_all_collectives(run):
+    many = pd.concat([run.collectives] * 120, ignore_index=True)
+    (card,) = _summary._collectives(SimpleNamespace(info=run.info, collectives=many), "light")
+    assert f"{len(many):,} rows" in str(card)
 
 
 def test_a_search_for_plans_is_shown_as_a_sweep(tmp_path):

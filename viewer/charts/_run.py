@@ -151,8 +151,10 @@ def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
             showlegend=False,
             hoverinfo="skip",
         )
+        # The label is within the axis, because Plotly hides a label whose place rounds to beyond the axis.
         figure.add_annotation(
-            x=np.log10(x[2]), y=np.log10(tflops_per_s), text=f"{name.upper()} {tflops_per_s:,.0f} TFLOP/s",
+            x=np.log10(x[2] / 1.02), y=np.log10(tflops_per_s),
+            text=f"{name.upper()} {tflops_per_s:,.0f} TFLOP/s",
             showarrow=False, xanchor="right", yanchor="bottom",
         )  # fmt: skip
 

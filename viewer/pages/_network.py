@@ -32,7 +32,7 @@ from ._parts import card, column, details_list, empty, export_links, page_title,
 PATH, TITLE = "/network", "Network"
 _COLLECTIVES = [
     column("collective", "#", minWidth=50, maxWidth=64),
-    {"field": "operation", "headerName": "Operation", "minWidth": 116},
+    {"field": "operation", "headerName": "Operation", "minWidth": 128},
     text_column("module", "Issued in", minWidth=90),
     column("ranks", "Ranks", minWidth=70, maxWidth=90),
     column("size_bytes", "Size", "bytes", minWidth=90),
@@ -92,7 +92,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             dmc.Text(_verdict(run), id="network-verdict"),
             *_failures(run),
             table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,
-                       note=_COLLECTIVES_NOTE, selects=True, most=380),
+                       note="" if run.collectives.empty else _COLLECTIVES_NOTE, selects=True, most=380),
             *programs_card(run),
             *_links(run, scheme),
             *calibration_cards(run, scheme),

@@ -32,7 +32,7 @@ _COLUMNS = [
     column("size_bytes", "Bytes per call", "bytes", minWidth=92),
     {"field": "reached", "headerName": "Reaches", "minWidth": 118},
     {"field": "bound", "headerName": "Bound by", "minWidth": 86},
-    column("roofline_share", "Share of the roofline", "%", minWidth=90),
+    column("roofline_share", "Share of the roofline", "%", minWidth=106),
 ]
 _ABOUT = (
     "The time of each operator, and its rates compared with the peaks of its chip. Select a point to see the "

@@ -37,7 +37,6 @@ _ABOUT = (
     "The answer for the run in the header. Read on for the changes that would help, and select one to see it "
     "on the timeline."
 )
-_MOST_COLLECTIVES = 100
 _RANKS_NOTE = (
     "Compute, exposed communication, exposed copies and idle time add up to the step. Overlapped "
     "communication runs at the same time as computation, exposed communication does not; exposed copies run "
@@ -49,7 +48,7 @@ _ANOMALIES_NOTE = (
 )
 _COLLECTIVES = [
     column("collective", "#", minWidth=50, maxWidth=64),
-    {"field": "operation", "headerName": "Operation", "minWidth": 116},
+    {"field": "operation", "headerName": "Operation", "minWidth": 128},
     text_column("module", "Issued in", minWidth=90),
     column("ranks", "Ranks", minWidth=70, maxWidth=90),
     column("size_bytes", "Size", "bytes", minWidth=96),
@@ -65,7 +64,7 @@ _COLLECTIVES_NOTE = (
     "the last rank's; transfer is the time after that. Select a collective to see it on the timeline."
 )
 _LAYERS = [
-    text_column("module", "Module", minWidth=180, flex=3),
+    text_column("module", "Module", minWidth=280, flex=3),
     column("forward_ns", "Forward", "time", minWidth=92),
     column("backward_ns", "Backward", "time", minWidth=98),
     column("communication_ns", "Communication", "time", minWidth=136),
@@ -292,7 +291,7 @@ def _steps(run: OpenRun, scheme: str) -> list[Any]:
 def _collectives(run: OpenRun, scheme: str) -> list[Any]:
     if run.collectives.empty:
         return []
-    rows = run.collectives.nlargest(_MOST_COLLECTIVES, "on_path_ns")
+    rows = run.collectives.sort_values("on_path_ns", ascending=False, kind="stable")
     return [table_card("Collectives", "collectives", rows, _COLLECTIVES, scheme, query={"run": run.info.id},
                        note=_COLLECTIVES_NOTE, most=320, selects=True)]  # fmt: skip
 
