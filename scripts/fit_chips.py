@@ -19,7 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from measured_steps import Step, every_step
 
-from chakrascope.runner.chips import Chip, Costs, Fit, LinkCosts, find_chip, list_chips, save_chip
+from chakrascope.runner.chips import (
+    LOW_PRECISIONS,
+    Chip,
+    Costs,
+    Fit,
+    LinkCosts,
+    find_chip,
+    list_chips,
+    save_chip,
+)
 from chakrascope.runner.prediction import (
     Batch,
     Links,
@@ -261,9 +270,8 @@ def _range_of(parts: Sequence[np.ndarray]) -> tuple[float, float]:
 def costs_from(costing: Mapping[str, float], habits: Mapping[str, Any], *, exact: bool = False) -> Costs:
     """Return *costing* as a chip file has it, to four digits unless *exact*."""
     value = costing if exact else {name: _round(number) for name, number in costing.items()}
-    gemm = {"default": value["gemm"]}
-    if "gemm_fp8" in value:
-        gemm["fp8"] = value["gemm_fp8"]
+    low = {key: value[f"gemm_{key}"] for key in LOW_PRECISIONS if f"gemm_{key}" in value}
+    gemm = {"default": value["gemm"], **low}
     return Costs(
         gemm=gemm,
         attention={"default": value["attention"]},
@@ -289,7 +297,7 @@ def _plain(costs: Costs) -> Costing:
         "gemm": costs.gemm["default"],
         "attention": costs.attention["default"],
         **({} if costs.tensor_exposed is None else {"tensor_exposed": costs.tensor_exposed}),
-        **({"gemm_fp8": costs.gemm["fp8"]} if "fp8" in costs.gemm else {}),
+        **{f"gemm_{key}": share for key, share in costs.gemm.items() if key != "default"},
         "within_share": costs.within_node.share,
         "within_latency_ns": costs.within_node.latency_ns,
         "across_share": costs.across_nodes.share,

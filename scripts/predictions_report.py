@@ -275,7 +275,7 @@ def _neighbours() -> Iterator[str]:
         "unknown reason.",
         "The predicted step of Qwen3 in the releases 25.11 and 26.02 is 20 to 53 % too short with "
         "overlapping plain all-to-alls, or with small micro-batches.",
-        "The predicted step of Llama 3 405B in FP8 on GB200 and GB300 is 5 to 22 % too long, because the "
+        "The predicted step of Llama 3 405B in FP8 on GB200 and GB300 is 4 to 20 % too long, because the "
         "fitted steps are a year older.",
     ):
         yield f"* {line}"

@@ -197,11 +197,16 @@ class Chip:
         return self.costs[software]
 
     def costs_like(self, other: Chip, software: str) -> Costs:
-        """Return the costs of *software* on *other*, with matmuls as fast as on this chip."""
+        """Return the costs of *software* on *other*, with matmuls as fast as on this chip.
+
+        A low precision that was not measured on *other* has the cost of FP8 there.
+        """
         costs = other.costs_of(software)
-        ratio = {key: share / other.products[key] for key, share in self.products.items()
-                 if key in other.products}  # fmt: skip
-        gemm = {key: min(1.0, share * ratio.get(key, 1.0)) for key, share in costs.gemm.items()}
+        gemm = dict(costs.gemm)
+        for key, share in self.products.items():
+            like = key if key in other.products else "fp8"
+            if like in other.products and like in costs.gemm:
+                gemm[key] = min(1.0, costs.gemm.get(key, costs.gemm[like]) * share / other.products[like])
         return replace(costs, gemm=gemm)
 
 

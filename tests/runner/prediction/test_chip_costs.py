@@ -37,6 +37,17 @@ def test_products_are_in_proportion_to_those_measured_alone(name: str):
             if precision in chip.products and precision in other.products:
                 ratio = chip.products[precision] / other.products[precision]
             assert mine.gemm[precision] == pytest.approx(min(1.0, share * ratio))
+        for precision in chip.products.keys() - other.costs_of(software).gemm.keys():
+            if "fp8" in other.products and "fp8" in other.costs_of(software).gemm:
+                ratio = chip.products[precision] / other.products["fp8"]
+                assert mine.gemm[precision] == pytest.approx(other.costs_of(software).gemm["fp8"] * ratio)
+
+
+def test_nvfp4_reaches_a_smaller_share_of_its_peak_than_fp8():
+    """Tables have 0.51 of the peak for NVFP4 on GB200 and on GB300, and 0.64 and 0.75 for FP8."""
+    for name in ("gb200", "gb300"):
+        shares = find_chip(name).costs_of("megatron").gemm
+        assert 0.6 < shares["nvfp4"] / shares["fp8"] < 0.9
 
 
 @pytest.mark.parametrize(
