@@ -412,7 +412,7 @@ def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
     return LogTrouble(
         f"Ranks disagree about collective {found.sequence} of {logs.label(found.group)[:80]}: "
         f"{'; '.join(described)}.",
-        "These ranks ran different code at this point, or the logs come from different runs. Next: compare "
+        "These ranks ran different code at this point, or the logs come from different runs. Compare "
         "the code paths of these ranks.",
     )
 
@@ -430,7 +430,7 @@ def _hangs(matched: MatchedLogs) -> Iterator[LogTrouble]:
         yield LogTrouble(_hang(matched.logs, found, waits), _HANG_REMEDY, is_unfinished=True)
 
 
-_HANG_REMEDY = "Next: look at the stacks of the ranks that did not issue the operation."
+_HANG_REMEDY = "Look at the stacks of the ranks that did not issue the operation."
 
 
 def _hang(logs: Logs, found: Unfinished, waits: dict[int, Unfinished]) -> str:

@@ -302,7 +302,7 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
         (["convert", "nowhere", "-o", "w"], "There is no file or folder nowhere"),
         (["convert"], "Give a STUDY"),
         (["graph", "LOGS", "--node", "3"], "chakrascope diagnose"),
-        (["diagnose", "w", "--view", "speeds"], "contains no logs"),
+        (["diagnose", "w", "--view", "speeds"], "holds no logs"),
         (["diagnose", "LOGS", "--run", "measured"], "name LOGS without --run"),
     ],
 )

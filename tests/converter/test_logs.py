@@ -334,7 +334,7 @@ def test_logs_of_different_jobs_are_refused(tmp_path):
     assert len(read_logs([tmp_path]).groups) == 1  # a group is known by its ranks, too
     for rank in (0, 1):
         (tmp_path / f"rank{rank}.log").write_text(job.inspector(rank))
-    with pytest.raises(UsageError, match="logs of NCCL Inspector and PyTorch's flight recorder"):
+    with pytest.raises(UsageError, match="logs from NCCL Inspector and PyTorch's flight recorder"):
         read_logs([tmp_path])
 
 

@@ -161,7 +161,7 @@ def test_a_simulation_far_from_the_measurement_says_where_it_differs(tmp_path, p
         banner = page.locator("#deviation")
         banner.wait_for()
         text = banner.inner_text()
-        assert f"{share_text(delta)} longer than the measured one" in text
+        assert f"{share_text(delta)} longer than the measured step" in text
         worst = f"{duration_text(int(excess_ns.max()))} more on rank {ranks['rank'][excess_ns.idxmax()]}"
         assert f"most in exposed communication: {worst}" in text
         # The largest of the six messages.

@@ -169,7 +169,7 @@ def test_report_says_what_the_pages_say(run):
     assert "Saves" in rest
     assert "Settings without effect" not in text
     assert text.count("all_reduce") >= len(run.collectives)
-    assert "all of them add up to 4.92 ms" in text
+    assert "All segments add up to 4.92 ms" in text
     assert '<img src=x onerror="alert(1)">' in text
 
 
