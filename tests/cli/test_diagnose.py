@@ -321,7 +321,7 @@ def test_a_folder_of_traces_with_logs_is_not_one_of_logs(logs, tmp_path, capfd):
     for arguments in ((mixed, "-o", tmp_path / "w"), (tmp_path / "study", mixed)):
         code, _, err = run_and_read(capfd, "convert", *arguments)
         assert (code, f"chakrascope import STUDY {mixed}" in " ".join(err.split())) == (2, True)
-    assert "holds 2 things" in run_and_read(capfd, "diagnose", mixed)[2]
+    assert "contains 2 sets" in run_and_read(capfd, "diagnose", mixed)[2]
     for name in ("zz.pt.trace.json", "aa.pt.trace.json"):
         (mixed / "zz.pt.trace.json").rename(mixed / name)
         out = run_and_read(capfd, "doctor", mixed)[1]
