@@ -155,7 +155,7 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return the place that the options describe, in the notation of the name of the backend.
+    """Return the place that the options describe, in the notation of backend names.
 
     Raises `UsageError` for contradictory options.
     """

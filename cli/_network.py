@@ -185,7 +185,7 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
 
 
 def _print_presets(output_format: str) -> None:
-    """Print the presets by kind, with figures in which the presets of a kind differ."""
+    """Print the presets by kind, with the figures that differ between presets of one kind."""
     import pandas as pd
 
     from ..runner import list_presets
@@ -216,7 +216,7 @@ def _file_of(name: str) -> str:
 
 
 def _preset_figures(kind: str, name: str) -> dict[str, Any]:
-    """Return figures in which the preset *name* differs from other presets of its *kind*."""
+    """Return the figures of the preset *name* that differ from those of other presets of its *kind*."""
     from ..runner import MemoryConfig, NetworkConfig, SystemConfig
 
     if kind == "network":

@@ -124,7 +124,7 @@ def _is_study(folders: tuple[Path, ...]) -> bool:
 
     if len(folders) > 1:
         return False
-    # `Path.is_dir` would raise an error for a name that is no valid file name.
+    # `Path.is_dir` would raise an error for a name that is not a valid file name.
     return not os.path.isdir(folders[0]) or Study.is_study(folders[0]) or not Study.folders_in(folders[0])
 
 

@@ -99,7 +99,7 @@ def capture_into(
 
 
 def _trace_set_dir(folder: Path) -> Path:
-    """Return the newest trace set's folder in the study *folder*, or *folder* if it is no study."""
+    """Return the newest trace set's folder in the study *folder*, or *folder* if it is not a study."""
     from ..runner import Study
 
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder

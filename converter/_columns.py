@@ -27,7 +27,7 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
         return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
     def joined(self: _C, *others: _C) -> _C:
-        """Return a table of the rows of this table followed by the rows of *others*."""
+        """Return a table with this table's rows, followed by the rows of *others*."""
         tables = (self, *others)
         columns = ([getattr(table, name) for table in tables] for name in self.__struct_fields__)
         return type(self)(*map(np.concatenate, columns))

@@ -1,4 +1,4 @@
-"""Record the work of the ranks of a training script, without devices, peers or data."""
+"""Record what each rank of a training script computes and sends, without devices, peers or data."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ Ints = npt.NDArray[np.int64]
 class Selection:
     """Selection of a run and optionally of one node of one rank, which the page's address contains.
 
-    *options* are the settings of single pages, such as the property by which a page breaks down times, as
+    *options* are settings of individual pages, such as the property by which a page breaks down times, as
     (name, value) pairs.
     """
 

@@ -39,7 +39,7 @@ from ._steps import StepChoice, choose_steps, is_annotation
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]
-# Minimum multiple of the median step of the mean step, from which the range of the steps is stated.
+# The range of the steps is stated if the mean step is at least this multiple of the median step.
 _UNEVEN = 1.1
 UNMARKED = "no step is marked in the traces, so all that was recorded counts as one step"
 
@@ -251,7 +251,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
-    """Treat each trace without marked steps as one step if ranks have different numbers of repetitions."""
+    """If ranks have different numbers of repetitions, treat each trace without marked steps as one step."""
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:
             if not rank.marked:

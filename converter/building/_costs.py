@@ -53,9 +53,9 @@ _CONVOLUTION_ARGUMENTS = {
     "miopen_depthwise_convolution": (4, 3, 5), "_convolution_pointwise": (4, 3, 5),
     "slow_conv_dilated2d": (4, 5, 6), "slow_conv_dilated3d": (4, 5, 6), "conv_depthwise3d": (4, 5, 6),
 }  # fmt: skip
-# Backward convolutions of PyTorch before 1.11. The arguments of the operators in _SOURCE_FIRST contain the
-# input before the gradient of the output. The operators in _ONE_GRADIENT return only one gradient, whose size
-# is their first argument.
+# Backward convolutions in traces written by PyTorch before 1.11. The arguments of the operators in
+# _SOURCE_FIRST contain the input before the gradient of the output. The operators in _ONE_GRADIENT return
+# only one gradient, whose size is their first argument.
 _SOURCE_FIRST = frozenset(f"{library}_convolution_backward" for library in ("cudnn", "miopen", "mkldnn"))
 _ONE_GRADIENT = re.compile(r"convolution_backward_(input|weights?)$")
 # The position of the flag `transposed` among the arguments of convolutions. Convolutions of libraries have a
@@ -89,7 +89,7 @@ _GIVEN_OUTPUTS = frozenset({
 # native_functions.yaml.
 _OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4, "clamp_min": 2, "clamp_max": 2,
            "clamp": 3, "threshold": 3}  # fmt: skip
-# The positions of arguments of which the operator reads and writes all elements, regardless of other
+# The positions of arguments that the operator reads and writes in full, regardless of other
 # arguments.
 _REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
               "reshape_and_cache": (0, 1)}  # fmt: skip
@@ -276,7 +276,7 @@ def _backward_order(name: str) -> tuple[int, int, int]:
 
 
 def _weight_of(name: str, op: HostOp) -> Any:
-    """Return the shape of the weight of the backward convolution *op*; or no shape if it was not recorded."""
+    """Return the weight's shape of the backward convolution *op*, or no shape if it was not recorded."""
     arguments = op.inputs[:1] if "_backward_weight" in name else op.shapes[2:3]
     return arguments[0] if arguments else None
 

@@ -252,9 +252,8 @@ class _Builder:
     def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
         """Make host nodes depend on the device work for which their threads waited.
 
-        If the device in the graph is ahead of the measurement when the wait ends, the host node gets the
-        difference as latency. As a result, latencies that are too short for a node do not accumulate over
-        many waits.
+        If the wait would end earlier in the graph than it was measured, the host node gets the difference as
+        latency. As a result, latencies that are too short for a node do not accumulate over many waits.
         """
         pairs = np.array(self.awaits, dtype=np.int64).reshape(-1, 2)
         work, node = pairs[:, 0], pairs[:, 1]
@@ -348,7 +347,7 @@ class _Builder:
         return issued
 
     def _behind_ns(self) -> int:
-        """Return the end time of device work that is not in the graph and delays no node."""
+        """Return when the device work outside the graph ends, which delays no node."""
         if self.extent is not None:
             return self.extent.start_ns
         return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0
@@ -432,7 +431,7 @@ class _Builder:
 
 
 def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first nodes and the numbers of nodes of the given *launches*."""
+    """Return, for each of the given *launches*, its first node and how many nodes it has."""
     return nodes[0][launches], nodes[1][launches]
 
 

@@ -75,7 +75,7 @@ class IssueOrder(msgspec.Struct):
 def stream_waits(
     launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane], host: HostTrace
 ) -> list[tuple[int, int]]:
-    """Return pairs of *launches* (source, waiting): the waiting launch starts after the source ends."""
+    """Return pairs of *launches* (source, waiting): the second waits for the end of the first."""
     syncs, calls = trace.syncs, trace.calls
     waits = which(trace.texts, lambda text: "wait" in text.lower())[syncs.kind]
     recorded = np.flatnonzero(waits & (syncs.record_correlation > 0))
@@ -204,8 +204,8 @@ def coinciding_waits(
     """Return additional waits between streams (not in *waits*) that follow only from measured times.
 
     A stream waited for another stream's work if the stream was idle although the host had issued its next
-    work, and continued just when the other stream's work ended. The function also returns, by launch, the
-    time until which work from before the window delayed the launch.
+    work, and continued just when the other stream's work ended. The function also returns, for each launch,
+    the time at which work from before the window stopped delaying it.
     """
     launches, carried = linked.launches, linked.carried
     known = np.zeros(len(launches), dtype=np.int64)

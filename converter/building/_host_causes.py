@@ -51,8 +51,7 @@ _WEAK = ("", "python", "dispatch", "optimizer")
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")
 # Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
 _PLACED = ("garbage_collection", "lock")
-# The cause of time in which the running code was delayed, and the minimum share of other work with which a
-# gap also has another cause.
+# The cause of run delay, and the share of other work at or above which a gap also has another cause.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
 # Gaps next to an operator that waits for a value also have this cause.
 _SHARED = "synchronisation"
@@ -174,7 +173,7 @@ def _stronger(lower: Span, upper: Span) -> Span:
 
 
 def _strength(span: Span) -> int:
-    """Return the order of precedence of the cause of *span*, 0 for the strongest."""
+    """Return the precedence of the cause of *span*; 0 is the strongest."""
     if span.claims == MOMENTS:
         return 0
     if span.cause in ACTIVITIES:
@@ -309,7 +308,7 @@ def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
 
 
 def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
-    """Return the causes with time that was delayed about as much as the time of the whole thread."""
+    """Return the causes with about the same share of run delay as the whole thread."""
     worked: Counter[str] = Counter()
     delayed: Counter[str] = Counter()
     for span in spans:

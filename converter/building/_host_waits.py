@@ -29,7 +29,7 @@ DEVICE_SYNC_CALLS = frozenset(
 STREAM_SYNC_CALLS = frozenset({"cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize"})
 EVENT_SYNC_CALLS = frozenset({"cudaEventSynchronize", "hipEventSynchronize", "cuEventSynchronize"})
 _HOST_SYNC_CALLS = DEVICE_SYNC_CALLS | STREAM_SYNC_CALLS | EVENT_SYNC_CALLS
-# The maximum delay until the host notices the end of the work for which it waits.
+# The maximum delay until the host notices that the awaited work has ended.
 _NOTICED_WITHIN_NS = 100_000
 # An event synchronisation shorter than this did not wait.
 _WAITED_NS = 20_000
@@ -50,8 +50,8 @@ _LONG_NS, _LONG = 200_000, 20
 # A thread waits for a class of kernels if long intervals end with these kernels at least _OFTEN times, in at
 # least the share _MOST of cases, and with a probability by chance of at most _BY_CHANCE.
 _OFTEN, _MOST, _BY_CHANCE = 3, 0.8, 0.01
-# Intervals of equal length count as a single random trial. Lengths are different if their spread exceeds
-# _DIFFER times the width that counts as a coincidence.
+# Intervals of equal length count as a single random trial. Lengths count as different if their spread exceeds
+# _DIFFER times the width of a coincidence.
 _DIFFER, _ONE_CHANCE = 10, 0.1
 
 

@@ -303,7 +303,7 @@ def _clock_note(matched: MatchedLogs) -> str:
 
 
 def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
-    """Return the columns of the node of the operation *item*."""
+    """Return the columns for the node of operation *item*."""
     times = {"duration_ns": item.end_ns - item.begin_ns, "measured_start_ns": measured_ns}
     return {**item.columns, **times, "step": 0}
 

@@ -63,7 +63,7 @@ _CONVOLUTIONS = (
 COPY, EXPERTS, TRITON = "copy", "experts", "triton"
 # The classes that process each element independently, so that one kernel can fuse adjacent operators.
 FUSIBLE_CLASSES = ("elementwise", COPY)
-# The classes with operations that run on matrix units if the chip has matrix units.
+# The classes whose operations run on the chip's matrix units, if it has any.
 MATRIX_CLASSES = ("gemm", "convolution", "attention", EXPERTS)
 # The prefixes of the names of Inductor's Triton kernels, and of the operators that launch these kernels.
 _TRITON_PREFIXES = ("triton_poi_", "triton_red_", "triton_per_")

@@ -34,7 +34,7 @@ _LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
 
 
 class _Called(NamedTuple):
-    """A key of equal operator calls: the kind of *record* (-1: none), or the name and *spelled* arguments."""
+    """The key of equal operator calls: the kind of *record* (-1: none), or name and *spelled* arguments."""
 
     record: int
     name: str
@@ -46,7 +46,7 @@ class OperatorCalls(NamedTuple):
     """The calls of one operator with the same arguments on a rank.
 
     *kind* is the operator's class, "" without a model. *time_ns* is the total time of the *pieces* of device
-    work of all *calls* or, on the host, of the calls. *operations* and bytes are figures of one call.
+    work of all *calls* or, on the host, of the calls. *operations* and bytes apply to one call.
     """
 
     operator: str
@@ -152,7 +152,7 @@ def _called(
 def _calls(
     op: HostOp, pieces: Sequence[str], figures: tuple[int, int, int], context: Context
 ) -> OperatorCalls:
-    """Return the calls of *op* with the *pieces* they launched; *figures* are calls, pieces and time."""
+    """Return the calls of *op* with the *pieces* they launched; *figures*: calls, pieces, time."""
     work = work_in_context(op, context, pieces) or operator_work(op)
     kind, read, written = work.kind, work.read_bytes, work.written_bytes
     if _LIST_TYPE in op.types:

@@ -59,7 +59,7 @@ class ProfilerOverhead(NamedTuple):
     *removed_ns* is the cost of recording operators, already subtracted from the workload's host time.
     *host_rescaled* means that the remaining difference was also subtracted. *quartiles_ns* are the quartiles
     of unprofiled steps, and *error_ns* is the standard error of their median. For workloads of old versions,
-    which did not record these figures, they are None and -1.
+    which did not record these values, they are None and -1.
     """
 
     captured_ns: int

@@ -18,7 +18,7 @@ def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
 
 
 def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list[str]) -> list[str]:
-    """Return *places* with the place of a marked call for the work before the function's next marked call.
+    """Return *places*, with the place of a marked call for all work up to the function's next marked call.
 
     *called* has the place of the marked call around each piece. Modules, the backward pass and the optimizer
     between two calls show that the second call does not follow in the same run of the function.

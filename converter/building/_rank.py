@@ -201,7 +201,7 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
     lacking = (
         f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the trace "
     )
-    # The profiler's records of its overhead are no work of a device.
+    # The profiler's records of its own overhead are not device work.
     kinds = {kind: count for kind, count in trace.unread.items() if kind != "overhead"}
     held = " and ".join(f"{count:,} events of kind '{kind}'" for kind, count in kinds.items())
     if held:

@@ -155,7 +155,7 @@ def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, A
 def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
     """Return metadata on the time by which each rank waited less for collectives than its peers.
 
-    The last rank to arrive does not wait. The figure for an unprofiled step is the median wait of the other
+    The last rank to arrive does not wait. For an unprofiled step, this time is the median wait of the other
     ranks minus the wait of the rank (ns). The result is {} for a single rank, for too few steps, or if ranks
     hardly waited, because hosts do not wait for collectives of devices.
     """

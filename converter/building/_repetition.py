@@ -16,7 +16,7 @@ _LEAST_REPEATED = 3
 _LEAST_PIECES = 4  # minimum pieces per step; fewer pieces are a loop within a step
 _LEAST_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
 _SAME = 0.9  # minimum share of the sequence that recurs one period later
-_AS_GOOD = 0.002  # a shorter period within this tolerance is as good as the best period
+_AS_GOOD = 0.002  # a shorter period is preferred if its match is worse than the best by at most this much
 _CONTEXT = 4  # pieces that identify the beginning of a step
 _SPACING = 0.1  # maximum deviation of the distance between beginnings, as a share of the period
 _MOST_PIECES = 1 << 18
@@ -68,7 +68,7 @@ def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 
 
 def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
-    """Return the optimizer calls *marks* that a backward pass follows before the next optimizer call.
+    """Return the optimizer calls *marks* that are followed by a backward pass before the next optimizer call.
 
     The last optimizer call is always included. In a trace without marks of backward passes, all calls are
     included.
@@ -195,7 +195,7 @@ def _is_all(symbols: np.ndarray, period: int) -> bool:
 
 
 def _has_equal_halves(symbols: np.ndarray) -> bool:
-    """Return whether the sequence is a long sequence twice, which has no shorter period."""
+    """Return whether the sequence consists of two equal, long halves without a shorter period."""
     half, odd = divmod(len(symbols), 2)
     if odd or half < _LEAST_PIECES_OF_TWO or not np.array_equal(symbols[:half], symbols[half:]):
         return False

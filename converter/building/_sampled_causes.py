@@ -60,7 +60,7 @@ _WAITING = (
 # gradients and buffers.
 _ENGINE = "_engine_run_backward"
 _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
-# Functions that autograd's engine calls and that are no hooks: backward passes in Python, and recomputation
+# Functions that autograd's engine calls and that are not hooks: backward passes in Python, and recomputation
 # of activations.
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, which the profiler marks with ranges.
@@ -155,7 +155,7 @@ class SampledCauses:
         return [place for place, _ in places.most_common()]
 
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[State]:
-        """Yield states from the samples between two times, and from the next sample.
+        """Yield states from the samples between two times, and from the first sample after them.
 
         A sample's evidence about a data loader applies only within the range of *loads* around the sample,
         because the sampler often gets the interpreter lock just when the thread enters the range.
@@ -283,7 +283,8 @@ class SampledCauses:
         for frame in frames:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"
-            # A caller of the script gives no mechanism. Callers of a lock identify the wait better.
+            # Callers in the script do not determine the mechanism. For locks, the caller identifies the wait
+            # better.
             mechanism = cause * (not place) or mechanism if mechanism in ("", "lock") else mechanism
             # Validation runs the model, so the place is the validating function and not the innermost frame.
             if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
@@ -416,5 +417,5 @@ def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
 
 
 def _since(column: Sequence[int], before: int, row: int) -> int:
-    """Return the growth of a counter from row *before* to *row*, or -1 if the counter was not read."""
+    """Return by how much a counter grew from row *before* to *row*, or -1 if the counter was not read."""
     return column[row] - column[before] if min(column[row], column[before]) >= 0 else -1

@@ -36,7 +36,7 @@ class Elements(NamedTuple):
         return cls(edges.tolist())
 
     def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
-        """Return the intervals of a delay within an interval, which are at the ends of its longest elements.
+        """Return where a delay lies within an interval: at the ends of the interval's longest elements.
 
         A thread that loses its processor gets a processor back milliseconds later, so short elements were not
         delayed. The longest elements are assumed to have equal lengths without the delay.

@@ -250,7 +250,7 @@ def _alike(long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[
 
 
 def _mean_excess(values: Mapping[int, int], long: Collection[int]) -> float:
-    """Return the mean of *values* minus the mean of the values of steps that are not *long*."""
+    """Return the mean of *values* over all steps, minus their mean over the steps that are not *long*."""
     others = [value for index, value in values.items() if index not in long]
     return mean(values.values()) - mean(others) if long and others else 0.0
 

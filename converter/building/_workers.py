@@ -46,7 +46,7 @@ A = TypeVar("A")
 
 
 class Workers(Protocol):
-    """An executor of conversions of single ranks."""
+    """An executor that converts one rank per task."""
 
     @property
     def finished(self) -> FinishedRanks:
@@ -305,7 +305,7 @@ _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "b
 
 
 class FinishedRanks:
-    """A cache of the graphs of finished ranks in *folder*, which is created only for large traces.
+    """Caches the graphs of finished ranks in *folder*, which is created only for large traces.
 
     Workers get a copy of the cache, with which they check that they can access the folder.
     """

@@ -92,7 +92,7 @@ _ROOTED = (CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER,
 
 
 class EdgeKind(IntEnum):
-    """The kind of an edge of a graph, which is the reason why a node waits for another node.
+    """The kind of a graph's edge: why one node waits for another.
 
     ``DATA`` is a data dependency in the file. All other kinds are control dependencies.
     """

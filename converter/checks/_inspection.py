@@ -1,4 +1,4 @@
-"""Inspect a workload: counts, sizes, steps, the longest chain, and all data of single nodes."""
+"""Inspect a workload: counts, sizes, steps, the longest chain, and all data of individual nodes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _communication(comm: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _longest_chain(graph: Graph) -> int:
-    """Return the number of nodes of the longest chain of dependencies."""
+    """Return how many nodes the longest dependency chain has."""
     ones, lanes = np.ones(graph.num_nodes, dtype=np.int64), np.arange(graph.num_nodes)
     return _replayed(graph.with_columns(duration_ns=ones, stream=lanes))
 

@@ -158,7 +158,7 @@ def rank_in_name(path: Path) -> int | None:
 
 
 def common_name(name: str) -> str:
-    """Return the pattern of the names of a job's ranks, in which ``{rank}`` is the rank.
+    """Return the pattern that the file names of a job's ranks follow, with ``{rank}`` for the rank.
 
     ``*`` replaces indices in groups. In PyTorch's default names, ``*`` also replaces the time, and host and
     process if they do not state the rank.

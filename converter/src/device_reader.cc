@@ -50,7 +50,7 @@ constexpr CategoryName kCategories[] = {
     {"gpu_memcpy", Category::Copy},
     {"gpu_memset", Category::Memset},
     {"cuda_sync", Category::Sync},
-    // Category names of PyTorch before 1.11.
+    // Category names used by PyTorch before 1.11.
     {"Operator", Category::Operator},
     {"Runtime", Category::Call},
     {"Kernel", Category::Kernel},

@@ -75,7 +75,7 @@ struct ChainColumns {
     std::int64_t wait_ns = 0;
 };
 
-// Return the chain of nodes of a host thread. A node takes the time that the thread spent in the node.
+// Return a host thread's nodes as a chain. Each node lasts as long as the thread spent in it.
 // Time in which the thread was stopped belongs to no node.
 ChainColumns host_chain(const ChainInput& input, std::int32_t num_ops);
 

@@ -125,7 +125,7 @@ def replays_of(result: Result, workload: Workload, experiment: Callable[[], Expe
 
 
 def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simulate: Simulate | None) -> int:
-    """Return the gain in ns of all advice together, 0 if the gain is close to the sum of single gains."""
+    """Return the combined gain of all advice in ns, or 0 if close to the sum of the individual gains."""
     keys = [(one.target, float(item.key.rpartition("=")[2])) for one, item in shown]
     after = _replayed(simulate, *keys) if len(shown) > 1 else None
     if after is None:

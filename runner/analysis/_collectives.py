@@ -170,7 +170,7 @@ def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
-    """Return the bytes on a link of a ring of ranks for each byte of a collective operation."""
+    """Return how many bytes each link of a ring carries per byte of a collective operation."""
     numbers, kinds = coded(table["comm_type"])
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
@@ -210,7 +210,7 @@ _MATTERS = 0.1  # least share of the makespan to report store and forward
 
 
 def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:
-    """Return the ns of a collective's second hop through a switch; None unless one switch joins all ranks.
+    """Return how long a collective's second hop through a switch takes, in ns; None without a common switch.
 
     *made* is the provenance of the result.
     """

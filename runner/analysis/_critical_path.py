@@ -271,7 +271,7 @@ def _awaited(steps: Steps, workload: Workload) -> TextColumn:
 
 
 def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
-    """Return a mask of the steps of a path that ended because of another node."""
+    """Return a mask of the path's steps that another node ended."""
     other: npt.NDArray[np.bool_] = (steps["origin_rank"] != steps["rank"]) | (
         steps["origin_node"] != steps["node_id"]
     )

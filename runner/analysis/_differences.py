@@ -4,7 +4,7 @@ Each table has the time in the base and the time in the other result. ``delta_ns
 two times. ``relative`` is the difference divided by the base's time, or by 1 ns if the base's time is 0. If
 only the other result is measured, ``relative`` is the difference divided by the measured time. If a
 measurement has fewer ranks than a simulation, its steps, ranks and collectives over fewer ranks are not
-comparable, so ``relative`` is missing. Nodes of single ranks, and collectives over equally many ranks, remain
+comparable, so ``relative`` is missing. Nodes of one rank, and collectives over equally many ranks, remain
 comparable.
 """
 

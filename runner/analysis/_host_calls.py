@@ -91,7 +91,7 @@ def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | Non
 
 
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
-    """Return the last node of host work in the chain of causes of a node's start, -1 if there is none.
+    """Follow the causes of a node's start backwards and return the first host work met, -1 if there is none.
 
     *nodes* are the nodes of the node's rank.
     """

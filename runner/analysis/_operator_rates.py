@@ -17,7 +17,7 @@ from ..chips import Chip, chip_of_device
 _VECTOR = "fp32"
 # The work per call of two comparable operators differs by at most this factor.
 _ABOUT = 2.0
-# A speed-up below this factor is within the variation of operators of the same size.
+# Operators of the same size vary by up to this factor, so a smaller speed-up is not evidence.
 _LEAST_TIMES = 1.1
 _MUCH = 0.1  # share of the device's time in operators without shapes
 # Rates below 0.1 T are written in G.

@@ -82,7 +82,7 @@ class Divergence:
 
 
 def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
-    """Return the first segment, from the start, in which the two critical paths are on different nodes.
+    """Return the first segment in which the two critical paths are on different nodes.
 
     Ranks that run the same program count as equal, because the path may run through any of these ranks.
     """
@@ -174,7 +174,7 @@ def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
 
 
 def _crossed(node: Mapping[Any, Any], workload: Workload, network: Mapping[str, Any]) -> str:
-    """Return the network dimensions in which the ranks of a communication differ, as text."""
+    """Return, as text, the network dimensions along which the ranks of a communication differ."""
     sizes, shapes = network.get("npus_count", []), network.get("topology", [])
     ranks = members_of(node, workload)
     below, crossed = 1, []

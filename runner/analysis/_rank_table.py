@@ -76,7 +76,7 @@ def _apart_ns(one: Columns, other: Columns) -> int:
 
 
 _DELAYED_SHARE = 0.05  # above this share of a rank's work, waits for a processor are reported
-# The wait for the slowest rank is reported from this share of the makespan on.
+# The wait for the slowest rank is reported if it is at least this share of the makespan.
 _NOTICEABLE = 0.01
 Integers = npt.NDArray[np.int64]
 

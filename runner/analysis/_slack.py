@@ -241,7 +241,7 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
 
 
 def _before_on_lane(plan: Schedule, own: slice) -> Ints:
-    """Return the previous row on the lane of each row of a rank, or -1 for the first row on a lane."""
+    """Return, for each row of a rank, the previous row on the same lane; -1 for the first row on a lane."""
     lane = plan.lane[own]
     laned = np.flatnonzero(lane >= 0)
     order = laned[np.lexsort((plan.end[own][laned], plan.start[own][laned], lane[laned]))]

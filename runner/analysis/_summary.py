@@ -72,7 +72,8 @@ class Summary:
     rank finishes add up to the makespan. *qualifiers* are sentences on the limits of the answer. *advice*
     lists changes that would help. *causes* are the largest causes of time on the critical path, each with the
     sum of all its pieces. *step* names the captured step, and the reason for its choice. *together* is a
-    sentence with the gain of all advice together, "" if this gain is about the sum of the single gains.
+    sentence with the combined gain of all advice, "" if this gain is close to the sum of the individual
+    gains.
     """
 
     headline: str

@@ -99,7 +99,7 @@ def _in_the_median_step(
 
 
 def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
-    """Return the ns of the median unprofiled step and of the shown step without run delays, and a note.
+    """Return the median unprofiled step time, the shown step's time without run delays (ns), and a note.
 
     If the times of unprofiled steps scatter without a cause in the script, and the shown step is outside
     their quartiles, the upper quartile replaces the median. If the scatter has a cause in the script, or the

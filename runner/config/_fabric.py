@@ -144,7 +144,7 @@ class FabricLink(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """A change of the rate of link number *link* at *time_ns*; a rate of 0 means that the link is down."""
+    """From *time_ns*, link number *link* has another rate; a rate of 0 means that the link is down."""
 
     time_ns: int
     link: int

@@ -235,7 +235,7 @@ def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = N
 
 
 def _groups(counts: Sequence[int], dimension: int) -> Iterator[list[int]]:
-    """Yield the ranks of each group of ranks that differ only in *dimension*; dimension 0 varies fastest."""
+    """Yield each group of ranks that differ only in *dimension*; dimension 0 varies fastest."""
     stride = math.prod(counts[:dimension])
     count = counts[dimension]
     for rank in range(math.prod(counts)):

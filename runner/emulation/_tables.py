@@ -156,7 +156,7 @@ def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:
 _WARNED, _REFUSED = 0.02, 0.2
 # A waiting rank wakes up within this time; if the delay is longer, the rank had no processor.
 _WAKES_WITHIN_NS = 20_000
-# A single pause of a processor takes milliseconds, which is most of the time of a job of this length.
+# One pause of a processor takes milliseconds, which is most of the time of such a short job.
 _LEAST_REFUSED_NS = 50_000_000
 
 

@@ -365,7 +365,7 @@ _Work = Callable[[engine.ThreadedTransport, _Stream], None]
 
 
 def _pieces(size: int) -> Iterator[int]:
-    """Yield the sizes of the pieces of a message of *size* bytes."""
+    """Split a message of *size* bytes into pieces, and yield the size of each."""
     for first in range(0, size, _PIECE):
         yield min(_PIECE, size - first)
 

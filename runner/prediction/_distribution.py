@@ -20,7 +20,7 @@ from .models import AXIS_LANES, LANES, Plan
 Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHARDED = 2  # the lowest ZeRO stage with collectives that overlap the passes
-_LEAST = 1e-300  # lower bound of a random number, so that its root of a high degree stays above 0
+_LEAST = 1e-300  # least random number; keeps its n-th root above 0 for large n
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def step_distribution(
     """Simulate *experiment*, a step of *plan*, repeatedly with varied times of kernels and ranks.
 
     A rank that represents other ranks is as slow as the slowest represented rank. Between two collectives,
-    the kernels of a representing rank are as slow as the kernels of the slowest participant. Waiting time
-    that a ring hides is not subtracted. If every rank has a graph, the times of each graph are drawn
+    the kernels of a representing rank are as slow as those of the collective's slowest participant. Waiting
+    time that a ring hides is not subtracted. If every rank has a graph, the times of each graph are drawn
     separately. In this case, sharded weights raise `UsageError`, because the order of their collectives would
     depend on the times.
     """
@@ -127,9 +127,9 @@ class _Drawn:
 
 
 def _meeting(plan: Plan) -> Mapping[int, int]:
-    """Return, by lane, the number of members of the collectives for which computation waits.
+    """Return, by lane, how many members the collectives have that computation waits for.
 
-    Gradient reductions that run once per step are left out, because variations of kernels average out over a
+    Gradient reductions that run once per step are left out, because kernel variations average out over a
     step.
     """
     data = plan.tp * plan.degree(*plan.data_axes)

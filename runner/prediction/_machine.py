@@ -136,7 +136,7 @@ class Origin:
 
 
 def foreign_text(workload: Workload, network: NetworkConfig) -> str:
-    """Return a warning if the compute times of *workload* come from another chip than that of *network*.
+    """Return a warning if the compute times of *workload* come from a chip that *network* does not have.
 
     Compute times of CPUs cause no warning here, because every answer contains a separate warning about CPUs.
     """
@@ -258,7 +258,7 @@ def chip_of_network(network: NetworkConfig) -> Chip | None:
 
 
 def has_links_of(chip: str, network: NetworkConfig) -> bool:
-    """Return whether *network* is of *chip*, or has the links of the nodes in which *chip* is sold."""
+    """Return whether *network* names *chip*, or has the same links as nodes sold with *chip*."""
     own = chip_of_network(network)
     try:
         known = find_chip(chip)

@@ -33,8 +33,8 @@ class MemoryCurve:
     """The memory of a rank of *stage* in bytes at *times_ns*, interpolated linearly between these times.
 
     *weights*, *gradients*, *optimizer* and *buffers* are constant. *activations* grow with each forward pass,
-    and shrink with the corresponding backward pass. *workspace* contains the logits, or gathered layers of
-    sharded weights and recomputed activations.
+    and shrink with the corresponding backward pass. *workspace* is the memory of the logits, of gathered
+    layers of sharded weights, and of recomputed activations.
     """
 
     stage: int

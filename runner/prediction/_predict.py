@@ -29,8 +29,8 @@ from .models import (
     training_step,
 )
 
-# Bounds of the error (the absolute logarithm of measured over predicted time) that nine of ten rows keep: for
-# a feature without fitted rows, for a kind of layer without fitted rows, and for a chip with the costs of
+# Error bounds that nine of ten rows stay within, as the absolute logarithm of measured over predicted time:
+# for a feature without fitted rows, for a kind of layer without fitted rows, and for a chip with the costs of
 # another chip.
 _UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
 # The same bound for each doubling of ranks beyond the fitted rows, and for each halving of their layers.
@@ -265,7 +265,7 @@ def unmeasured(setting: Setting) -> list[str]:
 
 
 def layer_flops(setting: Setting) -> float:
-    """Return the forward operations with the smallest layer's weights, per rank and micro-batch."""
+    """Return the forward operations of the smallest layer, per rank and micro-batch."""
     plan, model = setting.plan, setting.model
     tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
     if model.convolutions:
@@ -304,7 +304,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
 
 
 def _reached(setting: Setting) -> str:
-    """Return a sentence on the share of the bandwidth that collectives attain."""
+    """Return a sentence that states which share of the bandwidth collectives attain."""
     if setting.network.efficiency is not None:
         return "Collectives reach the bandwidth that the efficiency of the network allows"
     costs = setting.costs

@@ -12,7 +12,7 @@ from ..config import NetworkConfig, SystemConfig
 from .models import DENSE_KERNELS, PRODUCTS, USUAL_HEAD, Exchange, Operator, Phase, Spread, phases
 
 _MESH = "FullyConnected"
-_AT_ONCE = 64  # number of concurrent collectives, as groups that share a link do not wait for each other
+_AT_ONCE = 64  # limit of concurrent collectives: groups that share a link do not wait for each other
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
 
 
 def costs_on(network: NetworkConfig, costs: Costs) -> Costs:
-    """Return *costs* for *network*, without the chip's link costs if the network has its `efficiency`."""
+    """Return *costs* for *network*, without the chip's link costs if the network has an `efficiency`."""
     if network.efficiency is None:
         return costs
     return replace(costs, within_node=LinkCosts(), across_nodes=LinkCosts())
@@ -133,7 +133,7 @@ _REACHED = 0.8
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """The prices (times in ns) of operators by *costs* on *chip* in a *precision*, and of *links*."""
+    """Times in ns of operators on *chip* in a *precision*, by *costs*, and of transfers on *links*."""
 
     chip: Chip
     costs: Costs
@@ -189,7 +189,7 @@ class ChipPrices:
 
 
 def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float]:
-    """Return the ns per operation of fused attention, and the ns per score of its softmax.
+    """Return the time of fused attention per operation, and of its softmax per score, in ns.
 
     The share of the peak in *costs* is valid for heads of the usual size. Smaller heads are slower on chips
     on which the throughput of exponentials limits attention. The time of attention is the root of the sum of
@@ -204,7 +204,7 @@ def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float
 
 
 def host_prices(chip: Chip) -> tuple[float, float]:
-    """Return the ns per byte of copies between *chip* and its host, and of Adam on the host (0: no host)."""
+    """Return the ns that a host copy and Adam on the host take per byte; both are 0 without a host."""
     if chip.host is None:
         return 0.0, 0.0
     memory = chip.host.memory_bytes_per_s

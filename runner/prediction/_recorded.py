@@ -29,10 +29,10 @@ from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_netw
 from .models import USUAL_HEAD, Operator
 
 _ASSUMED = (0.65, 1.5)  # factors of the interval for costs without a fit
-_WIDER = 1.5  # factor on the interval, because no measured row was recorded from a script
+_WIDER = 1.5  # widens the interval, because no measured step was recorded from a script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
-_LEAST_SHARE = 0.1  # from this share of operations in FP32 on, TF32 is suggested
+_LEAST_SHARE = 0.1  # TF32 is suggested if at least this share of operations is in FP32
 
 
 @dataclass(frozen=True)

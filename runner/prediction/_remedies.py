@@ -35,7 +35,7 @@ def estimated_ns(setting: Setting) -> float:
 
 
 def remedies(setting: Setting) -> list[Remedy]:
-    """Return the cheapest changes with which *setting* fits in memory: single changes, or pairs."""
+    """Return the cheapest changes that make *setting* fit in memory: one change, or a pair."""
     changes = list(_changes(setting.plan, offloads=setting.chip.host is not None))
     for count in (1, 2):
         result: list[Remedy] = []

@@ -55,7 +55,7 @@ def fused_bytes(recording: Recording) -> dict[int, int]:
 
 
 def _groups(recording: Recording) -> Iterator[list[int]]:
-    """Yield the indices of the operators of each fused kernel."""
+    """For each fused kernel, yield the indices of its operators."""
     regions = [_region(name, set(recording.compiled)) for name in recording.modules]
     group: list[int] = []
     previous: object = None
@@ -272,7 +272,7 @@ class Role:
         return bool(np.isin(self.graph.node_columns["type"], MESSAGES).any())
 
     def peer_groups(self) -> set[tuple[int, ...]]:
-        """Return the members of the groups in which the rank exchanges messages, with () for all ranks."""
+        """Return the members of each group in which the rank exchanges messages; () stands for all ranks."""
         nodes = self.graph.node_columns
         used = np.unique(nodes["group"][np.isin(nodes["type"], MESSAGES)]).tolist()
         return {self.groups[group - 1] if group else () for group in used}
@@ -348,7 +348,7 @@ class _Replicas:
         return groups_like(stages, self._made, self.world, _PLACE)
 
     def group_of(self, rank: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the group of *rank* that the script created together with the group *ranks*."""
+        """Return the group of *rank* among the groups that the script created together with group *ranks*."""
         if ranks not in self._of_rank:
             alike = groups_like(ranks, self._made, self.world, _PLACE)
             self._of_rank[ranks] = {member: group for group in alike for member in group}
@@ -356,7 +356,7 @@ class _Replicas:
 
 
 def _moved(role: Role, stages: tuple[int, ...], line: tuple[int, ...], at: int, replicas: _Replicas) -> Role:
-    """Return *role*, recorded at position *at* of *stages*, as the program of that position of *line*."""
+    """Return *role*, recorded at position *at* of *stages*, for the rank at this position of *line*."""
     rank = line[at]
     if line == stages:
         return role

@@ -13,7 +13,7 @@ from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
-_ALIKE = 1.5  # measured shares are assumed to hold up to this factor of bandwidth
+_ALIKE = 1.5  # measured shares are assumed to hold for bandwidths that differ by up to this factor
 _KERNELS = 0.1  # launches of a convolution and its pointwise operators, relative to a transformer layer
 
 

@@ -78,7 +78,7 @@ class StepWork:
 
 
 class _UnitPrices:
-    """Prices of one unit per operator, with which every node is present in the graph."""
+    """Dummy prices: one unit per operator, so that the graph contains every node."""
 
     host_ns = step_ns = 1.0
 
@@ -120,7 +120,7 @@ def _message_bytes(model: Transformer, plan: Plan) -> float:
 
 
 def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
-    """Return the work of each stage; it is computed once for middle stages with the same kinds of layers."""
+    """Return the work of each stage; middle stages with the same kinds of layers are computed once."""
     if model.convolutions:
         line = _line(model, plan, links, 0, _spreads(plan, links, 0))
         return [_joined(line, _exchanges(model, plan, links, 0)) + _alone(model, plan, links, 0)]
@@ -142,7 +142,7 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
 
 
 class _Passes(NamedTuple):
-    """The passes of micro-batches of *size* sequences, with *plan* for one sequence without recomputation.
+    """The passes of micro-batches of *size* sequences; *plan* has one sequence and no recomputation.
 
     *mode* and *saved* describe the recomputed layers.
     """
@@ -348,7 +348,7 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
 
 
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
-    """Return the ns per unit of each of `AMOUNTS`, with 0 for host work."""
+    """Return the time per unit (ns) of each of `AMOUNTS`; 0 for host work."""
     memory = chip.memory_bytes_per_s / 1e9
     offload = host_prices(chip)
     return np.array([
@@ -430,7 +430,7 @@ class Batch:
         return shorter
 
     def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
-        """Return the ns for which a micro-batch's layers wait for copies that take *each_way* per direction.
+        """Return how long a micro-batch's layers wait for copies that take *each_way* per direction (ns).
 
         A backward pass takes twice as long as its forward pass. The copy of the last layer delays no other
         layer.

@@ -85,7 +85,7 @@ class _Writer:
         return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
 
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
-        """Return the peer and the part of the data of each workgroup of a rank."""
+        """For each workgroup of a rank, return its peer and its part of the data."""
         result: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
         everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
         for number, task in enumerate(everything):

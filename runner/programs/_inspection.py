@@ -27,7 +27,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The figures of a program for one size.
+    """Summary figures of a program for one size.
 
     *steps* is the length of the longest chain of dependent messages, and *rounds* is the number of
     repetitions of the steps. *most_sent_bytes* and *most_received_bytes* are the maxima over ranks.
@@ -160,7 +160,7 @@ def _least_bytes(program: Program, size_bytes: int) -> int | None:
 _MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
 # Browsers draw up to this number of boxes without delay.
 _MOST_CELLS = 50_000
-# The margin at both ends of an arrow, as a share of the width of the arrow's step.
+# The margin at both ends of an arrow, as a share of the step's width.
 ARROW_GAP = 0.06
 _COLOURS = ("#8a939c", "#3b82c4", "#d9731a", "#b2182b")
 _LEFT, _TOP, _BOTTOM, _RIGHT = 80, 64, 44, 24

@@ -262,7 +262,7 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
 
 
 def _nvls_wavefronts(ranks: int) -> tuple[int, int, int]:
-    """Return the numbers of wavefronts of an NVLS channel that copy in, reduce and copy out."""
+    """Return how many wavefronts of an NVLS channel copy in, how many reduce, and how many copy out."""
     reduce = _NVLS_REDUCE_WARPS_OF_FEW if ranks <= _NVLS_FEW_RANKS else _NVLS_REDUCE_WARPS
     copy_in = (_NVLS_WARPS - reduce + 1) // 2
     return (

@@ -14,7 +14,7 @@ from ._settings import Base, Builder
 from ._start import base_workload, read_start
 
 WORK = ("captured_steps", "captured_steps_per_s", "captured_steps_per_s_per_rank")
-"""The columns of the work of a step, in steps of the captured job, and of the work per second."""
+"""The columns for the work of a step (in steps of the captured job), and for the work per second."""
 
 
 def with_work(study: Study, workload: str | None, points: pd.DataFrame) -> pd.DataFrame:

@@ -339,7 +339,7 @@ class Agent:
         self._guard()
 
     def profile_started(self) -> None:
-        """Handle the start of recording of the script's profiler in a marked step."""
+        """Note that the script's profiler records the marked step."""
         self._observation.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)

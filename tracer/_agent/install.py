@@ -115,7 +115,7 @@ _state: dict[str, ForwardCounter | None] = {"forwards": None}
 
 
 def count_steps(optimizer_module: Any) -> None:
-    """Count the outermost ``step`` calls of every optimizer created from now on."""
+    """Count the outermost ``step`` calls of every optimizer that is created later."""
     optimizers.watch_steps(
         optimizer_module, _optimizer_created, lambda optimizer: current_agent().optimizer_step(optimizer)
     )

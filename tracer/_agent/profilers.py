@@ -191,7 +191,7 @@ class ProfileListener(Protocol):
         """Handle the imminent start of a profiler of the script."""
 
     def profile_started(self) -> None:
-        """Handle the start of recording of the script's profiler."""
+        """Respond when the script's profiler starts to record."""
 
     def profile_ends(self, profile: Any) -> None:
         """Handle the imminent stop of the script's profiler *profile*."""

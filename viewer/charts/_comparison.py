@@ -182,7 +182,7 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
 _MOST_BARS = 14
 _STEP = "step"
 COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
-"""Colours of the bars in a waterfall, by verdict, and the colour of the bars of both steps."""
+"""Colours of waterfall bars by verdict, and the colour of the two step totals."""
 
 
 def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:

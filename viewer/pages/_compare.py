@@ -236,7 +236,7 @@ def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
 
 
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
-    """Return a card with each setting's contribution, or an empty list if a run is no simulation.
+    """Return a card with each setting's contribution, or an empty list if a run is not a simulation.
 
     If the address requests the contributions and both backends are quick, the simulations start at once.
     """

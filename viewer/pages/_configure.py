@@ -159,7 +159,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
 
 
 def _platforms(setup: Setup, networks: Networks) -> dict[str, Any]:
-    """Return the properties of the choice of a network, which is disabled while a machine is chosen."""
+    """Return the properties of the network selector, which is disabled while a machine is chosen."""
     names = dict.fromkeys([*list_presets("network"), *([setup.network_preset] if setup.machine else [])])
     groups = {"Files of this study": networks.files, "Presets": [*names]}
     data = [{"group": group, "items": items} for group, items in groups.items() if items]
@@ -167,7 +167,7 @@ def _platforms(setup: Setup, networks: Networks) -> dict[str, Any]:
 
 
 def _systems(setup: Setup) -> dict[str, Any]:
-    """Return the properties of the choice of a system preset: only those that the network can have."""
+    """Return the properties of the system preset selector, which offers presets that fit the network."""
     data = systems_for(setup.network_preset)
     return {"data": data, "value": setup.system_preset, "disabled": bool(setup.machine)}
 
@@ -231,7 +231,7 @@ def register(app: Dash, view: StudyView) -> None:
     register_start(app, view, PATH)
 
 
-# What a form starts from, and the properties of the choices of network and system that depend on it.
+# The starting point of a form, and the properties of the network and system selectors that depend on it.
 _STARTS = ("cluster", "network", "system", "dimensions", "workload")
 _CHOICE = ("data", "value", "disabled")
 

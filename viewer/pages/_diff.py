@@ -155,7 +155,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _share(text: str) -> float | None:
-    """Return the fraction for the percentage in *text*, or None if *text* is no number."""
+    """Return the fraction for the percentage in *text*, or None if *text* is not a number."""
     try:
         return float(parse_number(text.strip().removesuffix("%")) / 100) if text.strip() else None
     except ValueError:

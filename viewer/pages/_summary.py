@@ -1,4 +1,4 @@
-"""Summary page: state what limits the speed of the step in one sentence, with figures and advice."""
+"""Summary page: one sentence on the bottleneck of the step, key figures, and advice."""
 
 from __future__ import annotations
 

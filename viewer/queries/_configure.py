@@ -189,7 +189,7 @@ class Setup:
 
     @property
     def changed(self) -> bool:
-        """Whether the setup differs from its starting point; added failures are no difference."""
+        """Whether the setup differs from its starting point; added failures do not count as a difference."""
         return bool(differences(replace(self, failed=())))
 
     @classmethod
@@ -207,7 +207,7 @@ class Setup:
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks: the product of the sizes of all dimensions."""
+        """Number of ranks: the product of all dimension sizes."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def configs(self) -> tuple[NetworkConfig, SystemConfig]:

@@ -208,7 +208,7 @@ def fullest_curve(run: OpenRun) -> Mapping[str, Any] | None:
 
 
 def memory_facts(run: OpenRun) -> str:
-    """Return a text on the peak memory of the fullest rank; "" if the run is no prediction."""
+    """Return a text on the peak memory of the fullest rank; "" if the run is not a prediction."""
     curves = run.result.provenance.get("memory_over_time") or []
     fullest = fullest_curve(run)
     if fullest is None:
@@ -219,7 +219,7 @@ def memory_facts(run: OpenRun) -> str:
 
 
 def memory_verdict(run: OpenRun) -> str:
-    """Return a text on whether a predicted job fits into memory; "" if the run is no prediction."""
+    """Return a text on whether a predicted job fits into memory; "" if the run is not a prediction."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return ""

@@ -1,4 +1,4 @@
-"""Find the stragglers in a study's recorded steps, and compute the figures of the page Stragglers."""
+"""Find the stragglers in a study's recorded steps, and compute the numbers for the Stragglers page."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ _HEIGHT, _HEADROOM = 170, 1.14
 
 
 def memory_parts(run: OpenRun) -> list[Part]:
-    """Return a picture of a predicted run's memory with a legend; empty if the run is no prediction."""
+    """Return a picture of a predicted run's memory with a legend; empty if the run is not a prediction."""
     curve = fullest_curve(run)
     if curve is None:
         return []

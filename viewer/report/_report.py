@@ -168,7 +168,7 @@ def _advice(run: OpenRun) -> Sequence[Part]:
 
 
 def _memory(run: OpenRun) -> Sequence[Section]:
-    """Return the section on the memory of the fullest rank; empty if the run is no prediction."""
+    """Return the section on the memory of the fullest rank; empty if the run is not a prediction."""
     parts = memory_parts(run)
     return [Section("Memory per rank", parts, memory_note(run))] if parts else []
 

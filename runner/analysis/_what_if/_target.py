@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMUNICATION = "kind:communication"
 """The `Target.key` of all communication."""
 NETWORK = ("bandwidth", "latency", "link")
-# The labels of the kinds of host time outside operators.
+# Labels of host time outside operators, by kind.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated")
@@ -40,7 +40,7 @@ _LABELS = {
     "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, performed only once",
 }
-# The labels of the figures of a GPU model's machine that can change. The last two figures apply only to
+# Labels of the machine figures of the GPU model that can change. The last two figures apply only to
 # several nodes.
 _FIGURES = {
     "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",

@@ -58,7 +58,7 @@ def messages_of(result: Result) -> Messages:
     """Return the messages in the table ``flows`` of *result*, without messages inside a host.
 
     An emulation lists NICs and hosts in its provenance (``interfaces``), and ``src_nic`` and ``dst_nic`` are
-    indices into this list. If the run is no emulation, each rank counts as a host with one NIC. If the
+    indices into this list. If the run is not an emulation, each rank counts as a host with one NIC. If the
     departure of a message's first byte (``begun_ns``) is known, this time counts as the start of the message.
     """
     flows = result.flows.reset_index(drop=True)

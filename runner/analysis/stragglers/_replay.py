@@ -145,7 +145,7 @@ class _Mixed:
 
 
 def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the ns of operations after all their members had begun, and the number of earlier ends."""
+    """Return durations (ns) without waits for other members, and how many transfers ended too early."""
     work, end, backward = layout.duration_ns.copy(), layout.end_ns, 0
     for unit in rules.order:
         if not rules.communication[unit[0]]:

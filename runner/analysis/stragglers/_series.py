@@ -19,7 +19,7 @@ _LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # least steps before and after an onset,
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a series of step times at *step*, from the median *before* to the median *after*."""
+    """A change point at *step* in a series of step times, from the median *before* to the median *after*."""
 
     step: int
     before: float

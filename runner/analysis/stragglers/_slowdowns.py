@@ -122,7 +122,7 @@ def share_explained(
 def _slowest_workers(
     layout: Layout, by_replica: npt.NDArray[np.float64], by_stage: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask of the operations of the slowest 3 % of workers, at least one worker."""
+    """Return a mask of the operations that the slowest 3 % of workers (at least one) ran."""
     scores = np.minimum(by_replica[:, None], by_stage)
     replicas, stages = np.nonzero(layout.ranks >= 0)
     order = np.lexsort([layout.ranks[replicas, stages], -scores[replicas, stages]])

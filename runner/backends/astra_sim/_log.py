@@ -95,7 +95,7 @@ class AstraSimLog:
 
 @dataclass(frozen=True)
 class Trace:
-    """The log's records of single nodes, keyed by rank and node id.
+    """The log's per-node records, keyed by rank and node id.
 
     *intervals* contains the start and the end (ns) of each finished node. *stuck* lists the nodes that were
     issued but never finished.
@@ -106,7 +106,7 @@ class Trace:
 
 
 def read_trace(lines: Iterable[str]) -> Trace:
-    """Return the records of single nodes in the *lines* of a log.
+    """Return the per-node records in the *lines* of a log.
 
     Raises `BackendError` for a log that cannot be read or contradicts itself.
     """

@@ -74,7 +74,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Infrastructure:
-    """The content of an InfraGraph file; *ranks* contains the rank annotations of single nodes, by name."""
+    """The content of an InfraGraph file; *ranks* contains the rank annotations of nodes, by node name."""
 
     name: str
     devices: Mapping[str, Device]

@@ -224,8 +224,8 @@ nb::dict collectives_of(const Output& output, bool of_all) {
     return table;
 }
 
-// Return source, destination, bytes, charged time and time over all dimensions of the most undercharged
-// message. Returns None if no message is undercharged.
+// Return, for the most undercharged message, its source, destination, bytes, charged time, and time
+// over all dimensions. Returns None if no message is undercharged.
 nb::object undercharged(const Output& output) {
     const Undercharged& worst = output.undercharged;
     if (worst.whole == 0) return nb::none();

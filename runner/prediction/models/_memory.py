@@ -154,8 +154,8 @@ def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
     """Return the bytes that `torch.distributed.pipelining` holds for messages and outputs of *stage*.
 
     Each micro-batch has separate buffers for the input and the gradient that a chunk receives. The logits of
-    all micro-batches are held until the step ends. The outputs that are in flight are as many as the inputs,
-    which are also activations of a layer.
+    all micro-batches are held until the step ends. As many outputs are in flight as inputs; the inputs are
+    already counted as activations of a layer.
     """
     if plan.pp == 1 or not plan.eager:
         return 0.0
@@ -171,7 +171,7 @@ def _state(
     model: Transformer, plan: Plan, params: float, experts: float, layers: int
 ) -> tuple[float, float, float]:
     """Return the bytes of weights, gradients and optimizer state of *params* parameters."""
-    # Fewer ranks have copies of the same experts than of the same other weights.
+    # Experts are replicated on fewer ranks than other weights.
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
     each = plan.shards_each_pass
@@ -350,7 +350,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
             "qkv": (model.query_size + 2 * kv_size) / tp,
             "projection": hidden * kept,
             "up": wide * (model.matrices - 1) / tp,
-            "down": 0.0,  # only the next layer needs the output, and keeps it as an input
+            "down": 0.0,  # the output is counted as the next layer's input
         }
         return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and attention's output

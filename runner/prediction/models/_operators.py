@@ -39,7 +39,7 @@ class Routing(NamedTuple):
     chosen_groups: int = 1
 
     def places(self, count: int) -> float:
-        """Return the mean number of *count* equally filled nodes (or ranks) with experts of a token."""
+        """Return how many of *count* equally filled nodes (or ranks) hold experts of a token, on average."""
         share = self.chosen_groups / self.groups if count >= self.groups else 1.0
         places, experts = count * share, self.experts * share
         others = experts - experts / places
@@ -458,7 +458,7 @@ def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list
 
 
 def _part(plan: Plan, kind: CollectiveType) -> float:
-    """Return the share of an activation's bytes that tensor parallelism moves, by the operands' size."""
+    """Return the share of an activation's bytes that tensor parallelism moves, given the operands' size."""
     return plan.operand_bytes / plan.element_bytes if kind is CollectiveType.ALL_GATHER else 1.0
 
 

@@ -169,7 +169,7 @@ class Passes:
                           phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip
 
     def _waits_for_copies(self, block: Block, layer: int, place: int, phase: str) -> list[int]:
-        """Return the copies between chip and host for which *layer* waits.
+        """Return the copies between chip and host that *layer* waits for.
 
         A forward pass waits for the copy of the activations of the layer before the previous layer to the
         host. A backward pass waits for the layer's activations, which are copied back during the previous
@@ -309,7 +309,7 @@ class Passes:
         return params
 
     def _dense_params(self, *, every: bool) -> float:
-        """Return the rank's number of parameters except experts; without *every*, only outside layers."""
+        """Return the rank's number of non-expert parameters; without *every*, only those outside layers."""
         params = 0.0
         for chunk, layers in enumerate(self.parts):
             if every:

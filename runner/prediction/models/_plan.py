@@ -261,7 +261,7 @@ class Plan:
 
     @property
     def expert_ranks(self) -> int:
-        """The number of ranks of a stage with separate tokens, over which experts can be distributed."""
+        """How many ranks of a stage process different tokens; experts can be distributed over these."""
         return self.cp * self.dp * self.tp // self.expert_split
 
     @property
@@ -285,7 +285,7 @@ class Plan:
         return layers % parts != 0 and (layers + 2) % parts == 0 and layers + 2 > self.pp
 
     def layers_of(self, stage: int, chunk: int, layers: int) -> range:
-        """Return the layers of *chunk* of *stage*, with one more in the first chunks of uneven splits."""
+        """Return the layers of a stage's *chunk*; in uneven splits, the first chunks have one layer more."""
         part, parts = chunk * self.pp + stage, self.pp * self.chunks
         if self.ends_count(layers):
             each = (layers + 2) // parts

@@ -94,7 +94,7 @@ def training_step(
 
 
 class Span(NamedTuple):
-    """The nodes of a pass (*turn*): *length* nodes from node *first* on."""
+    """The nodes of a pass (*turn*): *length* nodes, starting with node *first*."""
 
     turn: Turn
     first: int
@@ -135,7 +135,7 @@ class _Groups:
 
 @dataclass(frozen=True)
 class _Program:
-    """The program of a stage, with keys instead of groups, and distances between stages instead of peers."""
+    """A stage's program for any rank: keys stand for groups, and distances between stages stand for peers."""
 
     columns: Mapping[str, Column]
     edges: np.ndarray

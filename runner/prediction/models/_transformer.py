@@ -168,7 +168,7 @@ class Transformer:
         return self.kv_heads * self.head_size
 
     def kv_size_on(self, tp: int) -> float:
-        """Return the width of all keys per token on one of *tp* ranks, with copies of too few heads."""
+        """Return the width of all keys per token on one of *tp* ranks; heads fewer than ranks are copied."""
         return self.kv_size / min(tp, self.kv_heads)
 
     @property
@@ -234,7 +234,7 @@ class Transformer:
         return self.attention_params + used * self.expert_params + self.experts * self.hidden
 
     def shared_params_on(self, tp: int, layer: int) -> float:
-        """Return the parameters of *layer* except experts on one of *tp* ranks, with copies of keys."""
+        """Return the non-expert parameters of *layer* on one of *tp* ranks, including copied keys."""
         experts = self.experts * self.expert_params if self.is_expert_layer(layer) else 0
         copied = 0.0
         if not self.convolutions and not self.kv_rank:
@@ -250,7 +250,7 @@ class Transformer:
         """Return the required operations per token of a step, forward and backward, without recomputation.
 
         Each parameter of a matrix counts six operations, or four operations if it is not *trained*. Attention
-        counts the whole square of the sequence, as is usual in figures of utilisation.
+        counts the whole square of the sequence, as is usual when utilisation is stated.
         """
         last = (self.classes or self.vocab) * self.hidden
         if self.convolutions:

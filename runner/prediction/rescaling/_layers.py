@@ -119,7 +119,7 @@ def _share(graph: Graph, forward: Periods) -> float:
 
 
 def _scaled(graph: Graph, behind: int, factor: float) -> Graph:
-    """Return *graph* with the duration of computation from row *behind* on multiplied by *factor*."""
+    """Return *graph* with compute durations multiplied by *factor*, starting at row *behind*."""
     nodes = graph.node_columns
     rows = (np.arange(graph.num_nodes) >= behind) & (nodes["type"] == NodeType.COMP)
     changed = {

@@ -75,7 +75,7 @@ def does_something(graph: Graph) -> np.ndarray:
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
-    """Label each row in *does* by its operation and number, and other rows by the preceding label."""
+    """Label each row in *does* by its operation and occurrence, and each other row by the label before it."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
     latest: Label = ("begin",)

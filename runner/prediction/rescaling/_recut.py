@@ -162,7 +162,7 @@ class NewStage:
         columns["stream"], columns["comm_src"], columns["comm_dst"] = streams, source, target
 
     def _chains(self, columns: dict[str, Column], sources: Sequence[Graph]) -> Iterator[tuple[int, int, int]]:
-        """Yield edges that order the nodes of each stream, for node types that captures order by edges."""
+        """Yield the edges that order each stream, for node types that captured graphs order by edges."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"])
         chained = _chained(sources)
         latest: dict[int, int] = {}
@@ -292,7 +292,7 @@ def _same_stream(graph: Graph, one: int, other: int) -> bool:
 
 
 def _gathered(columns: Sequence[Column], of_row: np.ndarray, rows: np.ndarray) -> Column:
-    """Return a column for *rows*; *of_row* is the number of the source column for each row."""
+    """Return a column for *rows*; *of_row* states which source column each row comes from."""
     if isinstance(columns[0], TextColumn):
         texts: list[str] = []
         numbers = np.empty(len(rows), dtype=np.int32)

@@ -295,13 +295,13 @@ class _Reader:
             yield _Pass(FORWARD if forward else BACKWARD, tuple(wanted), tuple(run[2] for run in chunk), end)
 
     def _apart(self, one: int, other: int) -> bool:
-        """Return whether other work between two rows of a single layer puts the rows in different passes."""
+        """Return whether other work lies between two rows of the only layer, so that their passes differ."""
         between = slice(one + 1, other)
         elsewhere = self.named[between] & (self.layers.of_row[between] < 0)
         return bool(elsewhere.any() or self.sends[between].any() or self.receives[between].any())
 
     def _with_gradients(self, row: int) -> int:
-        """Return the end of a layer's backward pass, including gradient accumulation after its modules."""
+        """Return where a layer's backward pass ends, including gradient accumulation after its modules."""
         while row < self.graph.num_nodes and self.backward[row] and not self.named[row]:
             row += 1
             while row < self.graph.num_nodes and self._is_reduction(row):

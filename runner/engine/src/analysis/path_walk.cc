@@ -33,7 +33,7 @@ void PathWalk::advance(const RankRecords& records) {
     }
 }
 
-// Read the current node of the walk, and the origin of the events that ended the node.
+// Read the current node of the walk, and the origin of the event that ended the node.
 void PathWalk::visit(const RankRecords& records) {
     const std::size_t row = find(records, node_);
     // The clocks of measured ranks agree only approximately, so a node may appear to end too late.

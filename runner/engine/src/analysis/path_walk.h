@@ -53,7 +53,7 @@ class PathWalk {
     std::int64_t node_;
     std::int64_t until_;
     const std::int64_t most_steps_;
-    PathStep open_{};  // the node with an origin on another rank
+    PathStep open_{};  // the step to complete once the records of the origin's rank are available
     bool is_open_ = false;
     bool done_ = false;
     std::vector<PathStep> steps_;

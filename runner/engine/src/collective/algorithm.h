@@ -53,7 +53,8 @@ std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
-// Create the algorithm of a phase that is computed as a whole (see Meetings).
+// Create the algorithm for a phase whose end is computed without simulating its messages (see
+// Meetings).
 std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream);
 
 // Check that the algorithm can run on the ring of the phase. Raises ConfigError if the algorithm cannot

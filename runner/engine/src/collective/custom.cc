@@ -1,9 +1,9 @@
 // Runs custom algorithms, which are Chakra files of sends, receives and computation, one file per
 // position.
 //
-// All ready nodes are issued at once, in the order in which libstdc++ iterates over a hash set of the
-// node ids. ASTRA-sim has the same order. On a network with queues, the order determines the message
-// that is served first.
+// All ready nodes are issued at the same time, in the order in which libstdc++ iterates over a hash
+// set of node ids. ASTRA-sim has the same order. On a network with queues, the order determines the
+// message that is served first.
 #include "custom.h"
 
 #include <fstream>
@@ -20,8 +20,8 @@ namespace {
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
 constexpr std::int64_t kProgramTags = std::int64_t{1} << 40;
 constexpr std::int64_t kTagsOfProgram = std::int64_t{1} << 24;
-// The tag of a stream is the tag of its group followed by 32 bits. 63 bits are enough for the programs
-// of kGroupsOfRange groups.
+// The tag of a stream consists of the tag of its group and 32 further bits. 63 bits are enough for
+// the programs of kGroupsOfRange groups.
 constexpr std::int64_t kGroupsOfRange = 127;
 constexpr std::int64_t kStreamsOfRange = kGroupsOfRange << 32;
 

@@ -16,7 +16,7 @@ class HalvingDoublingSteps {
     struct Step {
         std::uint64_t size;
         std::int32_t offset;  // distance to the partner in the ring
-        bool plain;           // whether data moves to memory; otherwise received data moves from memory
+        bool plain;           // true: data moves to memory; false: received data moves from memory
         bool processed;
         bool send_back;
     };

@@ -35,7 +35,7 @@ struct Implementation {
     enum class Algorithm : std::uint8_t { Ring, Direct, HalvingDoubling, DoubleBinaryTree };
     Algorithm algorithm = Algorithm::Ring;
     std::int32_t window = -1;  // number of peers that Direct serves concurrently; -1: all peers
-    bool whole = false;        // whether one ring through all ranks replaces the rings per dimension
+    bool whole = false;        // true: one ring through all ranks replaces the rings per dimension
 };
 
 // Return the name of a collective in the keys of the system configuration, such as "all-reduce".

@@ -15,7 +15,7 @@ bool is_tree(const Implementation& implementation) {
 
 std::uint64_t size_after(Kind kind, const Implementation& implementation, std::int32_t members,
                          std::uint64_t size) {
-    if (is_tree(implementation)) return size;  // trees run an all-reduce for every collective
+    if (is_tree(implementation)) return size;  // double trees only run all-reduces
     if (kind == Kind::ReduceScatter) return size / static_cast<std::uint64_t>(members);
     if (kind == Kind::AllGather) return size * static_cast<std::uint64_t>(members);
     return size;
@@ -102,7 +102,7 @@ std::vector<std::size_t> DimensionOrder::next(std::uint64_t chunk, const std::ve
 }
 
 // Add the load of a chunk to each dimension. A reduction in a dimension makes the chunk smaller. A
-// gather visits the same sizes in reverse.
+// gather goes through the same chunk sizes in reverse.
 void DimensionOrder::add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size) {
     double bytes = static_cast<double>(size);
     if (kind == Collective::AllGather) {
@@ -202,8 +202,8 @@ std::vector<Phase> Planner::plan_everyone(Kind kind, const std::vector<Implement
     return phases(kind, visited, chunk);
 }
 
-// Split an all-reduce into a reduce-scatter along every dimension, and an all-gather along the
-// dimensions in reverse.
+// Split an all-reduce into a reduce-scatter along every dimension, and an all-gather along the same
+// dimensions in reverse order.
 std::vector<Phase> Planner::ordered_phases(Kind kind, const std::vector<Dimension>& dimensions,
                                            std::uint64_t index, std::uint64_t chunk) {
     std::vector<std::size_t> places;

@@ -49,9 +49,9 @@ class DimensionOrder {
     // Whether chunks may visit dimensions in an order that is not ascending.
     bool active() const { return config_.inter_dimension_policy != InterDimensionPolicy::Ascending; }
 
-    // Return the order in which the reduction of a chunk visits the dimensions, which are passed in
-    // ascending order. The gather visits the dimensions in reverse order. For chunk 0 of a collective,
-    // all dimensions start without load.
+    // Return the order in which the reduction of a chunk visits the given dimensions. The caller
+    // passes them in ascending order. The gather visits the dimensions in reverse order. Chunk 0 of
+    // a collective resets the load of all dimensions.
     std::vector<std::size_t> next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
                                   Collective kind, std::uint64_t size);
 
@@ -101,11 +101,12 @@ class Planner {
         bool max_tree;
     };
 
-    // Plan a chunk of a collective of all ranks. Bit d of `involved` is set if dimension d takes part.
+    // Plan a chunk of a collective that all ranks run. Bit d of `involved` is set if dimension d
+    // takes part.
     std::vector<Phase> plan_everyone(Collective kind, const std::vector<Implementation>& list,
                                      std::uint8_t involved, std::uint64_t index, std::uint64_t chunk);
-    // Plan a chunk of a collective of a communicator group. `turn` is the number of the chunk in the
-    // group.
+    // Plan a chunk of a collective that a communicator group runs. `turn` is the number of the
+    // chunk in the group.
     std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
                                   std::uint64_t turn, std::uint64_t chunk);
     // Plan a chunk of a collective with a root, over a ring of all its members.

@@ -158,7 +158,7 @@ bool StreamScheduler::yields(const Stream& stream, const Stream& other) const {
     const auto urgency = [&](const Stream& waiting) -> std::uint64_t {
         if (policy == Policy::SmallestFirst) return waiting.phase().size;
         if (policy == Policy::LessRemainingPhaseFirst) return waiting.phases.size() - waiting.next_phase;
-        return waiting.phase().kind == Collective::AllGather ? 1 : 0;  // reduce-first
+        return waiting.phase().kind == Collective::AllGather ? 1 : 0;  // the policy reduce-first
     };
     const std::uint64_t own = urgency(stream), before = urgency(other);
     return before < own || (before == own && earlier);

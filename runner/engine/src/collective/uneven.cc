@@ -52,8 +52,8 @@ std::map<std::int64_t, Summary> summaries_of(const Program& program) {
     return summaries;
 }
 
-// Return the bytes that a member has for each other member. The amounts are read from the member's file;
-// without amounts in the file, all shares are equal.
+// Return how many bytes a member sends to each other member. The amounts are read from the member's
+// file; without amounts in the file, all shares are equal.
 std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
     if (node.comm_splits.size() == members) return node.comm_splits;
     if (node.comm_type == CommType::AllGather) return std::vector<std::uint64_t>(members, node.comm_size);
@@ -190,7 +190,7 @@ class Uneven final : public Algorithm {
     const Phase phase_;
     bool reduces_ = false;
     bool ring_of_blocks_ = false;
-    std::uint64_t pending_ = 0;  // data in transit to the rank, or in its endpoint
+    std::uint64_t pending_ = 0;  // blocks on their way to the rank or in its endpoint
 };
 
 }  // namespace

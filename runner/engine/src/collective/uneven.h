@@ -28,8 +28,7 @@ struct Blocks {
     std::uint64_t largest() const;
 };
 
-// Return an upper bound for the number of collectives with unequal amounts that the semantics treat as
-// even.
+// Return an upper bound of the number of uneven collectives that the semantics treat as even.
 std::uint64_t evened_collectives(const Config& config,
                                  const std::vector<std::shared_ptr<const Program>>& programs);
 

@@ -135,7 +135,7 @@ class Ports final : public FabricTransport {
     bool wakes_ = true;
     Sleeper sleeper_;
     std::vector<std::unique_ptr<FabricPort>> ports_;
-    std::vector<Event> held_;  // notices of messages that arrived before the greetings of all peers
+    std::vector<Event> held_;  // notices of messages that arrived before all peers had greeted
 };
 
 }  // namespace

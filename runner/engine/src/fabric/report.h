@@ -54,7 +54,7 @@ struct FabricReport {
     std::vector<FlowRecord> flows;  // messages in order of their end times
     std::vector<FabricLinkUse> links;
     std::vector<LinkInterval> intervals;  // the same interval length for all links
-    std::vector<std::string> flags;       // short names of effects that the model approximates badly
+    std::vector<std::string> flags;       // short names of poorly modelled effects
     std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;

@@ -1,4 +1,4 @@
-// Tracks the progress of the flows of bundles, and finds the next flow to end.
+// Tracks the progress of the flows in each bundle, and finds the flow that ends next.
 #pragma once
 
 #include <algorithm>

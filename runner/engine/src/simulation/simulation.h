@@ -33,7 +33,7 @@ struct Blocked {
     bool begun;
 };
 
-// The records of the nodes of a simulated rank.
+// The node records of a simulated rank.
 struct RankNodes {
     std::int32_t rank;
     std::shared_ptr<const Program> program;

@@ -80,7 +80,7 @@ std::uint32_t ProgramBuilder::kind_of(const Node& node) {
     return kind->second;
 }
 
-// Return the index of the facts of a node. Nodes with the same name usually have the same facts, so
+// Return the index of a node's facts. Nodes with the same name usually have the same facts, so
 // `guess` is checked first.
 std::uint32_t ProgramBuilder::facts_of(const Node& node, std::uint32_t guess) {
     const Facts& facts = node;
