@@ -99,7 +99,7 @@ def test_the_workload_runs_with_the_option_names_of_astra_sim(profiled):
 def test_the_demo_captures_converts_simulates_and_explains(tmp_path, capsys):
     folder = tmp_path / "demo"
     assert not run("demo", "-o", folder, "--no-view")
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert "is bound by computation" in printed
     assert "Next: chakrascope view" in printed
     study = Study.open(folder)

@@ -287,7 +287,7 @@ def test_long_operator_names_break_in_the_advice(visit, made):
     page.wait_for_selector("#advice td")
     page.set_viewport_size({"width": 800, "height": 800})
     page.evaluate("document.querySelector('#advice td').textContent = 'aten::_scaled_dot_product_'.repeat(3)")
-    page.wait_for_function("document.documentElement.scrollWidth <= 800 && window.innerWidth === 800")
+    page.wait_for_function("() => document.documentElement.scrollWidth <= 800 && window.innerWidth === 800")
 
 
 @pytest.mark.browser
