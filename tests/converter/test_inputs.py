@@ -107,7 +107,7 @@ def test_a_trace_of_impossibly_many_ranks_is_refused(data_dir, tmp_path):
     host, (device,) = _gpu_without(data_dir, tmp_path, ())
     many = {"distributedInfo": {"rank": 0, "world_size": 2**62}}
     device.write_text(json.dumps(json.loads(device.read_text()) | many))
-    with pytest.raises(TraceError, match="claims 4611686018427387904 ranks"):
+    with pytest.raises(TraceError, match="a job of 4611686018427387904 ranks"):
         convert_files(host, [device])
 
 

@@ -214,7 +214,7 @@ def test_ranks_that_are_linked_to_each_other_alone_forward():
 def test_a_dragonfly_is_refused_where_dimensions_are_all_there_is():
     network = NetworkConfig.load(SAMPLES / "dragonfly.json", DEFAULTS)
     workload = microbenchmark("all-reduce", 72, 1 << 16)
-    with pytest.raises(ConfigError, match=r"only arrange its ranks.*analytical-aware"):
+    with pytest.raises(ConfigError, match=r"only number its ranks.*analytical-aware"):
         simulate(workload, "default", network)
     assert simulate(workload, "default", network, backend="analytical-aware").makespan_ns > 0
 

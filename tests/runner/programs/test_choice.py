@@ -92,7 +92,7 @@ def test_a_system_file_names_programs(files, tmp_path):
     small = simulate(microbenchmark("all-reduce", 4, 1 << 14), **chosen)
     assert any("direct_all-reduce (small.xml)" in text for text in small.provenance["assumptions"])
     alone = simulate(microbenchmark("all-reduce", 4, 1 << 14), **chosen | {"backend": "analytical-unaware"})
-    assert any("'packet' and 'ns3' share the links" in text for text in alone.provenance["assumptions"])
+    assert any("'packet' and 'ns3', messages share links" in text for text in alone.provenance["assumptions"])
     large = simulate(microbenchmark("all-reduce", 4, 1 << 20), **chosen)
     assert not any("small.xml" in text for text in large.provenance["assumptions"])
 
