@@ -250,7 +250,7 @@ def test_bad_text_workloads_name_the_line(tmp_path, text, message):
 
 
 def test_impossible_ranks(tmp_path):
-    with pytest.raises(UsageError, match="groups of 2 ranks, and 5 is not a multiple"):
+    with pytest.raises(UsageError, match="groups of 2 ranks, but 5 ranks are not a multiple"):
         _read(tmp_path, HYBRID, num_ranks=5)
     with pytest.raises(UsageError, match="at least one rank"):
         _read(tmp_path, DATA, num_ranks=0)

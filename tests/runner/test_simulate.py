@@ -138,7 +138,7 @@ def test_files_of_more_ranks_than_the_network_has_are_left_out_and_said(tmp_path
     workload([comp(0, 5000)], [comp(0, 9000)], [comp(0, 99_000)]).save(tmp_path / "job")
     result = simulate(tmp_path / "job", "default", "ring-2")
     assert result.makespan_ns == 9000
-    assert "only the first 2 were simulated" in result.provenance["assumptions"][0]
+    assert "only the first 2 ranks were simulated" in result.provenance["assumptions"][0]
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "flow", "packet"])
@@ -207,7 +207,7 @@ def test_a_table_that_would_not_fit_is_refused_and_the_path_is_not(study, monkey
     monkeypatch.setenv("CHAKRASCOPE_MEMORY", "1MB")
     run = analyse_run(study)
     assert run.summary.makespan_ns > 0
-    with pytest.raises(StudyError, match=r"table of the run's 20 nodes .* 'summary'"):
+    with pytest.raises(StudyError, match=r"table of the run's 20 nodes .* `summary`"):
         _ = run.nodes
 
 
@@ -346,7 +346,7 @@ def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, rank
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(StudyError, match=r"notes.txt is neither a study nor a trace"):
         study_of_traces([tmp_path / "notes.txt"])
-    with pytest.raises(StudyError, match=r"holds 2 things: bert.json.gz, job/kineto_.*import STUDY"):
+    with pytest.raises(StudyError, match=r"contains 2 sets .*: bert.json.gz, job/kineto_.*import STUDY"):
         study_of_traces([tmp_path])
     with pytest.raises(StudyError, match=r"one folder; these traces are in"):
         study_of_traces([trace, ranks / "kineto_0.json.gz"])
