@@ -454,6 +454,6 @@ def test_a_merged_trace_of_several_ranks_is_refused(tmp_path):
     document["traceEvents"] += [event | {"pid": 2} for event in document["traceEvents"]]
     path.write_text(json.dumps(document))
     with pytest.raises(
-        TraceFormatError, match=r"kineto\.json holds the operators of 2 processes \(1, 2\), as"
+        TraceFormatError, match=r"kineto\.json holds the operators of 2 processes \(1, 2\), like"
     ):
         read_device_trace(path)
