@@ -313,7 +313,7 @@ def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
 @pytest.mark.browser
 def test_the_page_says_why_there_are_no_links(visit, made):
     page = visit("/critical-path", f"?run={made.run_b}&by=link")
-    page.wait_for_selector("#breakdown :text('run the study with it')")
+    page.wait_for_selector("#breakdown :text(\"run the study on 'packet'\")")
 
 
 # Small statements of the pages that were not true.
