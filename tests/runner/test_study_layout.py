@@ -189,7 +189,7 @@ def test_the_default_run_is_the_capture(tmp_path, data_dir, capsys):
     assert "capture-1, 2 ranks, as measured (one of 4 runs; --run chooses another)" in capsys.readouterr().out
     assert study.run_info() == default == study.default_run()
     assert command_line.run("runs", str(study.path)) == 0
-    assert f"answer for {default.id[:8]}, the capture" in capsys.readouterr().out
+    assert f"use run {default.id[:8]}, the replay" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("changes", [{"accounting": {}}, {"scaled_from_ranks": 1}])
