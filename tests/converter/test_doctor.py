@@ -64,7 +64,7 @@ def test_a_truncated_file_is_named(trace_set):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (lambda m: m["ranks"].pop(1), "1 of the job's 2 ranks left nothing"),
+        (lambda m: m["ranks"].pop(1), "1 of the job's 2 ranks left no traces"),
         (lambda m: m["ranks"][1].update(rank=0), "rank 0 is listed twice"),
         (lambda m: m["ranks"][1].update(host_trace=None), "There is no host trace"),
         (lambda m: m["ranks"][1].update(device="cuda:1"), "no kernel was recorded"),
