@@ -211,7 +211,7 @@ def test_a_prediction_takes_the_machine_in_one_word(capfd):
     one = answer(capfd, "predict", *options, "--on", "8xh100", "--format", "json")
     two = answer(capfd, "predict", *options, "--chip", "h100", "--network", "hgx-h100-8", "--format", "json")
     assert one == two
-    assert "Next: --on 64xh100" in run_and_read(capfd, "predict", *options, "--chip", "h100")[2]
+    assert "Next: add --on 64xh100" in run_and_read(capfd, "predict", *options, "--chip", "h100")[2]
     assert "names no chip" in run_and_read(capfd, "predict", *options, "--on", "ring-8")[2]
 
 

@@ -163,7 +163,7 @@ def test_the_cheapest_remedy_recomputes_no_layer_too_many():
         (["--recompute", "21"], "the 20 layers of a pipeline stage. Next: use --recompute full"),
         (["--recompute", "uniform:21"], "the 20 layers of a pipeline stage"),
         (["--recompute", "6", "--interleave", "4"], "the 5 layers of a pipeline stage and chunk"),
-        (["--recompute", "uniform:2", "--keep", "qkv"], "--keep changes nothing"),
+        (["--recompute", "uniform:2", "--keep", "qkv"], "--keep has no effect"),
         (["--recompute", "offload:99"], "Next: use --recompute offload"),
         (["--recompute", "uniform:offload:2"], "not 'uniform:offload:2'"),
     ],
