@@ -155,14 +155,16 @@ class RankReader:
         table = {"rank": np.full(len(nodes["node_id"]), rank, COLUMNS["nodes"]["rank"])}
         table |= {name: nodes[name] for name in ("node_id", *simulated)}
         described = [name for name in NODE_COLUMNS if name in wanted and name not in _KEYS]
-        return _frame(table | _said(_graph(self._workload, rank), nodes["node_id"], described, coded=coded))
+        return _frame(
+            table | _columns_of(_graph(self._workload, rank), nodes["node_id"], described, coded=coded)
+        )
 
 
 def program_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
     """Return the program of *rank* as a table like `Graph.nodes`, without caching."""
     graph = _graph(workload, rank)
     ids = np.asarray(graph.node_columns["node_id"])
-    return _frame(_said(graph, ids, [*NODE_COLUMNS], coded=False))
+    return _frame(_columns_of(graph, ids, [*NODE_COLUMNS], coded=False))
 
 
 def edges_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
@@ -181,7 +183,7 @@ def _graph(workload: Workload, rank: int) -> Graph:
     return workload.graphs[int(workload.program_of_rank[rank])]
 
 
-def _said(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> dict[str, Any]:
+def _columns_of(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> dict[str, Any]:
     """Return the columns *names* of the existing nodes *node_ids* of *graph*."""
     ids = np.asarray(graph.node_columns["node_id"])
     rows = None if np.array_equal(ids, node_ids) else np.searchsorted(ids, node_ids)

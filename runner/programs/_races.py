@@ -66,12 +66,12 @@ def witness(run: Run, early: Access, late: Access) -> tuple[str, ...]:
     steps = [
         step
         for step in run.done
-        if step is not early.step and step is not late.step and _known(run, step, early.clock)
+        if step is not early.step and step is not late.step and _is_ordered_before(run, step, early.clock)
     ]
     return (*listed(steps), early.step.words, f"{late.step.words} comes too late")
 
 
-def _known(run: Run, step: Step, clock: Clock) -> bool:
+def _is_ordered_before(run: Run, step: Step, clock: Clock) -> bool:
     began = run.began.get(id(step))
     if began is None or (not step.moves and not step.gives and not step.takes):
         return False
@@ -85,7 +85,9 @@ def listed(steps: list[Step]) -> tuple[str, ...]:
 
 
 def run_to(run: Run, access: Access) -> tuple[str, ...]:
-    steps = [step for step in run.done if step is not access.step and _known(run, step, access.clock)]
+    steps = [
+        step for step in run.done if step is not access.step and _is_ordered_before(run, step, access.clock)
+    ]
     return (*listed(steps), access.step.words)
 
 

@@ -264,9 +264,9 @@ def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
         if len(fitted.points)
         else empty("The network file contains no measurements to draw.")
     )
-    parts = [drawn, details_list(list(fitted.facts)), *_said("Not determined", fitted.undetermined)]
+    parts = [drawn, details_list(list(fitted.facts)), *_listed("Not determined", fitted.undetermined)]
     cards = [
-        card("Calibration", *parts, *_said("Left out", fitted.left_out), note=_NOTE, id="calibration-card")
+        card("Calibration", *parts, *_listed("Left out", fitted.left_out), note=_NOTE, id="calibration-card")
     ]
     if len(fitted.points):
         cards.append(
@@ -277,7 +277,7 @@ def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
     return cards
 
 
-def _said(title: str, sentences: tuple[str, ...]) -> list[Any]:
+def _listed(title: str, sentences: tuple[str, ...]) -> list[Any]:
     if not sentences:
         return []
     left = len(sentences) - _MOST_SAID
