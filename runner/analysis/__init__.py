@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from ._compare import same_nodes as same_nodes
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
+    from ._csv import csv_pieces as csv_pieces
+    from ._csv import csv_text as csv_text
     from ._differences import collective_differences as collective_differences
     from ._differences import error_distribution as error_distribution
     from ._differences import flow_differences as flow_differences
@@ -134,8 +136,6 @@ if TYPE_CHECKING:
     from ._tables import COMPARISONS as COMPARISONS
     from ._tables import OVERVIEWS as OVERVIEWS
     from ._tables import TABLES as TABLES
-    from ._tables import csv_pieces as csv_pieces
-    from ._tables import csv_text as csv_text
     from ._what_if import Target as Target
     from ._what_if import sensitivity as sensitivity
     from ._what_if import simulate_faster as simulate_faster
