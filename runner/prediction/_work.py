@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 # ``parts`` are the parts of collectives, one per rank; only those of overlapped collectives have a price.
 AMOUNTS = (
     "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "flash_flops", "scores",
-    "pointwise_bytes", "passes", "launches", "host", "starts_within", "starts_across", "within_ns",
-    "across_ns", "hops_ns", "copy_bytes", "host_bytes", "parts",
+    "pointwise_bytes", "passes", "launches", "host", "host_back", "starts_within", "starts_across",
+    "within_ns", "across_ns", "hops_ns", "copy_bytes", "host_bytes", "parts",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
 _ROWS = ("stages", "products", "tensor", "overlapped", "offloaded", "data", "end")
@@ -334,7 +334,7 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
     if operator in ("overhead", "launches"):
         return [("passes" if operator == "overhead" else operator, node["num_ops"])]
     if operator == "launch":
-        return [("host", node["duration_ns"])]
+        return [("host" if node["phase"] == "forward" else "host_back", node["duration_ns"])]
     return [(f"starts_{operator[6:]}", 1.0)] if operator.startswith("start ") else []
 
 
@@ -360,6 +360,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
         1 / (memory * costs.pointwise),
         costs.layer_ns,
         costs.host_ns / DENSE_KERNELS,
+        0.0,
         0.0,
         costs.within_node.latency_ns,
         costs.across_nodes.latency_ns,
@@ -414,11 +415,30 @@ class Batch:
         slowed = costs.exposed_tensors * rows["tensor"] + costs.exposed * rows["overlapped"]
         worked = times["stages"] + slowed @ transfers + np.maximum(tensor - times["products"], 0)
         worked += rows["tensor"][:, _PLACE["parts"]] * costs.part_ns
-        worked = np.maximum(worked, rows["stages"][:, _PLACE["host"]] * costs.host_ns)
+        worked = self._with_host(worked, price, costs)
         worked += self._awaited_ns(copies / 2, price)
         overlapped = tensor + times["overlapped"] - self._concurrent_ns("tensor", price, "overlapped")
         longer: Floats = np.maximum(worked, overlapped)
         return longer
+
+    def _with_host(self, worked: Floats, price: Floats, costs: Costs) -> Floats:
+        """Return *worked*, the time of a micro-batch on the chip, with the host's launches.
+
+        The host runs ahead of the chip, except where it waits for token counts in forward passes.
+        """
+        stages = self._rows["stages"]
+        idle, forward, backward = (
+            stages[:, _PLACE[name]] * each
+            for name, each in (
+                ("launches", price[_PLACE["launches"]]),
+                ("host", costs.host_ns),
+                ("host_back", costs.host_ns),
+            )
+        )
+        busy = worked - idle
+        ahead = np.where(idle > 0, busy / 3, 0)  # the share of forward passes
+        longest: Floats = idle + np.maximum(busy, np.maximum(forward, ahead) + backward)
+        return longest
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
         """Return how long transfers within nodes overlap another layer's transfers between nodes (ns)."""

@@ -57,6 +57,8 @@ class Block:
     * *exchanged* is the last exchange of experts during computation. The end of the next block, which belongs
       to another micro-batch, waits for the exchange.
     * *stored* lists the copies of the layers' activations to the host.
+    * *launched* lists the launches of the host in order.
+    * *synced* is the last node before which the host waited for the chip.
     """
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -66,9 +68,11 @@ class Block:
     receive: int = -1
     late: int = -1
     exchanged: int = -1
+    synced: int = -1
     early: list[int] = field(default_factory=list)
     open: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
+    launched: list[int] = field(default_factory=list)
 
     def add(self, waits: Sequence[int], **columns: Any) -> int:
         """Append a node that depends on *waits*, and return its number."""
@@ -156,6 +160,8 @@ class Stage:
             kind=_KINDS.get(operator.kind, "compute"),
             scores=operator.scores,
         )
+        if operator.kind == "launches":
+            block.synced = block.last
 
     def copied(self, block: Block, operator: Operator, waits: Sequence[int], lane: str, phase: str) -> int:
         """Append a copy to or from the host that overlaps computation after *waits*, and return its node."""

@@ -395,7 +395,7 @@ def _feed_forward(
     if "expert_ffn" not in found and "ffn" in found:
         found["expert_ffn"] = found["ffn"]
     if kind == "gpt_oss":
-        found["expert_bias"] = True
+        found |= {"expert_bias": True, "clamped": True}
     width = next((data[key] for key in _SHARED_WIDTHS if data.get(key)), 0)
     each = found.get("expert_ffn")
     if isinstance(width, int) and isinstance(each, int) and width and each:

@@ -115,16 +115,22 @@ _BACKWARD = {
     "cast": 1.0,
     "launches": 2.0,
 }
-# The numbers of kernels of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of
+# The numbers of launches of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of
 # experts (router, token dispatcher and permutations), and for each local expert. The two matmuls of an expert
-# are launched separately. In a low precision, kernels for the maximum and the cast of the inputs precede each
-# matmul.
+# are launched separately. Each counts as two launches, because cuBLAS chooses its algorithm in every call. In
+# a low precision, kernels for the maximum and the cast of the inputs and for the layout of the scales precede
+# each matmul.
 USUAL_HEAD = 128
 """The columns of the usual attention heads. Wider heads do not compute faster."""
-DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 2, 4
+DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 4, 7
 # Megatron-LM (TEGroupedMLP._apply_bias) adds the bias for each expert in single precision with two kernels.
 # Both passes together move 64 bytes per element.
 _BIAS_KERNELS, _BIAS_TOUCHES = 2, 64 / 3 / 2
+# Megatron-LM (weighted_bias_quick_geglu_impl) clamps both halves of an activation's input, and joins them.
+_CLAMP_TOUCHES = 8
+# Matmuls in a low precision need padded rows of each expert, and the padding is removed from the result. The
+# dispatchers that send a token once pad while they sort.
+_PADDING_TOUCHES = 4
 
 
 @dataclass(frozen=True)
@@ -264,10 +270,32 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
 
 
 def relative_launches(model: Transformer, plan: Plan, layer: int) -> int:
-    """Return the number of kernels in a pass over *layer*, relative to a dense layer."""
+    """Return the number of launches in a pass over *layer*, relative to a dense layer."""
     if not model.is_expert_layer(layer):
         return 1
     return round((_EXPERT_KERNELS + _kernels_of_experts(model, plan)) / DENSE_KERNELS)
+
+
+def launched_ahead(model: Transformer, plan: Plan, layer: int, *, backward: bool = False) -> int:
+    """Return the launches in a pass over *layer* before which the host does not wait for the chip.
+
+    The number is relative to the launches of a dense layer.
+    """
+    if not model.is_expert_layer(layer):
+        return 2 if backward else 1
+    if plan.expert_overlap:
+        return 0
+    return 2 * relative_launches(model, plan, layer) if backward else round(_EXPERT_KERNELS / DENSE_KERNELS)
+
+
+def awaited_launches(model: Transformer, plan: Plan) -> float:
+    """Return the number of launches in a forward pass over a layer of experts for which the chip waits.
+
+    The host reads each expert's token count before it launches the experts' matmuls. If exchanges of experts
+    overlap the other pass of another micro-batch, both passes are launched between two such reads.
+    """
+    of_experts = _kernels_of_experts(model, plan)
+    return of_experts + _EXPERT_KERNELS if plan.expert_overlap else of_experts
 
 
 def _kernels_of_experts(model: Transformer, plan: Plan) -> float:
@@ -375,7 +403,8 @@ def _feed_forward(
 ) -> Iterator[Item]:
     model = sizes.model
     yield from sizes.gemm("up", tokens, model.hidden, width * (model.matrices - 1), module, experts)
-    yield sizes.pointwise("activation", tokens * width, model.matrices, module)
+    touches = model.matrices + (_CLAMP_TOUCHES if model.clamped else 0)
+    yield sizes.pointwise("activation", tokens * width, touches, module)
     yield from sizes.gemm("down", tokens, width, model.hidden, module, experts)
 
 
@@ -408,10 +437,10 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     # Tokens are sorted by rank and by expert, and back. A dispatcher that sends one copy of a token per rank
     # sorts at the receiving rank.
     sorts = 4.0 if plan.deduplicate or plan.ep == 1 else 6 + 2 / model.top_k
+    if plan.operand_bytes < plan.element_bytes and not plan.deduplicate:
+        sorts += _PADDING_TOUCHES
     yield sizes.pointwise("permute", sent * model.hidden, sorts, module)
-    # The host reads each expert's token count before it launches the experts' matmuls, and the chip is idle
-    # during this time.
-    yield Operator("experts", "launches", _kernels_of_experts(model, plan), 0, module)
+    yield Operator("experts", "launches", awaited_launches(model, plan), 0, module)
     width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
     if model.expert_bias:
@@ -485,6 +514,8 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
         else:
             is_frozen = plan.frozen and item.kind in PRODUCTS and not item.name.startswith("adapter")
             times = 1.0 if is_frozen else _BACKWARD[item.kind]
+            if item.kind == "launches" and not plan.expert_overlap:
+                times = 0.0  # the token counts are known
             flops, moved, scores = (times * each for each in (item.flops, item.moved_bytes, item.scores))
             items.append(replace(item, name=name, flops=flops, moved_bytes=moved, scores=scores))
     return items

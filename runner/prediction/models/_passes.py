@@ -12,10 +12,10 @@ from ._operators import (
     Exchange,
     Item,
     Operator,
+    launched_ahead,
     optimizer_step,
     pass_over_layer,
     pass_over_output,
-    relative_launches,
 )
 from ._plan import OFFLOAD
 from ._transformer import Transformer
@@ -196,13 +196,15 @@ class Passes:
 
     def _host(self, block: Block, layer: int, phase: str, half: str) -> int:
         """Append the launches of a pass over a layer; a half pass for weights counts as a pass."""
-        if self.stage.prices.host_ns < 1:
+        launches = launched_ahead(self.model, self.plan, layer)
+        if phase == "backward":
+            again = half != "W" and self._plans[layer].recompute == "full"
+            both = launched_ahead(self.model, self.plan, layer, backward=True)
+            launches = (both if half == "B" else both // 2) + launches * again
+        if self.stage.prices.host_ns * launches < 1:
             return -1
-        launches = relative_launches(self.model, self.plan, layer)
-        if phase == "backward" and half != "W":
-            launches *= (3 if self._plans[layer].recompute == "full" else 2) - (half == "I")
-        return block.add(
-            [],
+        node = block.add(
+            [block.synced, *block.launched[-1:]],
             name="launch",
             type=NodeType.COMP,
             duration_ns=round(self.stage.prices.host_ns * launches),
@@ -211,6 +213,8 @@ class Passes:
             phase=phase,
             kind="host",
         )
+        block.launched.append(node)
+        return node
 
     def _slowed_ns(self, layer: int, phase: str, half: str) -> float:
         """Return the time (ns) by which concurrent collectives prolong a pass over *layer*."""

@@ -171,6 +171,7 @@ class _Assembly:
         self.count = 0
         self.spans: list[Span] = []
         self._last, self._late, self._begin, self._exchanged = -1, -1, -1, -1
+        self._launched, self._synced = -1, -1
 
     def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
         """Append a copy of *block*, which has its nodes at *start* of the pool.
@@ -192,6 +193,11 @@ class _Assembly:
                 self.between.append((self._begin, base + block.receive, int(EdgeKind.COMM_ISSUE)))
         if self._late >= 0:
             self.between += [(self._late, base + node, int(EdgeKind.COMM_ISSUE)) for node in block.early]
+        if block.launched:
+            launch = base + block.launched[0]
+            self.between += [(node, launch, stream) for node in (self._launched, self._synced) if node >= 0]
+            self._launched = base + block.launched[-1]
+            self._synced = base + block.synced if block.synced >= 0 else -1
         if self._exchanged >= 0 and block.last >= 0:
             self.between.append((self._exchanged, base + block.last, int(EdgeKind.COMM_WAIT)))
         self._exchanged = base + block.exchanged if block.exchanged >= 0 else -1

@@ -71,6 +71,7 @@ class Transformer:
       *expert_ffn*. Only the last of every *expert_every* layers has experts.
     * Each token uses *top_k* experts in addition to *shared_experts*. The *top_k* experts are in *top_groups*
       of *expert_groups* equal groups. Outputs of experts may have biases (*expert_bias*).
+    * Inputs of activations in gated layers may be *clamped*.
     * If *kv_rank* is not 0, attention is latent (DeepSeek). Keys and values are computed from *kv_rank*
       numbers per token, and queries from *query_rank* numbers, with *rope_size* more columns per head.
     * *classes* is the number of classes of a vision transformer, which has no vocabulary.
@@ -99,6 +100,7 @@ class Transformer:
     top_k: int = 0
     expert_ffn: int = 0
     expert_bias: bool = False
+    clamped: bool = False
     shared_experts: int = 0
     dense_layers: int = 0
     expert_every: int = 1
