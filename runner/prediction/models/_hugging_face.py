@@ -158,7 +158,7 @@ _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
 # Model types with three matrices per feed-forward part, regardless of the activation function.
 _GATED = (
     "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
-    "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid",
+    "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid", "step3",
 )  # fmt: skip
 _GATES = ("silu", "swish", "swiglu")
 _LEARNED_POSITIONS = (

@@ -173,7 +173,7 @@ def test_unread_keys_of_unknown_types_are_named(tmp_path: Path):
     config = sizes("step3_text", 61, 7168, 64, 1, 18432, 128815)
     shared = {"share_expert_dim": 5120, "share_q_dim": 2048, "rope_theta": 500000, "use_cache": True}
     (remark,) = read(tmp_path, **config, **shared).remarks
-    assert remark.endswith("of 2 matrices, without the keys share_expert_dim, share_q_dim")
+    assert remark.endswith("of 3 matrices, without the keys share_expert_dim, share_q_dim")
     # Output matrices are shared unless a configuration says otherwise, as in the library.
     assert read(tmp_path, **config).tied
     assert not read(tmp_path, **config, tie_word_embeddings=False).tied
