@@ -273,8 +273,8 @@ def _neighbours() -> Iterator[str]:
     for line in (
         "In six of ten rows of GPT 39.1B with tensor parallelism 2 or 4, the predicted step is 12 to 38 % "
         "too short.",
-        "The predicted step of GPT-OSS 120B is 8 to 24 % too short in BF16 with plain all-to-alls, for an "
-        "unknown reason.",
+        "The predicted step of GPT-OSS 120B in BF16 is 8 to 24 % too short if experts are exchanged within "
+        "nodes, for an unknown reason.",
         "The predicted step of Qwen3 30B on 16 H100 with HybridEP of mid-2026 is 20 to 28 % too long.",
         "The predicted step of Llama 3 405B in FP8 on GB200 and GB300 is 4 to 20 % too long, because the "
         "fitted steps are a year older.",
