@@ -115,9 +115,10 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
             f"{named} contains {len(usable)} sets of traces or graphs: {places}{more}. Next: name the files "
             f"of one set, or list all sets with `chakrascope import STUDY {folder}`."
         )
-    problem = next((f"{item.place}: {item.problem}" for item in items), "it contains no trace, log or graph")
+    if items:
+        raise StudyError(f"{folder / items[0].place} cannot be read: {items[0].problem}.")
     raise StudyError(
-        f"{named} is neither a study nor a trace that can be read ({problem}). Next: name a Kineto trace "
+        f"{named} is neither a study nor a trace, log or graph that can be read. Next: name a Kineto trace "
         "(.json, .json.gz), production logs, or a folder or archive of them."
     )
 

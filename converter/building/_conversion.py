@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
-from ...support import duration_text
+from ...support import duration_text, ranks_text
 from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Workload
-from ..readers import RankTraces
+from ..readers import RankTraces, worded_rank
 from ._belonging import as_assumptions, doubts_of_ranks, doubts_of_work
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
@@ -157,6 +157,7 @@ class Conversion:
         facts, world_size = {**self.facts, **self._derived_facts(opened, measured)}, selection.world_size
         ranks, groups, labels = _with_common_groups(measured, world_size)
         notes = [*self.notes, *self._belonging(opened, ranks, selection), *_step_notes(opened, selection)]
+        notes += _renumbered(opened)
         facts |= {GROUP_NAMES: labels} if labels else {}
         if self.job_size > len(ranks):
             ranks, groups, stand_ins = with_stand_ins(ranks, groups, self.job_size, self.why_missing)
@@ -256,6 +257,18 @@ def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
         for rank in opened:
             if not rank.marked:
                 rank.steps, rank.own = [StepRange(0, rank.steps[0].start_ns, rank.steps[-1].end_ns)], []
+
+
+def _renumbered(opened: Sequence[OpenRank]) -> list[str]:
+    """Return a note if file names state other ranks than those shown, and the traces state no rank."""
+    words = [worded_rank(rank.traces.device_path) for rank in opened]
+    named, shown = [rank for rank in words if rank is not None], [rank.traces.rank for rank in opened]
+    if len(named) < len(shown) or named == shown or any(rank.stated_rank >= 0 for rank in opened):
+        return []
+    return [
+        f"the traces state no rank: by their names they are of rank {ranks_text(named)}, but "
+        f"they count as rank {ranks_text(shown)} of a job of {len(opened):,}"
+    ]
 
 
 def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:

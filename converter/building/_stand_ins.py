@@ -72,7 +72,7 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
     missing = np.setdiff1d(np.arange(world_size), known).tolist()
     more = len(missing) - _NAMED_AT_MOST
     named = ", ".join(map(str, missing[:_NAMED_AT_MOST])) + (f" and {more:,} more" if more > 0 else "")
-    others = f" ({', '.join(map(str, known))})" if known != list(range(given)) else ""
+    others = f" ({', '.join(map(str, known))}, shown as ranks from 0)" if known != list(range(given)) else ""
     return (
         f"the traces of {given:,} of {world_size:,} ranks were given{others}: they are repeated for the "
         f"others ({named}), as if all did the same"
@@ -370,10 +370,11 @@ def measured_alone(
     }
     sizes = {str(number): len(ranks) for number, ranks in groups.items()} | {"0": world_size}
     given = count_text(len(graphs), "rank")
+    renumbered = ", shown as ranks from 0" if known != list(range(len(known))) else ""
     note = (
         f"the traces of {given} of {world_size:,} were given ({', '.join(map(str, known[:8]))}"
-        f"{', ...' * (len(known) > 8)}), which communicate in groups: they are replayed alone, and their "
-        "communication takes its measured time, waits for the other ranks included"
+        f"{', ...' * (len(known) > 8)}{renumbered}), which communicate in groups: they are replayed alone, "
+        "and their communication takes its measured time, waits for the other ranks included"
     )
     facts = {_WORLD_SIZE: world_size, _GROUP_SIZES: sizes}
     return [_without_absent_peers(graph, place) for graph in graphs], present, facts, note

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
@@ -39,6 +39,7 @@ _CHANCE_NAME = re.compile(r"tmp[a-z0-9_]{8}\.et\.json")
 _NOT_ONE_RANK = re.compile(r".*\.async_llm\..*|merged-.*")
 _ENDING = re.compile(r"(\.\d+\.pt)?(\.trace|\.et)?\.json(\.gz)?$")
 _HOST_PREFIX = "execution_trace_"
+_RANK = "{rank}"  # stands for the rank in patterns of file names
 LOG_READERS = "log_readers"
 """The group of plug-ins that read production logs, each a `LogReader`."""
 
@@ -57,6 +58,7 @@ _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s
 _LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"')
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
+_JOB_SIZE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"world_size"\s*:\s*(\d{1,9})\b')
 _HOST_PROCESS = re.compile(rb'"pid"\s*:\s*(\d{1,19})\b')
 _DEVICE_PROCESS = re.compile(rb'"cat"\s*:\s*"cpu_op"[^{}]*?"pid"\s*:\s*(\d{1,19})\b')
 
@@ -88,6 +90,27 @@ def stated_rank(path: Path) -> int | None:
     """
     found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
     return int(found[1]) if found else rank_in_name(path)
+
+
+def missing_rank(traces: Mapping[int, Path]) -> int | None:
+    """Return the lowest rank without one of the *traces*, or None if their job is complete or of stated size.
+
+    Traces of a job of stated size may leave out ranks, because the answers name these ranks.
+    """
+    absent = next((rank for rank in range(max(traces)) if rank not in traces), None)
+    first = traces[min(traces)]
+    found = _JOB_SIZE.search(_head(first)) or _JOB_SIZE.search(_tail(first))
+    return None if found and int(found[1]) > max(traces) else absent
+
+
+def damaged_trace(traces: Iterable[Path], others: Iterable[Path]) -> Path | None:
+    """Return the first of *others* that is named like one of the *traces*, but is no trace, or None."""
+    own = set(traces)
+    patterns = {pattern for pattern in (common_name(path.name) for path in own) if _RANK in pattern}
+    for path in sorted(set(others) - own):
+        if common_name(path.name) in patterns and kind_of(path) == "other":
+            return path
+    return None
 
 
 def stated_process(path: Path) -> int | None:
@@ -157,6 +180,12 @@ def rank_in_name(path: Path) -> int | None:
     return int(found[found.lastindex or 0]) if found else None
 
 
+def worded_rank(path: Path) -> int | None:
+    """Return the rank after a word such as ``rank`` in the name of *path* or of its folder, or None."""
+    found = _rank_word(path.name) or _RANK_WORDS[0].search(path.parent.name)
+    return int(found[1]) if found else None
+
+
 def common_name(name: str) -> str:
     """Return the pattern that the file names of a job's ranks follow, with ``{rank}`` for the rank.
 
@@ -171,7 +200,7 @@ def common_name(name: str) -> str:
     marks = [(match.start(2), match.end(2), "*") for match in _INDEX.finditer(name)]
     if (rank := _rank_place(name)) is not None:
         start, end = rank.span(rank.lastindex or 0)
-        marks = [*(mark for mark in marks if mark[0] != start), (start, end, "{rank}")]
+        marks = [*(mark for mark in marks if mark[0] != start), (start, end, _RANK)]
     if pytorch is not None:
         marks = [*(mark for mark in marks if mark[0] != pytorch.start("time")), (*pytorch.span("time"), "*")]
     for start, end, mark in sorted(marks, reverse=True):

@@ -17,9 +17,11 @@ from ...errors import UsageError
 from ...tracer import StepRange
 from ._file_kinds import (
     common_name,
+    damaged_trace,
     indices_in_name,
     is_of_one_rank,
     kind_of,
+    missing_rank,
     name_of_capture,
     rank_in_name,
     stated_process,
@@ -30,8 +32,13 @@ from ._file_kinds import (
 CAPTURE_FOLDER = "capture_traces"
 """The folder's name in vLLM's and SGLang's scripts for TraceLens."""
 
+NAMED_LIKE_TRACE = (
+    "is named like the trace of a rank, but is empty or damaged; copy it again, or remove it to leave out "
+    "this rank"
+)
+"""The end of an error about a file that `damaged_trace` finds."""
+
 _RANK = "{rank}"
-_MAX_RANKS = 1_000_000
 _JSON_NAMES = (".json", ".json.gz")
 _MOST_FILES = 20_000
 # Names in traces for the device of a job that computes on the host.
@@ -124,15 +131,18 @@ def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
 
 
 def _complete(found: list[RankTraces]) -> list[RankTraces]:
-    """Return the traces in order of ranks; raises `UsageError` unless ranks count from 0 without gaps."""
-    ranks = {traces.rank for traces in found}
-    absent = sorted(set(range(max(ranks) + 1)) - ranks) if max(ranks) < _MAX_RANKS else [0]
-    if absent:
+    """Return the traces in order of ranks, numbered from 0.
+
+    Raises `UsageError` for a missing rank, unless the traces state the size of their job.
+    """
+    by_rank = {traces.rank: traces for traces in found}
+    absent = missing_rank({rank: traces.device_path for rank, traces in by_rank.items()})
+    if absent is not None:
         raise UsageError(
-            f"There are traces of rank {max(ranks)} but none of rank {absent[0]}. Ranks count from 0 without "
-            "gaps. Next: add the missing files."
+            f"There are traces of rank {max(by_rank)} but none of rank {absent}, and they do not state the "
+            "size of their job. Next: add the missing files."
         )
-    return sorted(found, key=lambda traces: traces.rank)
+    return [replace(by_rank[rank], rank=number) for number, rank in enumerate(sorted(by_rank))]
 
 
 def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int, Path]:
@@ -157,6 +167,10 @@ def _listed(files: str, side: str) -> list[Path]:
         found = [path for path in _traces_in(Path(files)) if kind_of(path) in _KINDS[side]]
         if not found:
             raise UsageError(f"{files} holds no {side} trace (.json or .json.gz). Check the folder.")
+        others = [path for folder in {path.parent for path in found} for path in folder.iterdir()]
+        damaged = damaged_trace(found, others)
+        if damaged is not None:
+            raise UsageError(f"{damaged} {NAMED_LIKE_TRACE}.")
     else:
         found = [Path(name) for name in glob.glob(files)]
     return sorted(filter(_of_one_rank, found)) or sorted(found) or [Path(files)]
@@ -176,10 +190,7 @@ def _traces_in(folder: Path) -> list[Path]:
 
 
 def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
-    """Return *paths* by rank, which the trace files or their names state.
-
-    If only some ranks of a job are given, they are numbered from 0 and represent the other ranks.
-    """
+    """Return *paths* by rank, which the trace files or their names state; a single file is rank 0."""
     if len(paths) == 1:
         return {0: paths[0]}
     stated: dict[int, Path] = {}
@@ -188,7 +199,7 @@ def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> di
         if rank is None or rank in stated:
             raise UsageError(f"The {side} trace {path} {_why_not(rank, stated, path)}")
         stated[rank] = path
-    return {number: stated[rank] for number, rank in enumerate(sorted(stated))}
+    return stated
 
 
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:

@@ -10,7 +10,7 @@ from kineto_trace import KinetoTrace
 from workloads import coll, comp, workload
 
 from chakrascope.cli import _doctor as _doctor_command
-from chakrascope.converter import Workload
+from chakrascope.converter import Workload, convert_files
 from chakrascope.converter.building import _workers, finished_ranks
 from chakrascope.errors import Cancelled, ChakrascopeError, StudyError, UsageError
 from chakrascope.runner import (
@@ -24,6 +24,7 @@ from chakrascope.runner import (
     find_items,
     read_sweep,
     run_sweep,
+    study_of_traces,
     sweep_experiment,
 )
 from chakrascope.runner.jobs._job import WORK
@@ -297,6 +298,61 @@ def test_gap_among_the_ranks_is_told(folder):
     (folder / "graphs" / "job.0.et").unlink()
     item = next(item for item in find_items(folder) if item.kind == "graphs")
     assert "no file of rank 0" in item.problem
+
+
+def rank_traces(folder, ranks, world_size):
+    """Write device traces that name their ranks, and state the size of their job unless it is 0."""
+    folder.mkdir()
+    for rank in ranks:
+        trace = KinetoTrace()
+        trace.op("aten::mm", 10 * rank, 100.0 + rank)
+        job = {"distributedInfo": {"rank": rank, "world_size": world_size}} if world_size else {}
+        trace.write(folder / f"rank{rank}.pt.trace.json", **job)
+
+
+def test_a_missing_trace_of_a_job_of_known_size_is_named_in_the_answer(study, tmp_path):
+    rank_traces(tmp_path / "known", (0, 1, 3), 4)
+    (item,) = find_items(tmp_path / "known")
+    assert (item.ranks, item.problem) == (3, "")
+    name = import_item(study, tmp_path / "known", item.id, "known", unheard)
+    (note,) = [line for line in study.workload(name).metadata["assumptions"] if "were given" in line]
+    assert "the traces of 3 of 4 ranks were given (0, 1, 3, shown as ranks from 0)" in note
+    again = convert_files(None, str(tmp_path / "known" / "rank{rank}.pt.trace.json"))
+    assert again.num_ranks == study.workload(name).num_ranks == 4
+    assert convert_files(None, str(tmp_path / "known")).num_ranks == 4
+
+
+def test_a_missing_trace_of_a_job_of_unknown_size_is_refused_whoever_asks(tmp_path):
+    rank_traces(tmp_path / "unknown", (0, 2), 0)
+    (item,) = find_items(tmp_path / "unknown")
+    assert item.problem == "there is no trace of rank 1, and the traces do not state the size of their job"
+    for traces in ("unknown", "unknown/rank{rank}.pt.trace.json", "unknown/rank*.json"):
+        with pytest.raises(UsageError, match="of rank 2 but none of rank 1, and they do not state the size"):
+            convert_files(None, str(tmp_path / traces))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x1f\x8b\x08"])
+def test_an_empty_trace_among_others_is_named(tmp_path, content):
+    rank_traces(tmp_path / "job", (0, 1, 2), 3)
+    (tmp_path / "job" / "rank1.pt.trace.json").write_bytes(content)
+    (item,) = find_items(tmp_path / "job")
+    assert item.problem.startswith("rank1.pt.trace.json is named like the trace of a rank, but is empty")
+    with pytest.raises(UsageError, match=r"rank1.pt.trace.json is named like the trace of a rank"):
+        convert_files(None, str(tmp_path / "job"))
+    with pytest.raises(StudyError, match=r"cannot be read: rank1.pt.trace.json is named like"):
+        study_of_traces([tmp_path / "job"])
+
+
+def test_a_trace_named_after_another_rank_says_how_it_is_shown(tmp_path):
+    rank_traces(tmp_path / "one", (3,), 0)
+    (note,) = [
+        line
+        for line in convert_files(None, str(tmp_path / "one")).metadata["assumptions"]
+        if "by their names" in line
+    ]
+    assert note == (
+        "the traces state no rank: by their names they are of rank 3, but they count as rank 0 of a job of 1"
+    )
 
 
 def test_item_that_changed_is_not_imported_in_its_place(study, folder):

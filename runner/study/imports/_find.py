@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 from ....converter.readers import (
     CAPTURE_FOLDER,
+    NAMED_LIKE_TRACE,
     common_name,
+    damaged_trace,
     holds_traces,
     host_ranks,
     is_of_one_rank,
     kind_and_tool,
     kind_of,
+    missing_rank,
     stated_rank,
 )
 from ....errors import StudyError, TraceError
@@ -220,12 +223,23 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         files = _in_order(folder, devices)
         captures = tuple(path.relative_to(folder).as_posix() for path in captured)
         host_files = _in_order(folder, hosts_of[partner]) if partner else []
-        # A single rank represents all other ranks, whatever its number is.
-        problem = _gap(devices) if len(devices) > 1 else ""
+        problem = _trace_problem(devices, [folder / place / name for name in names_at[place]])
         made = _item(folder, "traces", _join(place, pattern), [*files, *host_files, *captures], problem)
         yield replace(
             made, ranks=len(devices), files=tuple(files), host_files=tuple(host_files), capture_files=captures
         )
+
+
+def _trace_problem(devices: dict[int, Path], others: list[Path]) -> str:
+    """Return why the traces *devices* cannot be imported, or ""; *others* are all files of the folder."""
+    damaged = damaged_trace(devices.values(), others)
+    if damaged is not None:
+        return f"{damaged.name} {NAMED_LIKE_TRACE}"
+    # A single rank represents all other ranks, whatever its number is.
+    absent = missing_rank(devices) if len(devices) > 1 else None
+    if absent is None:
+        return ""
+    return f"there is no trace of rank {absent}, and the traces do not state the size of their job"
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
