@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..support import bytes_text, count_text, parse_size, write_file, writing
+from ..support import bytes_text, count_text, parse_bandwidth, parse_size, write_file, writing
 from ._options import quantity
 from ._output import console, format_option, print_frame, print_json, print_rows
 
@@ -176,9 +176,11 @@ def prove_command(
 )
 @click.option(
     "--memory-bandwidth",
-    type=float,
-    default=0.0,
-    help="Bandwidth of local copies and reductions in GB/s. [default: copies and reductions take no time]",
+    metavar="BANDWIDTH",
+    callback=quantity(lambda text: float(parse_bandwidth(text))),
+    default="0",
+    help="Bandwidth of local copies and reductions, such as 900GB/s. [default: copies and reductions take no "
+    "time]",
 )
 @click.option(
     "--workload",

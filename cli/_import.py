@@ -45,8 +45,10 @@ def import_command(
     of them. STUDY is created if it does not exist.
     """
     from ..runner import Study, find_items
-    from ..runner.study import check_item, import_item, proposed_name
+    from ..runner.study import check_item, check_name, import_item, proposed_name
 
+    if name is not None:
+        check_name(name, "a workload")  # before the conversion, which may take minutes
     items = find_items(folder)
     if place is None:
         _print_items(items, study_folder, folder, output_format)

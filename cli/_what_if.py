@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from ..support import parse_number
+from ._options import quantity
 from ._output import console, error_console, format_option, print_frame, print_json, stage
 from ._studies import of_a_run, open_run
 
@@ -44,8 +46,9 @@ _WITHOUT_NUMBER = ("edge", "skew")
 @click.option(
     "--each",
     "times",
-    type=float,
-    default=1.1,
+    metavar="FLOAT",
+    callback=quantity(lambda text: float(parse_number(text))),
+    default="1.1",
     show_default=True,
     help=(
         "Without --faster and --drop, factor by which to speed up each of the largest contributors, one at a "
@@ -102,7 +105,7 @@ def _faster(text: str) -> tuple[Target, float]:
     if not equals:
         raise UsageError(f"'{text}' has no speed-up factor. Next: write {text}=2.")
     try:
-        return Target.parse(key), float(number)
+        return Target.parse(key), math.inf if number == "inf" else float(parse_number(number))
     except ValueError as error:
         raise UsageError(f"'{text}' is not a valid change. Next: write it operator:aten::mm=2.") from error
 

@@ -154,6 +154,8 @@ def writing(
     except OSError as refused:
         # Libraries raise `OSError` with their own texts, or without an error number.
         reason = os.strerror(refused.errno) if refused.errno else str(refused)
+        if refused.errno == errno.EISDIR:
+            advice = "add the name of a file"
         raise error(f"{what} cannot be written ({reason}); {advice}.") from refused
 
 

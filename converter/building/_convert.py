@@ -13,7 +13,7 @@ import msgspec
 from ...errors import TraceError, TraceFormatError
 from ...support import duration_text
 from ...tracer import RankEntry, TraceSet
-from ..chakra import Workload
+from ..chakra import Workload, check_prefix
 from ..readers import (
     HOST_DEVICES,
     Files,
@@ -258,6 +258,8 @@ def convert_files(
     arguments of `convert`. If *output* is given, finished ranks are stored next to *output*. Raises
     `UsageError` for patterns that match nothing or different ranks, and `TraceError` for unusable files.
     """
+    if output is not None:
+        check_prefix(output)
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:
             finished = open_until_saved.enter_context(finished_ranks(output))

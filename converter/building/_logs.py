@@ -26,6 +26,7 @@ from ..chakra import (
     GraphBuilder,
     NodeType,
     Workload,
+    check_prefix,
     communication,
     unreachable,
 )
@@ -80,6 +81,8 @@ def convert_logs(
     `UsageError` for logs without times. Raises `TraceError` for ranks that disagree about a collective, for a
     collective that did not complete, or for ranks without a log whose work is unknown.
     """
+    if output is not None:
+        check_prefix(output)
     matched = match_logs(read_logs(targets))
     _refuse(matched, cut_unfinished=cut_unfinished)
     timed = matched.logs.has_times

@@ -46,3 +46,4 @@ from ._tables import saved_node_count as saved_node_count
 from ._tables import unchanged_files as unchanged_files
 from ._tables import write_graph as write_graph
 from ._workload import Workload as Workload
+from ._workload import check_prefix as check_prefix

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
-from ...support.documents import unique_keys
+from ...support.documents import parse_json, unique_keys
 from ...support.table import TextColumn
 from ._codec import bytes_of_messages, decode_graph, encode_graph, encoded_pieces, messages_of_bytes, read_et
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType
@@ -194,9 +194,10 @@ class Workload:
         If *linked* is true, the files of equal ranks are hard links if the file system supports hard links.
         Use *linked* for folders in which no file is edited in place. The file of rank 0 is written last, so
         an incomplete set never seems complete. A workload that cannot be written completely leaves no file.
-        Raises `OSError`.
+        Raises `UsageError` for the path of a folder, and `OSError`.
         """
         prefix = Path(prefix)
+        check_prefix(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
         _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
@@ -394,12 +395,21 @@ def _files_of_ranks(prefix: Path) -> dict[int, Path]:
     return {int(match[1]): path for path in files if (match := pattern.fullmatch(path.name))}
 
 
+def check_prefix(prefix: str | Path) -> None:
+    """Raise `UsageError` if *prefix* is a folder, as the files of a workload would lie next to the folder."""
+    if Path(prefix).is_dir():
+        raise UsageError(
+            f"{prefix} is a folder, but graphs need the start of their file names. Next: write "
+            f"{Path(prefix) / 'NAME'}, for NAME.0.et, NAME.1.et and so on."
+        )
+
+
 def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
     path = _beside(prefix, ".groups.json")
     if not path.exists():
         return {}
     try:
-        document = json.loads(_read(path), object_pairs_hook=unique_keys)
+        document = parse_json(_read(path))
         by_id = unique_keys([(str(int(key)), ranks) for key, ranks in document.items()])
         groups = {int(key): tuple(operator.index(rank) for rank in ranks) for key, ranks in by_id.items()}
         np.array([*groups, *(rank for ranks in groups.values() for rank in ranks)], np.int64)  # no larger

@@ -14,6 +14,7 @@ import yaml
 
 from ...errors import ConfigError
 from ...support import count_text, duration_text
+from ...support.documents import parse_yaml
 from ..chakra import Graph, NodeType, TextColumn, Workload
 
 VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
@@ -105,7 +106,12 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
             raise ConfigError(
                 f"The file of kernel patterns {path} is larger than 1 MiB. Next: keep one entry per library."
             )
-        libraries = msgspec.yaml.decode(path.read_bytes(), type=list[_Library])
+        content = path.read_text(encoding="utf-8")
+        if path == _SHIPPED:  # the strict parser is slower
+            libraries = msgspec.yaml.decode(content, type=list[_Library])
+        else:
+            found = parse_yaml(content, f"The file of kernel patterns {path}")
+            libraries = msgspec.convert(found, list[_Library])
     except OSError as error:
         raise ConfigError(
             f"The file of kernel patterns {path} cannot be read ({error.strerror}). Next: check the path in "

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import ConfigError, StudyError, did_you_mean
+from ...support.documents import yaml_mapping
 from ..config import NetworkConfig
 from ._layout import StudyLayout
 
@@ -89,12 +88,9 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
     if Path(name).suffix == ".xml":
         return {}
     try:
-        data = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{name} is not YAML or JSON ({str(error).splitlines()[0]}); correct it."
-        ) from error
-    return data if isinstance(data, Mapping) else {}
+        return yaml_mapping(content.decode(), name)  # JSON is YAML
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not text in UTF-8; is it the right file?") from error
 
 
 def _refuse_paths(data: Mapping[str, Any], name: str) -> None:

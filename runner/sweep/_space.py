@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import BackendUnavailable, ConfigError
 from ...support import parse_bandwidth, parse_duration, parse_flops
+from ...support.documents import parse_json
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def point_key(settings: Settings) -> str:
 
 def _point(line: str, where: str) -> dict[str, Any]:
     try:
-        settings = json.loads(line)
+        settings = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: this is not valid JSON ({error}); correct the line.") from error
     if not isinstance(settings, dict) or not settings:
@@ -209,7 +210,7 @@ def _split(values: str, text: str) -> list[str]:
 
 def _range(between: re.Match[str], text: str) -> Range:
     try:
-        return Range(json.loads(between["low"]), json.loads(between["high"]))
+        return Range(parse_json(between["low"]), parse_json(between["high"]))
     except ValueError as error:
         raise ConfigError(f"'{text}': this is not a range of numbers; write it 25..400.") from error
 
@@ -218,7 +219,9 @@ def _value(item: str, text: str) -> Any:
     if item.startswith("[") and item.endswith("]"):
         return [_value(part, text) for part in _split(item[1:-1], text) if part]
     try:
-        value = json.loads(item)
-    except ValueError:
+        value = parse_json(item)
+    except json.JSONDecodeError:
         return item
+    except ValueError as error:
+        raise ConfigError(f"'{text[:60]}': {error}; correct the value.") from error
     return item if value is None else value

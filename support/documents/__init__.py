@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from itertools import accumulate
@@ -30,6 +31,21 @@ _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 # Numbers with an exponent, as in YAML 1.2. PyYAML requires a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 _OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of the JSON *text*.
+
+    Raises `ValueError` for duplicate keys, and for a number such as ``1e400``, which would become infinity.
+    """
+    return json.loads(text, object_pairs_hook=unique_keys, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:_MOST_SHOWN]} is too large")
+    return number
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -108,9 +124,12 @@ class _Loader(yaml.SafeLoader):
         return int(super().construct_yaml_int(node))
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        """Return a floating-point number of base 10; raises an error for base 60."""
+        """Return a floating-point number of base 10; raises an error for base 60 and for overflow."""
         _refuse_old_bases(node)
-        return float(super().construct_yaml_float(node))
+        number = float(super().construct_yaml_float(node))
+        if math.isinf(number) and not node.value.lower().endswith(".inf"):
+            raise yaml.YAMLError(f"the number {node.value[:_MOST_SHOWN]} is too large {node.start_mark}")
+        return number
 
 
 def _refuse_old_bases(node: yaml.ScalarNode) -> None:
@@ -134,45 +153,51 @@ def read_text(path: Path, what: str) -> str:
         raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
 
 
-def _mapping(value: Any, path: Path, what: str, content: str) -> dict[str, Any]:
+def _mapping(value: Any, name: str, content: str) -> dict[str, Any]:
     if _HALF_CHARACTER.search(content):
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            raise ConfigError(f"The {what} {path} holds {half}, half a character; correct it.") from error
+            raise ConfigError(f"{name} holds {half}, half a character; correct it.") from error
     if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"The {what} {path} must be a mapping of keys to values, but is {type(value).__name__}."
-        )
+        raise ConfigError(f"{name} must be a mapping of keys to values, but is {type(value).__name__}.")
     try:
         return unique_keys([(str(key), item) for key, item in value.items()])
     except ValueError as error:
-        raise ConfigError(f"The {what} {path} is ambiguous: {error}; leave one of the two.") from error
+        raise ConfigError(f"{name} is ambiguous: {error}; leave one of the two.") from error
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Return the JSON object in the file *path*; *what* describes the file in errors."""
-    content = read_text(path, what)
+    return json_mapping(read_text(path, what), f"The {what} {path}")
+
+
+def json_mapping(content: str, name: str) -> dict[str, Any]:
+    """Return the JSON object in *content*; errors start with *name*."""
     try:
-        value = json.loads(content, object_pairs_hook=unique_keys)
+        value = parse_json(content)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"The {what} {path} is not valid JSON ({error}); correct it at that place."
-        ) from error
-    return _mapping(value, path, what, content)
+        raise ConfigError(f"{name} is not valid JSON ({error}); correct it at that place.") from error
+    return _mapping(value, name, content)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the YAML mapping in the file *path*; *what* describes the file in errors."""
-    content = read_text(path, what)
+    return yaml_mapping(read_text(path, what), f"The {what} {path}")
+
+
+def yaml_mapping(content: str, name: str) -> dict[str, Any]:
+    """Return the YAML mapping in *content*; errors start with *name*."""
+    return _mapping(parse_yaml(content, name), name, content)
+
+
+def parse_yaml(content: str, name: str) -> Any:
+    """Return the value of the YAML *content*; errors start with *name*."""
     if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
-        raise ConfigError(f"The {what} {path} is nested too deeply; is it the right file?")
+        raise ConfigError(f"{name} is nested too deeply; is it the right file?")
     try:
-        value = yaml.load(content, _Loader)
+        return yaml.load(content, _Loader)
     except (yaml.YAMLError, *_OF_YAML) as error:
         place = " ".join(str(error).split())
-        raise ConfigError(
-            f"The {what} {path} is not valid YAML ({place}); correct it at that place."
-        ) from error
-    return _mapping(value, path, what, content)
+        raise ConfigError(f"{name} is not valid YAML ({place}); correct it at that place.") from error

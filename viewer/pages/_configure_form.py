@@ -18,6 +18,7 @@ from ...runner import JobStore, SystemConfig, about_backend, backend_names, comm
 from ...runner.analysis import duration_estimate, estimate_s, load_of
 from ...runner.config import failure_of_text
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
+from ...support.documents import json_mapping
 from .._address import set_option
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
@@ -256,14 +257,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
 
     Error messages call the file *name*. Raises `ConfigError` if *text* is not a system file.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{name} is not JSON ({str(error)[:80]}); choose an ASTRA-sim system file."
-        ) from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"{name} is not a system file: it holds no object of keys.")
+    data = json_mapping(text, name)
     system = SystemConfig.from_mapping(data, name).to_dict()
     chosen = {key: value for key, value in system.items() if key in SYSTEM_FIELDS}
     algorithms = {each: f"{each}-implementation" for each in COLLECTIVES}

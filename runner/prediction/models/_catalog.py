@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ....errors import UsageError, did_you_mean
+from ....support.documents import read_json, read_yaml
 from ._hugging_face import of_hugging_face
 from ._transformer import Convolution, Transformer
 
@@ -183,17 +181,8 @@ def find_model(name: str | Path) -> Transformer:
 def read_model(path: str | Path) -> Transformer:
     """Read a model from a YAML with the fields of `Transformer`, or from a Hugging Face config.json."""
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-        data = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except OSError as error:
-        raise UsageError(
-            f"The model file {file} cannot be read ({error.strerror}); check the path."
-        ) from error
-    except (ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError) as error:
-        raise UsageError(f"The model file {file} is damaged ({error}). Correct it.") from error
-    if not isinstance(data, Mapping):
-        raise UsageError(f"The model file {file} must hold keys and values, such as 'layers: 32'.")
+    read = read_json if file.suffix == ".json" else read_yaml
+    data: Mapping[str, Any] = read(file, "model file")
     if "model_type" in data or "architectures" in data:
         data, remarks = of_hugging_face(data, file)
         return replace(_of_mapping(data, file), remarks=tuple(remarks))

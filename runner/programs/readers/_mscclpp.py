@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....errors import ConfigError, did_you_mean
+from ....support.documents import parse_json
 from .._model import (
     CONTROL_OPS,
     PACKET_OPS,
@@ -248,7 +248,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
     If no executor could run an op, raises `ConfigError` with its rank, thread block and op.
     """
     try:
-        data = json.loads(content)
+        data = parse_json(content)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: this is not JSON ({error}); check the file.") from error
     plan = Fields(data, source)
