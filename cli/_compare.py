@@ -270,7 +270,7 @@ def _print_settings(table: pd.DataFrame) -> None:
     if unlike.empty:
         console.print(f"All {alike} are equal.")
     else:
-        print_frame(unlike, "table", title="Settings that differ")
+        print_frame(unlike, "table", title="Settings that differ", all_columns=True)
         console.print(f"[dim]The other {alike} are equal; --view settings --format csv lists them.[/]")
 
 

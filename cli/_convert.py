@@ -200,7 +200,7 @@ def _refuse_traces(logs: Sequence[str]) -> None:
         if Path(target).is_dir() and not are_logs([target]) and holds_traces(Path(target)):
             raise UsageError(
                 f"{target} contains traces, but LOGS are production logs. Next: chakrascope import STUDY "
-                f"{target} for the traces, or --device-trace {target} with -o PREFIX; or name the log files."
+                f"{target}"
             )
 
 

@@ -139,11 +139,12 @@ def print_frame(
     title: str = "",
     limit: int | None = None,
     count: int | None = None,
+    all_columns: bool = False,
 ) -> None:
     """Print *frame* as a table on the terminal, or all its rows as JSON records or CSV.
 
     The table shows at most *limit* rows. *count* is the total number of rows, of which *frame* may contain
-    only the first.
+    only the first. If *all_columns* is true, words break on a narrow terminal, and no column is left out.
     """
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
@@ -156,7 +157,7 @@ def print_frame(
     else:
         shown = frame if limit is None else frame.head(limit)
         columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}
-        _print_table(columns, shown.itertuples(index=False), title)
+        _print_table(columns, shown.itertuples(index=False), title, all_columns=all_columns)
         _print_remaining(len(shown), len(frame) if count is None else count)
 
 
@@ -227,14 +228,16 @@ def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
     console.print(f"[dim]Other tables: --view {others}[/]")
 
 
-def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
+def _print_table(
+    columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str, *, all_columns: bool = False
+) -> None:
     """Print *rows* as a table; *columns* maps each column name to whether the column contains numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
     numeric = list(columns.values())
-    fitting = _columns_that_fit(numeric, names, cells, console.width)
-    left_out, numeric, names = names[fitting:], numeric[:fitting], names[:fitting]
-    cells = [row[:fitting] for row in cells]
+    fitting = range(len(names)) if all_columns else _columns_that_fit(numeric, names, cells, console.width)
+    left_out = [name for place, name in enumerate(names) if place not in fitting]
+    numeric, names, *cells = ([row[place] for place in fitting] for row in (numeric, names, *cells))
     heads, widths, ruled = _fitting(numeric, names, cells, console.width)
     lines: dict[str, Any] = (
         {} if ruled else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
@@ -254,17 +257,26 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
 
 def _columns_that_fit(
     numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
-) -> int:
-    """Return how many of the first columns fit into *room* characters without breaking words.
+) -> Sequence[int]:
+    """Return the columns that fit into *room* characters without breaking words.
 
-    If fewer than 3 columns fit, the function returns the number of all columns, so that words must break.
+    Columns with equal cells in all rows are left out first, from the right, and then other columns. If fewer
+    than 3 columns fit, the function returns all columns, so that words must break.
     """
     heads = [name.replace("_", " ") for name in names]
     filled = list(zip(numeric, zip(heads, *cells, strict=True), strict=True))
-    for count in range(len(names), _LEAST_COLUMNS - 1, -1):
-        if _widths(filled[:count], room - _GAP * count, whole=True) is not None:
-            return count
-    return len(names)
+    places = range(len(names))
+    equal = [
+        place for place in places if place and len(cells) > 1 and len({row[place] for row in cells}) == 1
+    ]
+    fitting = list(places)
+    for place in (*reversed(equal), *(place for place in reversed(places) if place not in equal)):
+        if _widths([filled[each] for each in fitting], room - _GAP * len(fitting), whole=True) is not None:
+            return fitting
+        if len(fitting) == _LEAST_COLUMNS:
+            break
+        fitting.remove(place)
+    return places
 
 
 def _fitting(

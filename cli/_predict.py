@@ -398,8 +398,8 @@ def _cluster(
         machine = find_machine(machine_name)
         if machine.chip is None:
             raise UsageError(
-                f"--on {machine_name} names no chip. Next: --on 64xh100, or --chip NAME --network "
-                f"{machine_name}."
+                f"--on {machine_name} names no chip. Next: use --on 64xh100, or --chip NAME "
+                f"--network {machine_name}."
             )
         if not failed and not link_default:
             return machine.chip, machine.network
@@ -429,7 +429,7 @@ def _variation(text: str | None, **draws: int | None) -> Variation | None:
         except ValueError:
             number = -1.0
         if key.strip() not in ("kernels", "ranks") or number < 0:
-            raise UsageError(f"'{part}' is not a spread. Next: --spread kernels=5%,ranks=2%.")
+            raise UsageError(f"'{part}' is not a spread. Next: write --spread kernels=5%,ranks=2%.")
         shares[key.strip()] = number / 100 if share.strip().endswith("%") else number
     return Variation(**shares, **given)
 

@@ -229,7 +229,7 @@ def _clusters(
         chip = find_chip(name)
         price = prices.get(chip.name, prices.get(""))
         if prices and price is None:
-            raise UsageError(f"There is no price for '{chip.name}'. Next: --price {chip.name}=NUMBER.")
+            raise UsageError(f"There is no price for '{chip.name}'. Next: add --price {chip.name}=NUMBER.")
         clusters += [Cluster(chip, found, price) for found in _networks(chip, gpus, network)]
     return tuple(clusters)
 
@@ -240,7 +240,9 @@ def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[
 
     if network is None:
         if not gpus:
-            raise UsageError("The number of GPUs is missing. Next: --gpus 512, or --network hgx-h100-64x8.")
+            raise UsageError(
+                "The number of GPUs is missing. Next: add --gpus 512, or --network hgx-h100-64x8."
+            )
         yield from (usual_network(chip, count) for count in gpus)
         return
     found = NetworkConfig.find(network)
@@ -263,7 +265,7 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             price = -1.0
         if price < 0:
-            raise UsageError(f"'{text}' is not a price. Next: --price 2.5, or --price h100=2.5.")
+            raise UsageError(f"'{text}' is not a price. Next: write --price 2.5, or --price h100=2.5.")
         found[chip and find_chip(chip).name] = price
     return found
 
@@ -280,7 +282,9 @@ def _limits(texts: Sequence[str]) -> Limits:
         except KeyError:
             raise UsageError(f"'{key}' cannot be limited{did_you_mean(key, _LIMITS)}") from None
         except ValueError as error:
-            raise UsageError(f"--limit {text}: {error} Next: memory=80GiB, step=10s or cost=2.5.") from error
+            raise UsageError(
+                f"--limit {text}: {error} Next: write memory=80GiB, step=10s or cost=2.5."
+            ) from error
     return Limits(**found)
 
 

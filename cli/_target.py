@@ -128,7 +128,7 @@ def _refuse_unlike(network: str | None, system: str) -> None:
         like = f"a network of {chip}"
     raise UsageError(
         f"No machine has the network {network} of {other.name} and the peaks of --system {system}. Next: "
-        f"{like}, or --on {network} for {other.name}."
+        f"use {like}, or --on {network} for {other.name}."
     )
 
 

@@ -125,7 +125,7 @@ _NO_CALLS = (
 _EMPTY = {
     "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
     "writes such a network file for --network.",
-    "loads": "Only switches have loads, and this network links its ranks directly. Next: --view traffic.",
+    "loads": "Only switches have loads, and this network links its ranks directly. Next: use --view traffic.",
     "streams": "No rank of this run computes on a device or communicates. Next: `chakrascope critical-path "
     "STUDY` shows the work of its hosts.",
     "operators": "The workload of this run has no operators: it was not converted from traces, or by an "

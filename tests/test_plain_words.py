@@ -1,4 +1,4 @@
-"""Comments, docstrings and names in the folders of `CHECKED` use the field's words."""
+"""Comments, docstrings, names and next steps in the folders of `CHECKED` use the field's words."""
 
 from __future__ import annotations
 
@@ -118,3 +118,31 @@ def test_names_of_data_say_what_it_is(folder: str):
         if name.strip("_") in NAMES
     ]
     assert not vague, f"name the thing, not that it was found: {vague}"
+
+
+def next_steps(file):
+    """Yield the texts after ``Next: `` in messages of *file*."""
+    inside = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            inside |= {id(part) for part in node.values}
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            text = node.value
+        else:
+            continue
+        yield from (step for step in text.split("Next: ")[1:] if step)
+
+
+@pytest.mark.parametrize("folder", CHECKED)
+def test_a_next_step_has_a_verb(folder):
+    wrong = re.compile(r"--|(?:a|an|the|another|more|fewer|\w+=)\b")
+    found = [
+        f"{file.relative_to(ROOT)}: {step[:60]}"
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for step in next_steps(file)
+        if wrong.match(step)
+    ]
+    assert found == []

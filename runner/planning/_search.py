@@ -197,8 +197,8 @@ def search_plans(
 
 
 _NEXT = (
-    "Next: more --gpus, another --global-batch, a larger --limit memory=, or leave out an option that allows "
-    "only some plans."
+    "Next: add GPUs (--gpus), change --global-batch, raise --limit memory=, or leave out an option that "
+    "allows only some plans."
 )
 
 

@@ -41,11 +41,13 @@ class Variation:
         for name in ("kernels", "ranks"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(
-                    f"--spread {name}={getattr(self, name):.0%} is not between 0 and 100 %. Next: --spread "
-                    "kernels=5%,ranks=2%."
+                    f"--spread {name}={getattr(self, name):.0%} is not between 0 and 100 %. Next: use, for "
+                    "example, --spread kernels=5%,ranks=2%."
                 )
         if not self.kernels and not self.ranks:
-            raise UsageError("--spread has nothing that varies. Next: --spread kernels=5%,ranks=2%.")
+            raise UsageError(
+                "--spread has nothing that varies. Next: use, for example, --spread kernels=5%,ranks=2%."
+            )
 
 
 @dataclass(frozen=True)

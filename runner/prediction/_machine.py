@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -168,7 +168,7 @@ def find_machine(name: str) -> Machine:
     numbered = _NUMBER_FIRST.fullmatch(text) or _NUMBER_LAST.fullmatch(text)
     if numbered is not None and not int(numbered["count"]):
         raise UsageError(
-            f"--on {name}: the number of chips must be 1 or more. Next: --on 8x{numbered['chip']}."
+            f"--on {name}: the number of chips must be 1 or more. Next: use --on 8x{numbered['chip']}."
         )
     if numbered is not None and _is_chip(numbered["chip"]):
         wanted = f"{int(numbered['count'])}x{numbered['chip']}"
@@ -177,7 +177,7 @@ def find_machine(name: str) -> Machine:
         chip = find_chip(numbered["chip"])
         return Machine(wanted, chip, _usual_network(chip, int(numbered["count"])))
     if _is_chip(text):
-        raise UsageError(f"--on {name}: the number of chips is missing. Next: --on 8x{text}.")
+        raise UsageError(f"--on {name}: the number of chips is missing. Next: use --on 8x{text}.")
     if numbered is not None:
         chips = did_you_mean(numbered["chip"], list_chips())
         raise UsageError(f"--on {name}: there is no chip '{numbered['chip']}'{chips}")
@@ -214,8 +214,8 @@ def _machine_of_file(file: Path) -> Machine:
             raise ConfigError(f"{file}: '{key}' must be a name or a file, not {value!r}.")
     if "network" not in data:
         raise ConfigError(f"{file}: the key 'network' is missing; add the name of a preset, or a file.")
-    chip = find_chip(_next_to(file, data["chip"]))
-    named = _next_to(file, data["network"])
+    chip = find_chip(_next_to(file, data["chip"], list_chips()))
+    named = _next_to(file, data["network"], list_presets("network"))
     network = NetworkConfig.find(named)
     other = chip_of_network(network)
     if other is not None and not has_links_of(chip.name, network):
@@ -224,13 +224,13 @@ def _machine_of_file(file: Path) -> Machine:
             f"network of {chip.name}, or a network file of your own."
         )
     memory = data.get("memory")
-    return Machine(file.stem, chip, network, memory and _next_to(file, memory), named)
+    return Machine(file.stem, chip, network, memory and _next_to(file, memory, list_presets("memory")), named)
 
 
-def _next_to(file: Path, name: str) -> str:
-    """Return the path of the file *name* in the folder of *file*, or *name* if the file does not exist."""
+def _next_to(file: Path, name: str, shipped: Sequence[str]) -> str:
+    """Return the path of the file *name* next to *file*, or *name* if it is *shipped* or no such file."""
     other = file.parent / name
-    return str(other) if other.is_file() else name
+    return str(other) if name not in shipped and other.is_file() else name
 
 
 def _usual_network(chip: Chip, count: int) -> NetworkConfig:
@@ -240,10 +240,13 @@ def _usual_network(chip: Chip, count: int) -> NetworkConfig:
     except UsageError as error:
         text = re.sub(r"--gpus (\d+)", rf"--on \1x{chip.name}", error.message)
         if "has no default network" in text:
-            presets = [f"--on {name}" for name in list_presets("network") if f"-{chip.name}-" in f"-{name}-"]
+            presets = "".join(
+                f"--on {name}, " for name in list_presets("network") if f"-{chip.name}-" in f"-{name}-"
+            )
             text = (
-                f"The chip '{chip.name}' has no usual network. Next: {', '.join([*presets, '--on FILE'])}, a "
-                f"YAML file with 'chip: {chip.name}' and 'network: PRESET_OR_FILE'."
+                f"The chip '{chip.name}' has no usual network. Next: use {presets}"
+                f"{'or ' * bool(presets)}--on FILE, a YAML file with 'chip: {chip.name}' and 'network: "
+                "PRESET_OR_FILE'."
             )
         raise UsageError(text) from None
 

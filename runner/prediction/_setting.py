@@ -50,7 +50,7 @@ class Setting:
         if self.plan.needs_host and self.chip.host is None:
             raise UsageError(
                 f"CPU offload needs the bandwidths of a host, which the chip '{self.chip.name}' lacks. "
-                "Next: a chip file with 'host: {link_bytes_per_s: 6.4e+10, memory_bytes_per_s: 7.7e+10}'."
+                "Next: use a chip file with 'host: {link_bytes_per_s: 6.4e+10, memory_bytes_per_s: 7.7e+10}'."
             )
         if self.plan.world != self.network.num_ranks:
             raise UsageError(
@@ -99,8 +99,8 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
     """
     if not chip.network:
         raise UsageError(
-            f"The chip '{chip.name}' has no default network. Next: --network NAME or a file, which also "
-            f"gives the number of GPUs."
+            f"The chip '{chip.name}' has no default network. Next: add --network with a preset or a "
+            "file, which also gives the number of GPUs."
         )
     node = NetworkConfig.preset(chip.network)
     size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
@@ -110,14 +110,14 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
         NetworkConfig.preset(f"{family}-2x{size}")
     except ConfigError:
         raise UsageError(
-            f"Nodes of '{family}' have {size} GPUs, and no preset connects several nodes. Next: --gpus "
-            f"{size}, or --network with a file that has the network between the nodes."
+            f"Nodes of '{family}' have {size} GPUs, and no preset connects several nodes. Next: use "
+            f"--gpus {size}, or --network with a file that has the network between the nodes."
         ) from None
     if ranks < 1 or ranks % size:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
-            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
-            "or --network with nodes of another size."
+            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: use --gpus "
+            f"{near}, or --network with nodes of another size."
         )
     return NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
 

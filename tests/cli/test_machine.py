@@ -74,14 +74,14 @@ def test_the_first_line_names_the_machine_and_where_compute_times_are_from(
         ("h100x16", "write 16xh100."),
         ("64 x h100", "write 64xh100."),
         ("64*H100", "write 64xh100."),
-        ("h100", "Next: --on 8xh100."),
-        ("12xh100", "Next: --on 16xh100"),
+        ("h100", "Next: use --on 8xh100."),
+        ("12xh100", "Next: use --on 16xh100"),
         ("8xh10", "did you mean 'h100'?"),
         ("8xt4", "'chip: t4' and 'network: PRESET_OR_FILE'"),
-        ("64xtpu-v2", "Next: --on tpu-v2-16x16, --on tpu-v2-8x8, --on FILE, a YAML file with"),
+        ("64xtpu-v2", "Next: use --on tpu-v2-16x16, --on tpu-v2-8x8, or --on FILE, a YAML file with"),
         (
             "16xmi300x",
-            "Nodes of 'mi300x' have 8 GPUs, and no preset connects several nodes. Next: --on 8xmi300x",
+            "Nodes of 'mi300x' have 8 GPUs, and no preset connects several nodes. Next: use --on 8xmi300x",
         ),
         ("hgx-h10-8", "did you mean 'hgx-h100-8'?"),
     ],
@@ -99,9 +99,12 @@ def test_a_misspelt_machine_gets_the_right_spelling(study, machine, hint, capfd)
         (["--on", "8xh100", "--system", "direct"], "leave out --system"),
         (
             ["--network", "dgx-a100-8", "--system", "roofline-h100"],
-            "Next: --on 8xh100, or --on dgx-a100-8 for a100-80.",
+            "Next: use --on 8xh100, or --on dgx-a100-8 for a100-80.",
         ),
-        (["--network", "hgx-h100-8", "--system", "roofline-tpu-v2"], "Next: a network of tpu-v2, or --on"),
+        (
+            ["--network", "hgx-h100-8", "--system", "roofline-tpu-v2"],
+            "Next: use a network of tpu-v2, or --on",
+        ),
     ],
 )
 def test_pairs_that_cannot_be_are_refused(study, options, hint, capfd):

@@ -334,14 +334,24 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("timeline", "STUDY", "-o", "/"), 2, "/ cannot be written (Is a directory)"),
-        (("report", "STUDY", "-o", "/"), 60, "The report / cannot be written (Is a directory)"),
+        (("timeline", "STUDY", "-o", "/"), 2, "/ cannot be written (Is a directory); add the name of a file"),
+        (("report", "STUDY", "-o", "/"), 60, "The report / cannot be written (Is a directory); add the name"),
+        (("generate", "all-reduce", "--ranks", "2", "-o", "/"), 2, "/ is a folder, but graphs need"),
+        (
+            ("generate", "all-reduce", "--ranks", "2", "-o", "STUDY"),
+            2,
+            "start of their file names. Next: write ",
+        ),
+        (("what-if", "STUDY", "--faster", "operator:x=1e400"), 2, "'operator:x=1e400' is not a valid change"),
+        (("what-if", "STUDY", "--faster", "operator:x=nan"), 2, "'operator:x=nan' is not a valid change"),
+        (("what-if", "STUDY", "--each", "1e999"), 2, "'1e999' is not a number of 0 or more"),
+        (("sweep", "STUDY", "--over", "network.bandwidth=1,1e400"), 40, "the number 1e400 is too large"),
         (("report", "STUDY", "-o", "nowhere/report.html"), 2, "There is no folder nowhere. Next: create it"),
         (("timeline", "STUDY", "--from", "10s"), 2, "The window begins after the end of the step at "),
         (
             ("sweep", "STUDY", "--on", "0xa100"),
             2,
-            "number of chips must be 1 or more. Next: --on 8xa100.",
+            "number of chips must be 1 or more. Next: use --on 8xa100.",
         ),
         (
             ("sweep", "STUDY", "--over", "network=ring-2", "--least", "makespn"),

@@ -313,7 +313,7 @@ class Plan:
             raise UsageError(
                 f"A global batch of {self.global_batch} cannot be cut into micro-batches of "
                 f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
-                f"a time. Next: --global-batch {near}, or another --micro-batch or --dp."
+                f"a time. Next: use --global-batch {near}, or change --micro-batch or --dp."
             )
         self._check_recomputation(model)
         if self.lora < 0 or (self.lora and not self.frozen):
@@ -323,7 +323,7 @@ class Plan:
         if self.chunks > 1 and self.pp == 1:
             raise UsageError(
                 f"--interleave {self.chunks} distributes the model over pipeline stages, but there is only "
-                "one. Next: --pp 2 or more, or leave out --interleave."
+                "one. Next: use --pp 2 or more, or leave out --interleave."
             )
         if self.schedule == "interleaved" and self.micro_batches % self.pp:
             raise UsageError(
@@ -365,13 +365,13 @@ class Plan:
                 fitting = _divisor(count, degree)
                 raise UsageError(
                     f"{model.name} has {count} {what}, which {_option(key)} {degree} does not divide. Next: "
-                    f"{_option(key)} {fitting}."
+                    f"use {_option(key)} {fitting}."
                 )
         self._check_shares(model)
         if self.pp * self.chunks > model.layers and not self.ends_count(model.layers):
             raise UsageError(
                 f"{model.name} has {model.layers} layers, too few for {self.pp} pipeline stages of "
-                f"{self.chunks} parts. Next: a smaller --pp or --interleave."
+                f"{self.chunks} parts. Next: reduce --pp or --interleave."
             )
         self._check_experts(model)
 
@@ -385,19 +385,19 @@ class Plan:
             )
             raise UsageError(
                 f"{model.name} has {model.kv_heads} heads of keys and values. --tp {self.tp} neither divides "
-                f"them nor is a multiple of them. Next: --tp {fitting}."
+                f"them nor is a multiple of them. Next: use --tp {fitting}."
             )
         tokens = self.sequence or model.sequence
         if self.cp > 1 and tokens % (2 * self.cp):
             raise UsageError(
                 f"Each of --cp {self.cp} ranks has two equal parts of a sequence, one near its start and one "
-                f"near its end, but {2 * self.cp} parts do not divide {tokens} tokens. Next: --sequence "
-                f"{max(1, tokens // (2 * self.cp)) * 2 * self.cp}."
+                f"near its end, but {2 * self.cp} parts do not divide {tokens} tokens. Next: use "
+                f"--sequence {max(1, tokens // (2 * self.cp)) * 2 * self.cp}."
             )
         if self.sequence_parallel and tokens // self.cp % self.tp:
             raise UsageError(
                 f"Sequence parallelism divides the {tokens // self.cp} tokens of a rank among --tp {self.tp} "
-                "ranks, which do not divide them. Next: --no-sequence-parallel, or another --sequence."
+                "ranks, which do not divide them. Next: add --no-sequence-parallel, or change --sequence."
             )
 
     def _check_experts(self, model: Transformer) -> None:
@@ -411,12 +411,12 @@ class Plan:
         if self.tp > 1 and not self.sequence_parallel:
             raise UsageError(
                 f"--ep {self.ep} with --tp {self.tp} needs sequence parallelism, as in Megatron. Next: "
-                "--sequence-parallel."
+                "add --sequence-parallel."
             )
         if model.experts % self.ep:
             raise UsageError(
-                f"--ep {self.ep} does not divide the {model.experts} experts of {model.name}. Next: --ep "
-                f"{_divisor(model.experts, self.ep)}."
+                f"--ep {self.ep} does not divide the {model.experts} experts of {model.name}. Next: use "
+                f"--ep {_divisor(model.experts, self.ep)}."
             )
         if self.expert_ranks % self.ep:
             fitting = _divisor(math.gcd(model.experts, self.expert_ranks), self.ep)
@@ -430,7 +430,7 @@ class Plan:
             over += f" / --expert-tp {self.expert_tp}" if 1 < self.expert_split < self.tp else ""
             raise UsageError(
                 f"Experts are distributed over {over or '--dp 1'}, {self.expert_ranks} ranks, which --ep "
-                f"{self.ep} does not divide. Next: --ep {fitting}{whole}."
+                f"{self.ep} does not divide. Next: use --ep {fitting}{whole}."
             )
         other_axes = [
             axis for axis in self.placement if getattr(self, axis) > 1 and axis not in self._expert_plane
@@ -439,7 +439,7 @@ class Plan:
         if any(places[0] < self.placement.index(axis) < places[-1] for axis in other_axes):
             raise UsageError(
                 f"Experts are distributed over {' and '.join(self._expert_plane)}, which are not adjacent in "
-                f"--placement {'-'.join(self.placement)}. Next: --placement tp-cp-dp-pp."
+                f"--placement {'-'.join(self.placement)}. Next: use --placement tp-cp-dp-pp."
             )
 
     def _check_expert_split(self, model: Transformer) -> None:
@@ -447,11 +447,13 @@ class Plan:
         split = self.expert_split
         if split < 1 or self.tp % split:
             near = _divisor(self.tp, max(1, min(split, self.tp)))
-            raise UsageError(f"--expert-tp {split} does not divide --tp {self.tp}. Next: --expert-tp {near}.")
+            raise UsageError(
+                f"--expert-tp {split} does not divide --tp {self.tp}. Next: use --expert-tp {near}."
+            )
         if model.expert_ffn % split:
             raise UsageError(
                 f"{model.name} has experts of {model.expert_ffn} columns, which --expert-tp {split} does not "
-                f"divide. Next: --expert-tp {_divisor(math.gcd(model.expert_ffn, self.tp), split)}."
+                f"divide. Next: use --expert-tp {_divisor(math.gcd(model.expert_ffn, self.tp), split)}."
             )
         if split < self.tp and (
             not self.sequence_parallel

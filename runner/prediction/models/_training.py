@@ -285,7 +285,7 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray:
     except OverflowError as error:
         raise UsageError(
             "An operator of the step has more operations or bytes than a node of a graph can hold (2^63). "
-            "Next: a shorter --sequence, or a smaller --micro-batch."
+            "Next: reduce --sequence or --micro-batch."
         ) from error
 
 

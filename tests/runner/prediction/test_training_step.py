@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workloads import Prices
 
 from chakrascope.converter import CollectiveType, NodeType, Workload, doctor
-from chakrascope.errors import UsageError
+from chakrascope.errors import ChakrascopeError, UsageError
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.prediction import predicted_system
 from chakrascope.runner.prediction.models import (
@@ -212,14 +212,16 @@ def test_adapters_of_a_rank_are_trained_and_nothing_else_is():
         ("layers: 2\nhidden: 64\nheads: 5\nvocab: 10\nsequence: 8\n", "do not divide them"),
         ("layer: 2\n", "did you mean 'layers'"),
         ("layers: two\n", "must be a whole number"),
-        ("- 1\n", "must hold keys and values"),
-        ("layers: [", "is damaged"),
+        ("- 1\n", "must be a mapping"),
+        ("layers: [", "is not valid YAML"),
+        ("layers: 2\nlayers: 4\n", "the key 'layers' occurs twice"),
+        ("layers: 1e400\n", "the number 1e400 is too large"),
     ],
 )
 def test_what_is_wrong_with_a_model_file_is_told(text: str, words: str, tmp_path: Path):
     path = tmp_path / "mine.yml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(ChakrascopeError, match=words):
         read_model(path)
 
 
@@ -232,7 +234,7 @@ def test_a_misspelt_model_is_told_the_closest():
     ("plan", "words"),
     [
         (Plan(tp=3), "--tp 2"),
-        (Plan(pp=8), "a smaller --pp"),
+        (Plan(pp=8), "reduce --pp"),
         (Plan(dp=4, micro_batch=2, global_batch=12), "--global-batch 16|--global-batch 8"),
         (Plan(ep=2, dp=2, global_batch=2), "has no experts"),
         (Plan(pp=2, chunks=2, schedule="interleaved", global_batch=3), "multiple of --pp 2"),
@@ -456,8 +458,8 @@ def test_fewer_ranks_for_an_expert_exchange_less_and_compute_the_same():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"expert_tp": 3}, "--expert-tp 3 does not divide --tp 8. Next: --expert-tp 2."),
-        ({"expert_tp": 16}, "--expert-tp 16 does not divide --tp 8. Next: --expert-tp 8."),
+        ({"expert_tp": 3}, "--expert-tp 3 does not divide --tp 8. Next: use --expert-tp 2."),
+        ({"expert_tp": 16}, "--expert-tp 16 does not divide --tp 8. Next: use --expert-tp 8."),
         ({"expert_tp": 2, "placement": ("cp", "tp", "dp", "pp"), "cp": 2}, "(--placement tp-cp-dp-pp)"),
         ({"expert_tp": 2, "ep": 64}, "--tp 8 x --dp 8 / --expert-tp 2, 32 ranks"),
     ],
@@ -490,14 +492,14 @@ def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (Plan(dp=8, ep=3), "--ep 3 does not divide the 256 experts of deepseek-v3. Next: --ep 2."),
+        (Plan(dp=8, ep=3), "--ep 3 does not divide the 256 experts of deepseek-v3. Next: use --ep 2."),
         (
             Plan(dp=8, cp=2, ep=64),
-            "over --cp 2 x --dp 8, 16 ranks, which --ep 64 does not divide. Next: --ep 16.",
+            "over --cp 2 x --dp 8, 16 ranks, which --ep 64 does not divide. Next: use --ep 16.",
         ),
         (
             Plan(tp=8, dp=8, ep=64, sequence_parallel=True),
-            "Next: --ep 8, or --expert-tp 1, which distributes experts over all 64 ranks of a stage.",
+            "Next: use --ep 8, or --expert-tp 1, which distributes experts over all 64 ranks of a stage.",
         ),
         (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "which are not adjacent"),
     ],
@@ -527,7 +529,7 @@ def test_the_embedding_and_the_loss_are_layers_where_that_makes_parts_even():
 
 
 def test_a_step_too_large_for_a_graph_is_refused():
-    with pytest.raises(UsageError, match=r"a shorter --sequence"):
+    with pytest.raises(UsageError, match=r"reduce --sequence"):
         training_step(find_model("llama3-8b"), Plan(sequence=10**8), Prices(), 8)
 
 
