@@ -20,6 +20,7 @@ from .study import ImportItem, Study, find_items, import_found, proposed_name, s
 _MOST_BYTES = 4 << 30  # limit on the total size of cached studies
 _MOST_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
 _NAMED = 4
+_NSIGHT = (".nsys-rep", ".qdrep", ".ncu-rep", ".sqlite")
 _BLOCK = 1 << 20
 
 
@@ -117,9 +118,11 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
         )
     if items:
         raise StudyError(f"{folder / items[0].place} cannot be read: {items[0].problem}.")
+    nsight = any(path.suffix in _NSIGHT for path in paths)
     raise StudyError(
-        f"{named} is neither a study nor a trace, log or graph that can be read. Next: name a Kineto trace "
-        "(.json, .json.gz), production logs, or a folder or archive of them."
+        f"{named} is neither a study nor a trace, log or graph that can be read"
+        f"{', as files of Nsight are not' if nsight else ''}. Next: name a Kineto trace (.json, .json.gz), "
+        "which torch.profiler writes, production logs, or a folder or archive of them."
     )
 
 

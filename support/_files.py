@@ -44,6 +44,8 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     Raises `OSError`.
     """
     target = Path(target)
+    if target.is_dir():  # a link to a folder would be replaced by the file
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     temporary = _temporary(target)
     if sync:
         _remove_dead(target.parent, _shortened(target.name))
@@ -156,6 +158,8 @@ def writing(
         reason = os.strerror(refused.errno) if refused.errno else str(refused)
         if refused.errno == errno.EISDIR:
             advice = "add the name of a file"
+        elif refused.errno in (errno.EEXIST, errno.ENOTDIR):
+            advice = "a file has the name of this folder: choose another folder"
         raise error(f"{what} cannot be written ({reason}); {advice}.") from refused
 
 

@@ -29,7 +29,10 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
             "There is no command to run. Give it after `--`: chakrascope trace -o OUT -- python train.py"
         )
     if steps < 0 or warmup < 0:
-        raise UsageError(f"warmup={warmup}, steps={steps}: capture 1 step or more after 0 or more.")
+        raise UsageError(
+            f"--steps {steps} --warmup {warmup}: the numbers of captured and of earlier steps cannot be "
+            "negative. Next: use, for example, --steps 2 --warmup 3."
+        )
     if steps == 0 and fake_world:
         raise UsageError("--steps 0 needs real ranks: in a fake world, no rank waits.")
     launcher = _launcher(command)

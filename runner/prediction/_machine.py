@@ -18,8 +18,8 @@ from ..chips import Chip, chip_of_device, find_chip, list_chips
 from ..config import NetworkConfig, SystemConfig, accelerators_of, list_presets
 from ._setting import usual_network
 
-_NUMBER_FIRST = re.compile(r"(?P<count>\d{1,7})[^0-9a-z]*(?:x[^0-9a-z]*)?(?P<chip>[a-z][a-z0-9-]*)")
-_NUMBER_LAST = re.compile(r"(?P<chip>[a-z][a-z0-9-]*?)[^0-9a-z]*[x*×:][^0-9a-z]*(?P<count>\d{1,7})")
+_NUMBER_FIRST = re.compile(r"(?P<count>\d{1,30})[^0-9a-z]*(?:x[^0-9a-z]*)?(?P<chip>[a-z][a-z0-9-]*)")
+_NUMBER_LAST = re.compile(r"(?P<chip>[a-z][a-z0-9-]*?)[^0-9a-z]*[x*×:][^0-9a-z]*(?P<count>\d{1,30})")
 _KEYS = ("chip", "network", "memory")
 _CPU = "a CPU"
 

@@ -13,6 +13,7 @@ from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
+_MOST_GPUS = 1_000_000
 _ALIKE = 1.5  # measured shares are assumed to hold for bandwidths that differ by up to this factor
 _KERNELS = 0.1  # launches of a convolution and its pointwise operators, relative to a transformer layer
 
@@ -99,11 +100,16 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
     """
     if not chip.network:
         raise UsageError(
-            f"The chip '{chip.name}' has no default network. Next: add --network with a preset or a "
+            f"The chip '{chip.name}' has no default network. Next: add --network NAME, a preset or a "
             "file, which also gives the number of GPUs."
         )
     node = NetworkConfig.preset(chip.network)
     size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
+    if not 1 <= ranks <= _MOST_GPUS:
+        raise UsageError(
+            f"The number of GPUs must be from 1 to {_MOST_GPUS:,}, not {ranks}. Next: use --gpus {size}, for "
+            "example."
+        )
     if ranks == size:
         return node
     try:
@@ -113,7 +119,7 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
             f"Nodes of '{family}' have {size} GPUs, and no preset connects several nodes. Next: use "
             f"--gpus {size}, or --network with a file that has the network between the nodes."
         ) from None
-    if ranks < 1 or ranks % size:
+    if ranks % size:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
             f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: use --gpus "

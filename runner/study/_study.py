@@ -132,10 +132,12 @@ class Study(StudyLayout):
         return self.prefix_in(self.workload_dir(chosen))
 
     def workload(self, name: str | None = None) -> Workload:
-        """Return the workload *name*, or the newest workload."""
+        """Return the workload *name*, or the newest workload; raises `StudyError` if it is damaged."""
         from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
 
-        return Workload.load(self.workload_prefix(name))
+        prefix = self.workload_prefix(name)
+        refuse_damaged(prefix.parent, {f"{prefix.name}.workload.json"}.__contains__)
+        return Workload.load(prefix)
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
         """Save *workload* as *name* (or ``name-2`` and so on if the name is in use), and return its PREFIX.

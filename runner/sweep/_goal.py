@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, UsageError, did_you_mean
+from ...support import parse_number
 from ...support.documents import read_yaml
 from ..config import shown
 
@@ -173,8 +174,8 @@ def _read(file: Path) -> dict[str, float]:
 
 def _price(value: Any, where: str) -> float:
     try:
-        return float(value)
-    except (OverflowError, TypeError, ValueError) as error:
+        return float(parse_number(value))
+    except ValueError as error:
         raise ConfigError(
             f"'{where}': {shown(value)} is not a price; write the price of one rank for an hour, such as 2.5."
         ) from error

@@ -199,5 +199,5 @@ def parse_yaml(content: str, name: str) -> Any:
     try:
         return yaml.load(content, _Loader)
     except (yaml.YAMLError, *_OF_YAML) as error:
-        place = " ".join(str(error).split())
+        place = " ".join(str(error).split()).replace('in "<unicode string>", ', "at ")
         raise ConfigError(f"{name} is not valid YAML ({place}); correct it at that place.") from error

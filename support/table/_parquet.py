@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -37,7 +38,7 @@ class ParquetFile:
         from ._arrow import kind_of  # noqa: PLC0415
 
         self.path = Path(path)
-        self._source = pa.OSFile(str(path)) if stays_open else None
+        self._source = pa.OSFile(os.fsencode(path)) if stays_open else None
         self._metadata: pa.FileMetaData | None = None
         self.kinds: Mapping[str, str] = {}
         with self._opened() as file:
@@ -149,6 +150,7 @@ class ParquetWriter:
     """
 
     def __init__(self, path: str | Path, kinds: Mapping[str, str], note: str = "") -> None:
+        import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         from ._arrow import schema_of  # noqa: PLC0415
@@ -157,8 +159,10 @@ class ParquetWriter:
         self._schema = schema_of(kinds).with_metadata({_NOTE: note} if note else None)
         # Ids and times increase, so delta encoding takes a third of the space of dictionaries.
         growing = [name for name, kind in kinds.items() if kind in ("int64", "uint64")]
+        # Given a path, PyArrow would refuse names that are not UTF-8, and take "s3:/x" for an address.
+        self._file = pa.OSFile(os.fsencode(path), "wb")
         self._writer = pq.ParquetWriter(
-            path,
+            self._file,
             self._schema,
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             use_dictionary=[name for name, kind in kinds.items() if kind[0] in "tiu" and name not in growing],
@@ -176,7 +180,8 @@ class ParquetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._writer.close()
+            with self._file:
+                self._writer.close()
         except OSError:
             if error is None:
                 raise

@@ -76,6 +76,7 @@ def test_the_first_line_names_the_machine_and_where_compute_times_are_from(
         ("64*H100", "write 64xh100."),
         ("h100", "Next: use --on 8xh100."),
         ("12xh100", "Next: use --on 16xh100"),
+        ("99999999999xh100", "must be from 1 to 1,000,000, not 99999999999. Next: use --on 8xh100"),
         ("8xh10", "did you mean 'h100'?"),
         ("8xt4", "'chip: t4' and 'network: PRESET_OR_FILE'"),
         ("64xtpu-v2", "Next: use --on tpu-v2-16x16, --on tpu-v2-8x8, or --on FILE, a YAML file with"),

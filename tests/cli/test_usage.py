@@ -346,6 +346,16 @@ def made(tmp_path_factory):
         (("what-if", "STUDY", "--faster", "operator:x=nan"), 2, "'operator:x=nan' is not a valid change"),
         (("what-if", "STUDY", "--each", "1e999"), 2, "'1e999' is not a number of 0 or more"),
         (("sweep", "STUDY", "--over", "network.bandwidth=1,1e400"), 40, "the number 1e400 is too large"),
+        (
+            ("trace", "--steps", "-4", "-o", "x", "--", "true"),
+            2,
+            "cannot be negative. Next: use, for example, --steps 2 --warmup 3.",
+        ),
+        (
+            ("network", "ring-2", "--as", "yaml", "-o", "STUDY/study.json"),
+            2,
+            "exists); a file has the name",
+        ),
         (("report", "STUDY", "-o", "nowhere/report.html"), 2, "There is no folder nowhere. Next: create it"),
         (("timeline", "STUDY", "--from", "10s"), 2, "The window begins after the end of the step at "),
         (
@@ -379,8 +389,8 @@ def made(tmp_path_factory):
 def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, capsys):
     scheduler = made.parent / "scheduler.json"
     scheduler.write_text("[" * 5000)
-    files = {"STUDY": made, "SCHEDULER": scheduler}
-    ended, _, err = run_and_read(capsys, *(files.get(word, word) for word in arguments))
+    words = [word.replace("STUDY", str(made)).replace("SCHEDULER", str(scheduler)) for word in arguments]
+    ended, _, err = run_and_read(capsys, *words)
     assert ended == code
     assert message in err
 

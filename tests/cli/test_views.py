@@ -232,3 +232,22 @@ def test_nothing_is_lost_where_nothing_fits(printed, width):
     assert sorted(text) == sorted(
         sign for sign in "operationwhatsizeall_reduceagapbetweencollectives401MiB" if sign.isalnum()
     )
+
+
+def test_columns_with_equal_cells_are_left_out_before_those_that_differ(printed):
+    same = {"result": "base", "compute_ns": 9_130_000, "copy_ns": 12_345_678, "overlap_ns": 3_456_789}
+    rows = [same | {"idle_ns": 4_000_000}, same | {"result": "other", "idle_ns": 7_000_000}]
+    table, _, left_out = " ".join(printed(rows, 34)).partition("Too wide to print: ")
+    assert "4.00 ms" in table
+    assert "7.00 ms" in table
+    assert left_out.startswith("copy, overlap;")
+    assert "Too wide to print: overlap, idle;" in " ".join(printed(rows[:1], 34))
+
+
+def test_settings_of_every_run_are_printed_on_a_narrow_terminal(monkeypatch, capfd):
+    table = pd.DataFrame([{"setting": "network"} | {f"run {name}": f"network-{name}" for name in "abcdef"}])
+    monkeypatch.setattr(_output.console, "_width", 40)
+    _output.print_frame(table, "table", all_columns=True)
+    out = capfd.readouterr().out
+    assert "Too wide" not in out
+    assert max(map(len, out.splitlines())) <= 40

@@ -254,6 +254,9 @@ def test_a_change_of_a_workload_or_a_sweep_is_named_by_doctor(study, name, how):
     if how == "one byte":
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert any(f"{file} is" in cause for cause in errors(study))
+    if (name, how) == ("workload.workload.json", "one byte"):
+        with pytest.raises(StudyError, match=r"workload\.workload\.json is"):
+            study.workload()
 
 
 def test_a_sweep_that_continues_has_checksums_of_its_new_table(study):

@@ -349,6 +349,7 @@ def test_commands_name_the_files_of_the_search(tmp_path):
     ("arguments", "words"),
     [
         (["--gpus", "12"], "--gpus 16"),
+        (["--gpus", "0"], "must be from 1 to 1,000,000, not 0. Next: use --gpus 8"),
         (["--network", "hgx-h100-2x8", "--gpus", "8"], "leave one of them out"),
         (["--gpus", "8", "--limit", "memroy=80GiB"], "memory"),
         (["--gpus", "8", "--limit", "memory=lots"], "memory=80GiB"),

@@ -346,6 +346,9 @@ def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, rank
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(StudyError, match=r"notes.txt is neither a study nor a trace"):
         study_of_traces([tmp_path / "notes.txt"])
+    (tmp_path / "report1.nsys-rep").write_bytes(b"\0")
+    with pytest.raises(StudyError, match=r"as files of Nsight are not. Next: name a Kineto trace"):
+        study_of_traces([tmp_path / "report1.nsys-rep"])
     with pytest.raises(StudyError, match=r"contains 2 sets .*: bert.json.gz, job/kineto_.*import STUDY"):
         study_of_traces([tmp_path])
     with pytest.raises(StudyError, match=r"one folder; these traces are in"):

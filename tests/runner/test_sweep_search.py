@@ -212,6 +212,13 @@ def test_prices_are_read_as_they_are_typed(tmp_path):
     assert prices.per_hour("folder/mine.yml") == 2.0
 
 
+@pytest.mark.parametrize("price", ["true", "[1]", "{a: 1}", "1.5, 2", ".inf", "1e400"])
+def test_a_price_in_a_file_is_a_number(tmp_path, price):
+    (tmp_path / "prices.yml").write_text(f"ring-2: {price}\n")
+    with pytest.raises(ConfigError, match=r"prices\.yml"):
+        Prices.parse([str(tmp_path / "prices.yml")])
+
+
 @pytest.mark.parametrize("text", ["much", "ring-2=much", "nan", "-1", "absent.yml"])
 def test_what_is_no_price_is_refused(text):
     with pytest.raises(ConfigError):

@@ -57,6 +57,15 @@ def test_a_file_whose_loss_is_harmless_costs_no_sync(tmp_path, synced):
     assert synced == []
 
 
+def test_a_link_to_a_folder_is_not_replaced_by_a_file(tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "link").symlink_to("study")
+    for name in ("study", "link"):
+        with pytest.raises(IsADirectoryError):
+            write_file(tmp_path / name, "")
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_a_reader_sees_the_old_file_until_the_end(tmp_path):
     target = tmp_path / "a"
     write_file(target, "old")

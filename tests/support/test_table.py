@@ -203,6 +203,17 @@ def test_a_column_that_is_absent_is_named(tmp_path):
         file.read(["a", "b"])
 
 
+@pytest.mark.parametrize("name", ["n\udcff", "s3:/bucket/n", "file:n", "a b%20"])
+@pytest.mark.parametrize("stays_open", [True, False])
+def test_any_name_of_a_file_is_a_name_of_this_machine(tmp_path, monkeypatch, name, stays_open):
+    monkeypatch.chdir(tmp_path)
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ParquetWriter(path, {"a": "int64"}) as writer:
+        writer.write({"a": np.arange(3)})
+    assert ParquetFile(path, stays_open=stays_open).read()["a"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"PAR1", b"PAR1PAR1", b"PAR1\xff\xff\xff\xffPAR1", b"PAR1" + bytes(50) + b"PARE"]
 )
