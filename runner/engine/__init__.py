@@ -10,6 +10,7 @@ follow a name in WINDOWED_ALGORITHMS.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import errors
@@ -121,7 +122,23 @@ def collectives(
     size. All collectives with node ids in *apart* are returned. Raises the errors of `simulate` for an
     invalid program.
     """
-    return [Collective(*each) for each in _collectives(errors, list(programs), list(apart), sizes)]
+    return [Collective(*each) for each in _collectives(errors, _given(programs), list(apart), sizes)]
+
+
+def _given(programs: Sequence[bytes | str]) -> list[bytes | str]:
+    """Return *programs* with the content in place of each path that is not UTF-8, as the engine needs."""
+    return [
+        program if isinstance(program, bytes) or _is_utf8(program) else Path(program).read_bytes()
+        for program in programs
+    ]
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def refusals(config: Config, collectives: Iterable[Collective]) -> list[str]:
@@ -153,7 +170,9 @@ def simulate(
         Cancelled: if *progress* returned False.
 
     """
-    return _simulate(errors, config, list(programs), [int(program) for program in program_of_rank], progress)
+    return _simulate(
+        errors, config, _given(programs), [int(program) for program in program_of_rank], progress
+    )
 
 
 def replay_gpu_program(
@@ -218,4 +237,4 @@ def emulate(  # noqa: PLR0917 - as simulate, with what makes one rank of a job
     `BackendError` if a peer is lost.
     """
     order = [int(program) for program in program_of_rank]
-    return _emulate(errors, config, list(programs), order, rank, transport, start_ns, progress)
+    return _emulate(errors, config, _given(programs), order, rank, transport, start_ns, progress)

@@ -483,6 +483,18 @@ def test_a_study_whose_name_is_no_text_breaks_no_list(made, tmp_path):
     assert table["problem"].tolist() == [""]
 
 
+def test_a_workload_whose_name_is_no_text_is_written_checked_and_simulated(tmp_path, capsys):
+    prefix = tmp_path / "n\udcff"
+    for words in (
+        ("generate", "all-reduce", "--ranks", "2", "-o", prefix),
+        ("doctor", prefix),
+        ("run", "--workload", prefix, "--network", "ring-2"),
+        ("graph", prefix),
+    ):
+        code, _, err = run_and_read(capsys, *words)
+        assert code == 0, err
+
+
 def test_byte_code_cut_short_by_a_full_disk_is_an_error(tmp_path):
     environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
     asked = [sys.executable, "-m", "chakrascope.cli", "network"]
