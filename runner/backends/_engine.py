@@ -67,7 +67,8 @@ def _configured(experiment: Experiment) -> engine.Config:
     if system.endpoint_delay is not None:
         # The injection scale applies to a given endpoint delay, but not to the default delay of 10 ns.
         config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
-    config.custom_base = str(system.folder)
+    # The engine needs UTF-8. In a folder of another name, it finds no custom algorithm, and says so.
+    config.custom_base = str(system.folder).encode(errors="replace").decode()
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}

@@ -495,6 +495,17 @@ def test_a_workload_whose_name_is_no_text_is_written_checked_and_simulated(tmp_p
         assert code == 0, err
 
 
+def test_a_study_whose_name_is_no_text_is_explained(made, tmp_path, capsys):
+    study = shutil.copytree(made, tmp_path / "n\udcff")
+    for words in (
+        ("report", study, "-o", tmp_path / "r\udcff.html"),
+        ("what-if", study, "--faster", "kind:compute=2"),
+    ):
+        code, _, err = run_and_read(capsys, *words)
+        assert code == 0, err
+    assert (tmp_path / "r\udcff.html").read_text(encoding="utf-8").startswith("<!")
+
+
 def test_byte_code_cut_short_by_a_full_disk_is_an_error(tmp_path):
     environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
     asked = [sys.executable, "-m", "chakrascope.cli", "network"]
