@@ -127,7 +127,7 @@ _FRAMES = (
     (r"(fsspec|s3fs|gcsfs|botocore|boto3|h5py|zarr|pyarrow|kafka|psycopg2?)/", "io"),
     (r"torch/distributed/distributed_c10d\.py:\w+_object(_list)?$", "object_collective"),
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
-    (r"chakrascope/tracer/_agent/phases\.py:_waiting\b", "communication_call"),
+    (r"chakrascope/tracer/_agent/phases\.py:_?waiting\b", "communication_call"),
     (r"torch/optim/|torch/amp/", "optimizer"),
 )
 CALLS: Mapping[str, str] = {

@@ -48,6 +48,8 @@ _SLEPT = 0.02
 _COLLECTION_NS = 100_000
 # Name of the tracer's function that Python calls around each collection. Python before 3.11 omits the class.
 _COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)?_note$")
+# Mechanisms that explain a blocking system call: pipes to other processes, and printing to a slow reader.
+_EXPLAINING = ("process_wait", "logging")
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "process_wait", "sleep")
 # The function with which a forked process begins. Its callers are the parent process's code.
@@ -232,7 +234,7 @@ class SampledCauses:
             return activity, place
         blocked = self._blocking_call(row)
         if blocked:
-            return mechanism if mechanism == "process_wait" else blocked, place
+            return mechanism if mechanism in _EXPLAINING else blocked, place
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
         # Time without a processor is omitted because the activity in this time is unknown.
@@ -270,8 +272,16 @@ class SampledCauses:
             if not thread or earlier is None or not samples.stack[number]:
                 continue
             if _since(samples.cpu_ns, earlier, number) > _BUSY * idle:
-                return self.about(samples.stack[number])[2]
+                return self.about(samples.stack[number])[2] or self._started(samples.stack[number])
         return None
+
+    def _started(self, stack: int) -> str:
+        """Return the place of the library's function that a thread without frames of the script runs.
+
+        An example is the feeder thread of a queue, which pickles the queue's objects.
+        """
+        outside = (one for one in self._evidence.frames_of(stack)[::-1] if one.path != "threading.py")
+        return next((frame.place for frame in outside), "")
 
     def _about(self, stack: int) -> tuple[str, str, str]:
         """Return activity, mechanism and script place of a *stack*; unknown values are ""."""

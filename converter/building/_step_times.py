@@ -35,6 +35,8 @@ _LONG, _MATTERS = 1.5, 0.05
 _REGULAR = 0.8
 # Minimum number of long steps for a pattern, and minimum number of long steps for a cause.
 _TIMES, _SEVERAL = 3, 2
+# Causes that a script repeats, so two long steps with such a cause are enough.
+_REPEATED = ("checkpoint", "validation")
 # Maximum probability that randomly long steps fit any of the tried periods.
 _BY_CHANCE = 0.02
 # Long steps count as consecutive if they form fewer groups than randomly long steps would, by this number of
@@ -97,7 +99,8 @@ class StepTimes(NamedTuple):
     def is_the_scripts(self) -> bool:
         """Whether the script makes steps long: regularly, for a specific cause or in a certain function."""
         is_its_own = self.every > 0 or self.is_distinct > 0 or self.cause not in _NOT_THE_SCRIPTS
-        return self.matters and self.long_count >= _TIMES and is_its_own
+        fewest = _SEVERAL if self.cause in _REPEATED else _TIMES
+        return self.matters and self.long_count >= fewest and is_its_own
 
     @property
     def text(self) -> str:
@@ -138,7 +141,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         if entry.evidence
     }
     slowest = _slowest(evidence)
-    if len(slowest) > _FEWEST + _FIRST:
+    if len(slowest) >= _FEWEST + _FIRST:
         slowest = {index: slowest[index] for index in sorted(slowest)[_FIRST:]}
     if len(slowest) < _FEWEST:
         return {}

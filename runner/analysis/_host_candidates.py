@@ -182,7 +182,7 @@ def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
     *rows* are all segments of Python with a known place. The training function is always split into lines,
     because the lines do different work. A line or function that does little except run Python includes its
-    run delays, because the delays disappear with the Python work.
+    run delays and the garbage collections that it triggers, because they disappear with the Python work.
     """
     functions = segments["place"].mapped(function_of)
     training, label = training_functions(segments), HOST_CAUSES["python"]
@@ -201,11 +201,18 @@ def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _with_delays(segments: Columns, own: Ints, is_there: npt.NDArray[np.bool_]) -> Ints | None:
-    """Return rows *own* with the run delays of the same place; None if the place also does other work."""
-    delayed = segments["cause"] == DELAYED
-    if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(is_there & ~delayed)):
+    """Return rows *own* with the run delays and garbage collections of the same place.
+
+    The result is None if the place also does other work. Collections that take longer than the place's Python
+    code count as other work, because the script may request them.
+    """
+    following = segments["cause"] == DELAYED
+    collected = np.flatnonzero(is_there & (segments["cause"] == "garbage_collection"))
+    if sum_ns(segments, collected) < sum_ns(segments, own):
+        following[collected] = True
+    if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(is_there & ~following)):
         return None
-    return np.union1d(own, np.flatnonzero(is_there & delayed))
+    return np.union1d(own, np.flatnonzero(is_there & following))
 
 
 def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) -> Candidate:

@@ -314,8 +314,13 @@ def _part_text(one: Cause, path: CriticalPath) -> str:
 
 
 def _place(segments: CodedColumns, row: int) -> str:
-    """Return the phase and module that issued the longest segment of a contributor, as text."""
-    phase, module = _PHASES.get(str(segments["phase"][row]), ""), str(segments["module"][row])
+    """Return the phase and module that issued the longest segment of a contributor, as text.
+
+    The forward pass is named only with a module, because all work before the backward pass has this phase,
+    such as the input pipeline.
+    """
+    phase, module = str(segments["phase"][row]), str(segments["module"][row])
+    phase = _PHASES.get(phase, "") if module or phase != "forward" else ""
     place = " of ".join(word for word in (phase, module) if word)
     return f"; its longest segment is in {place}" if place else ""
 

@@ -214,6 +214,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([BATCHES, NEXT], "", "sampler", "Batches.__iter__ (data.py:30)"),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
+        ([("report", "train.py", 50, "script", "print")], "write", "logging", "report (train.py:50)"),
         ([("record", "train.py", 55, "script", "commit")], "", "io", "record (train.py:55)"),
         ([("pause", "train.py", 60, "script", "sleep")], "unknown call", "sleep", "pause (train.py:60)"),
         ([], "clock_nanosleep", "sleep", STEP_PLACE),
@@ -319,6 +320,20 @@ def test_a_thread_that_keeps_the_interpreter_lock_is_named(tmp_path, cpu, lock_u
     graph = converted(tmp_path, training_thread(), evidence)
     assert host_us(graph)["lock"] == pytest.approx(lock_us, rel=0.02)
     assert places(graph, "lock") == {"publish (metrics.py:7)"}
+
+
+def test_a_thread_of_a_library_that_keeps_the_interpreter_lock_is_named(tmp_path):
+    evidence = EvidenceFile()
+    feeder = [
+        ("ForkingPickler.dumps", "multiprocessing/reduction.py", 51, "standard"),
+        ("Queue._feed", "multiprocessing/queues.py", 244, "standard"),
+        ("Thread.run", "threading.py", 982, "standard"),
+    ]
+    for time in range(START, END + 5_000, 5_000):
+        evidence.sample(time, STEP, cpu=time // 50, wait="futex")
+        evidence.sample(time, *feeder, thread=1, cpu=time - time // 50)
+    graph = converted(tmp_path, training_thread(), evidence)
+    assert places(graph, "lock") == {"Queue._feed (multiprocessing/queues.py:244)"}
 
 
 def test_a_wait_for_a_peer_is_no_wait_for_the_interpreter_lock(tmp_path):

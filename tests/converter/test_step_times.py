@@ -11,7 +11,7 @@ from chakrascope.converter.building import run_delays, step_times
 from chakrascope.converter.building._step_times import measured_steps
 
 START = 1_000  # microseconds
-TRAIN = ("train", "train.py", 40, "script")
+TRAIN, TRAIN_PLACE = ("train", "train.py", 40, "script"), "train (train.py:40)"
 SCORE = ("score", "train.py", 70, "script")
 SAVE = ("save", "torch/serialization.py", 9, "library")
 VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80, "script"), TRAIN)
@@ -102,6 +102,23 @@ def test_a_checkpoint_is_found_though_all_steps_wait_for_a_processor(tmp_path):
     )
     assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
     assert times.gain_ns == pytest.approx(100e6 / 3, rel=0.2)
+
+
+@pytest.mark.parametrize(("frames", "is_enough"), [((SAVE, TRAIN), True), ((SCORE, TRAIN), False)])
+def test_two_checkpoints_in_a_short_run_are_the_scripts(tmp_path, frames, is_enough):
+    long = {7, 11}
+    times = run(
+        tmp_path,
+        [250_000 if number in long else 50_000 for number in range(13)],
+        lambda number: frames if number in long else (TRAIN,),
+    )
+    assert (times.long_count, times.place) == (2, TRAIN_PLACE if is_enough else "score (train.py:70)")
+    assert times.is_the_scripts == is_enough
+
+
+def test_the_first_steps_are_left_out_if_just_enough_steps_remain(tmp_path):
+    times = run(tmp_path, [400_000, 80_000, 60_000, *(30_000 for _ in range(6))])
+    assert (times.steps, times.most_ns) == (6, 30_000_000)
 
 
 def test_steps_that_wait_for_a_processor_longer_than_others_are_the_machines(tmp_path):

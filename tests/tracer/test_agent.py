@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -18,7 +19,31 @@ from chakrascope.tracer._agent import phases
 from chakrascope.tracer._agent.install import INSTALLATIONS, ForwardCounter
 from chakrascope.tracer._agent.optimizers import OptimizerOrder, Owners
 from chakrascope.tracer._agent.process import entries_of_rank, write_or_overwrite
-from chakrascope.tracer._agent.sources import SourceFiles
+from chakrascope.tracer._agent.sources import SourceFiles, function_name
+
+
+def test_waiting_for_buffers_of_another_rank_is_waiting_for_a_collective(monkeypatch):
+    class Model:
+        def register_comm_hook(self):
+            """Do nothing."""
+
+        def _sync_buffers(self):
+            time.sleep(0.01)
+
+    INSTALLATIONS["torch.nn.parallel.distributed"](types.SimpleNamespace(DistributedDataParallel=Model))
+    clock = phases.PHASES
+    monkeypatch.setattr(clock, "thread", threading.get_ident())
+    before = clock.end_step(time.time_ns())
+    Model()._sync_buffers()
+    waited = clock.end_step(time.time_ns())[phases.COLLECTIVE] - before[phases.COLLECTIVE]
+    assert waited >= 10_000_000
+
+
+def test_a_generator_expression_outside_functions_belongs_to_its_module():
+    code = compile("sum(value for value in ())", "train.py", "exec")
+    nested = next(one for one in code.co_consts if isinstance(one, types.CodeType))
+    known = hasattr(nested, "co_qualname")  # from Python 3.11 on
+    assert function_name(nested) == ("<module>" if known else "<genexpr>")
 
 
 def test_the_import_hook_knows_each_module_that_the_agent_changes():

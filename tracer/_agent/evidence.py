@@ -21,7 +21,7 @@ from .phases import PHASES
 from .process import write_atomically
 from .profilers import foreign_profiler_is_on
 from .readings import page_fault_ns
-from .sources import SourceFiles, callee, line_of
+from .sources import SourceFiles, callee, function_name, line_of
 from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
 from .step_clock import COLUMNS, StepClock, StepFile
 
@@ -142,7 +142,7 @@ class EvidenceRecorder:
         stacks = [list(pair) for pair in tuple(sampler.stacks)]
         innermost = {stacks[row[3]][1] for row in samples}
         frames = [
-            [_name(code), files.number(code.co_filename), line_of(code, position),
+            [function_name(code), files.number(code.co_filename), line_of(code, position),
              callee(code, position) if number in innermost else ""]
             for number, (code, position) in enumerate(tuple(sampler.codes))
         ]  # fmt: skip
@@ -210,10 +210,6 @@ def _with_file(loader: dict[str, Any], files: SourceFiles) -> dict[str, Any]:
     path = loader["path"]
     described = {key: value for key, value in loader.items() if key != "path"}
     return {**described, "file": files.number(path) if path else -1}
-
-
-def _name(code: Any) -> str:
-    return str(getattr(code, "co_qualname", code.co_name))  # co_qualname from Python 3.11 on
 
 
 def _before_fork() -> None:

@@ -221,7 +221,7 @@ def watch_the_world(distributed_module: Any) -> None:
 
 
 def watch_the_reduction(parallel_module: Any) -> None:
-    """Record the script's communication hooks completely, or replace them in a fake world."""
+    """Time the waits for buffers, and record communication hooks completely or, in a fake world, drop them."""
     if _fake_ranks():
         fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
         return
@@ -234,6 +234,7 @@ def watch_the_reduction(parallel_module: Any) -> None:
         return register(*args, **kwargs)
 
     model_class.register_comm_hook = register_comm_hook
+    model_class._sync_buffers = phases.waiting(model_class._sync_buffers)  # rank 0 broadcasts, others wait
 
 
 def _communication_hook_dropped() -> None:

@@ -109,7 +109,7 @@ def watch_communication(distributed_module: Any) -> None:
         return
     _watching.add("communication")
     work_class, group_class = distributed_module.Work, distributed_module.ProcessGroup
-    work_class.wait = _waiting(work_class.wait)
+    work_class.wait = waiting(work_class.wait)
     send = group_class.send
 
     @functools.wraps(send)
@@ -120,12 +120,14 @@ def watch_communication(distributed_module: Any) -> None:
     group_class.send = noted_send
 
 
-def _waiting(wait: Callable[..., Any]) -> Callable[..., Any]:
+def waiting(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method *wait*, with its calls timed as waits for collectives."""
+
     @functools.wraps(wait)
-    def watched(work: Any, *args: Any, **kwargs: Any) -> Any:
+    def watched(owner: Any, *args: Any, **kwargs: Any) -> Any:
         before = PHASES.enter(COLLECTIVE)
         try:
-            return wait(work, *args, **kwargs)
+            return wait(owner, *args, **kwargs)
         finally:
             PHASES.leave(before)
 

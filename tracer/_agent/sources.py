@@ -15,6 +15,7 @@ _STANDARD = tuple(
     os.path.join(path, "") for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))
 )
 _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
 _NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "PRECALL", "PUSH_NULL", "NOP")
 _OPENING = ("BEFORE_WITH", "SETUP_WITH")
@@ -79,9 +80,18 @@ def script_place(frame: FrameType | None) -> str:
     own = script_frame(frame)
     if own is None:
         return ""
-    name = getattr(own.f_code, "co_qualname", own.f_code.co_name)
     file = _described_once(own.f_code.co_filename)
-    return f"{name.partition('.<locals>.<')[0]} ({file['path']}:{own.f_lineno})"
+    return f"{function_name(own.f_code).partition('.<locals>.<')[0]} ({file['path']}:{own.f_lineno})"
+
+
+def function_name(code: CodeType) -> str:
+    """Return the qualified name of the function of *code*.
+
+    A generator expression outside functions belongs to its module. Before Python 3.11, code has no qualified
+    name, so the function around a generator expression is unknown.
+    """
+    name: str | None = getattr(code, "co_qualname", None)
+    return code.co_name if name is None else "<module>" if name in _COMPREHENSIONS else name
 
 
 def line_of(code: CodeType, position: int) -> int:

@@ -279,6 +279,19 @@ def test_python_that_waits_for_a_processor_gains_its_wait(tmp_path, line):
     assert (second.cause, second.gain_ns) == ("descheduled", 5 * MS)
 
 
+@pytest.mark.parametrize(("collected_ms", "gain_ms"), [(3, 7), (9, 4)])
+def test_python_gains_the_collections_that_it_triggers(tmp_path, collected_ms, gain_ms):
+    """Unless they take longer than the Python code, such as a call of gc.collect()."""
+    nodes = [
+        host(0, 4 * MS, cause="python", place="dump (a.py:3)"),
+        host(1, collected_ms * MS, (0,), cause="garbage_collection", place="dump (a.py:3)"),
+        comp(2, 2 * MS, (1,), operator="aten::mm"),
+    ]
+    items = analysed(tmp_path, workload(nodes)).advices()
+    gains = {item.cause: item.gain_ns for item in items if item.cause}
+    assert gains == {"python": gain_ms * MS, "garbage_collection": collected_ms * MS}
+
+
 def looping(place="ema (train.py:9)", first=0):
     """Return the nodes of one rank: a matmul, then 150 times two short operators and a gap."""
     before = (first - 1,) if first else ()
