@@ -167,6 +167,10 @@ def _busiest_thread(events: Events, window: Window) -> np.ndarray:
     return np.flatnonzero(events.thread == busiest)
 
 
+# The causes of parts of an operator in which the operator works or waits for a processor.
+_OWN_WORK = ("", "descheduled")
+
+
 @dataclass(frozen=True)
 class _Piece:
     """One piece of the host thread: the row of `Pieces` at index *place*."""
@@ -239,7 +243,10 @@ class _Builder:
 
     def _parts(self, piece: _Piece, begin_ns: int) -> Sequence[Part]:
         if piece.op >= 0:
-            parts = self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
+            name, place = self.names[piece.op], self.places[piece.place]
+            parts = self.causes.of_operator(name, begin_ns, piece.end_ns)
+            if place and not is_engine_range(name):  # the place of a gradient is that of the forward operator
+                parts = [one._replace(place=place) if one.cause in _OWN_WORK else one for one in parts]
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
                 # The operator did its work, although the thread had a processor only for a part of the time.
                 done_ns = begin_ns + LEAST_NS

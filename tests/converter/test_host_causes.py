@@ -377,6 +377,22 @@ def test_time_without_a_processor_is_no_computation(tmp_path):
     assert (graph.nodes["duration_ns"].sum()) == 100_000_000
 
 
+def test_a_gradient_that_waited_for_a_processor_has_the_place_of_its_forward_operator(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    middle, names = START + 20_000, ("aten::mm", f"{BACKWARD}MmBackward0", "aten::mul")
+    for name, times in zip(names, ((START, middle), (middle, END), (middle, END)), strict=True):
+        thread.op(name, *times, 1)
+        thread.events[-1]["args"]["Sequence number"] = -1 if name == "aten::mul" else 4
+    for number, time in enumerate(range(START, END + 5_000, 5_000)):
+        whiten = [("whiten", "train.py", 12, "script")] if time < middle else []
+        late = max(0, number - 4)
+        evidence.sample(time, *whiten, STEP, cpu=5_000 * number - 3_000 * late, delay=3_000 * late)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    own = nodes[nodes["name"] == "aten::mul"]
+    assert set(own["kind"]) == {"compute", "host"}
+    assert set(own["place"]) == {"whiten (train.py:12)"}
+
+
 def test_a_delay_is_as_long_as_the_kernel_says_once_it_ends(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     thread.op("aten::mm", START, END, 1)
