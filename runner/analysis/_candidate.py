@@ -90,12 +90,13 @@ def training_functions(segments: CodedColumns) -> set[str]:
 def training_places(segments: CodedColumns) -> set[str]:
     """Return the places in a script that call the optimizer or the backward pass of the parameters.
 
-    If no operator accumulates gradients, the last backward pass of each rank is the backward pass of the
+    `torch.autograd.grad` has a range for the accumulation of each gradient, but accumulates nothing. If no
+    operator accumulates gradients, the last backward pass of each rank is the backward pass of the
     parameters. An earlier backward pass may compute another gradient, such as the gradient of a penalty.
     """
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""
-    accumulating = is_placed & segments["operator"].passes(lambda name: name.endswith("AccumulateGrad"))
+    accumulating = is_placed & segments["operator"].passes("torch::autograd::AccumulateGrad".__eq__)
     found = set(places[accumulating].tolist())
     backward = np.flatnonzero(is_placed & (phases == "backward"))
     backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]

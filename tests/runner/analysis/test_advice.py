@@ -25,6 +25,7 @@ from chakrascope.support import duration_text
 from chakrascope.support.table import Table, TextColumn
 
 MS = 1_000_000
+MM = "aten::mm"
 
 
 def _path(rows, makespan_ns):
@@ -531,19 +532,26 @@ def test_a_model_that_another_function_calls_too_is_one_entry(tmp_path, extra_ns
         assert first.gain_ns == extra_ns + extra_ns // 8
 
 
-def test_a_function_with_a_backward_pass_of_its_own_is_one_entry(tmp_path):
-    """The gradient of a penalty: the last backward pass is that of the function that trains."""
+@pytest.mark.parametrize("has_ends", [False, True])
+def test_a_function_with_a_backward_pass_of_its_own_is_one_entry(tmp_path, has_ends):
+    """The gradient of a penalty: only the last backward pass accumulates gradients, and others only end."""
     inner, outer = "penalty (train.py:7)", "train (train.py:30)"
-    rows = [("addmm", "forward", inner), ("gelu", "forward", inner), ("mm", "backward", inner),
-            ("addmm", "forward", outer), ("mm", "backward", outer)]  # fmt: skip
+    rows = [("aten::addmm", "forward", inner), ("aten::gelu", "forward", inner), (MM, "backward", inner),
+            ("aten::addmm", "forward", outer), (MM, "backward", outer)]  # fmt: skip
     nodes = []
     for number, (operator, phase, place) in enumerate(rows):
         before = (number - 1,) if number else ()
-        facts = {"name": f"aten::{operator}", "operator": f"aten::{operator}"}
-        nodes.append(comp(number, 2 * MS, before, phase=phase, place=place, **facts))
+        nodes.append(
+            comp(number, 2 * MS, before, name=operator, operator=operator, phase=phase, place=place)
+        )
+    name = "torch::autograd::AccumulateGrad"
+    for number, place in enumerate((inner, outer) if has_ends else (), len(nodes)):
+        operator = name if place == outer else f"autograd::engine::evaluate_function: {name}"
+        nodes.append(comp(number, 1, (number - 1,), operator=operator, phase="backward", place=place))
     items = analysed(tmp_path, workload(nodes)).advices()
     entries = [item for item in items if item.key.startswith("place:")]
-    assert [(item.key, item.gain_ns) for item in entries] == [("place:penalty (train.py)=inf", 6 * MS)]
+    assert [item.key for item in entries] == ["place:penalty (train.py)=inf"]
+    assert entries[0].gain_ns == pytest.approx(6 * MS, abs=1)
 
 
 def test_the_function_that_trains_is_no_entry(tmp_path):
