@@ -52,6 +52,8 @@ REMEDIES: Mapping[str, str] = {
     "precision": "single precision: call .float() where float64 data enters, such as tensors made from NumPy "
     "arrays (torch.from_numpy, torch.tensor)",
     "repeated": "keep the result of the first cast or copy for all uses in the step",
+    "sparse": "sparse gradients, which have only the rows of the batch: nn.Embedding(sparse=True) and SGD, "
+    "Adagrad or SparseAdam, which then update only these rows",
     "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
     "function": "call the function less often or on less data, or move it out of the step",
     "copy": "fewer or smaller copies, or copies during computation",

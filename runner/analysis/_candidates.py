@@ -100,6 +100,7 @@ def candidates(
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
         *_doubles(path, workload, computed),
+        *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # operator rates are more specific
         *_functions(segments, _outside(in_loops, segments)),
@@ -207,6 +208,24 @@ def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         what = f"{count_text(len(own), 'operator')} in double precision"
         what += f"{ESPECIALLY}{short_name(largest(segments, own, 'operator')[0])}{in_place(segments, own)}"
         yield scaled(segments, what, "compute", Target("precision", DOUBLE), own, remedy="precision")
+
+
+def _dense_gradients(segments: CodedColumns, computed: Ints) -> Iterator[Candidate]:
+    """Yield each embedding whose gradient takes longer to set to zero than to compute.
+
+    A dense gradient has all rows of the table, and a batch uses few of these rows.
+    """
+    own = computed[segments["phase"][computed] == "backward"]
+    is_dense = segments["operator"].passes("aten::embedding_dense_backward".__eq__)
+    is_zeroed = segments["operator"].passes(("aten::fill_", "aten::zero_", "aten::zeros").__contains__)
+    for name in sorted(set(segments["module"][own[is_dense[own]]].tolist()) - {""}):
+        inside = computed[segments["module"][computed].passes(within(name))]
+        zeroed_ns, dense_ns = (sum_ns(segments, inside[flags[inside]]) for flags in (is_zeroed, is_dense))
+        path_ns = sum_ns(segments, inside)
+        if zeroed_ns >= 2 * dense_ns and zeroed_ns + dense_ns >= MOST_OF_IT * path_ns:
+            what = f"The dense gradient of the embedding {name}, which is zero except in a few rows"
+            target = Target("module", name)
+            yield Candidate(what, "compute", "", "sparse", target, GONE, inside, path_ns, path_ns)
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

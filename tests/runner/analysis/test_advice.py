@@ -432,6 +432,21 @@ def test_a_module_that_takes_most_is_one_entry_over_its_operators(tmp_path):
     assert not others  # the operators are mostly that module's
 
 
+@pytest.mark.parametrize(("dense_ms", "is_entry"), [(1, True), (5, False)])
+def test_an_embedding_with_few_used_rows_is_advised_a_sparse_gradient(tmp_path, dense_ms, is_entry):
+    rows = [("aten::addmm", "forward", "head", 2), ("aten::fill_", "backward", "table", 6),
+            ("aten::embedding_dense_backward", "backward", "table", dense_ms)]  # fmt: skip
+    nodes = []
+    for number, (operator, phase, module, ms) in enumerate(rows):
+        before, facts = (number - 1,) if number else (), {"phase": phase, "module": module}
+        nodes.append(comp(number, ms * MS, before, name=operator, operator=operator, **facts))
+    first, *_ = analysed(tmp_path, workload(nodes)).advices()
+    assert first.what.startswith("The dense gradient of the embedding table") == is_entry
+    if is_entry:
+        assert (first.key, first.gain_ns) == ("module:table=inf", 7 * MS)
+        assert first.how == REMEDIES["sparse"]
+
+
 def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own(tmp_path):
     layers = {f"layers.{number}": 2 * MS for number in range(6)}
     program = workload(of_modules({"embed": MS, **layers, "head": MS}))
