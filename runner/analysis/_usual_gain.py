@@ -85,9 +85,10 @@ def _in_the_median_step(
         usual_ns = max(1, usual_ns - waited[0]) if waited and usual_ns else usual_ns
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
+    # Half of the work has half of the run delays.
+    worked = max(0.0, 1 - own_delays_ns / max(1, item.gain_ns, item.whole_ns))
     gain_ns, half_ns, whole_ns = (
-        round(max(0, ns - own_delays_ns) * usual_ns / shown_ns)
-        for ns in (item.gain_ns, item.half_ns, item.whole_ns)
+        round(ns * worked * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
     )
     if delays is not None:  # a rank other than the slowest may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)

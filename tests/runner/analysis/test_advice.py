@@ -843,6 +843,19 @@ def test_run_delays_grow_with_the_work_of_a_step(tmp_path, cause, median_ns, err
     assert [item.gain_ns for item in items if item.cause == cause] == [gain_ns]
 
 
+def test_half_of_the_work_has_half_of_the_run_delays(tmp_path):
+    place, trains = "penalty (train.py:7)", "train (train.py:30)"
+    rows = [("aten::addmm", 3, "forward", place), ("aten::gelu", 3, "forward", place)]
+    nodes = [host(0, 8 * MS, cause="descheduled", place=place)]
+    for operator, ms, phase, line in [*rows, ("aten::mm", 4, "backward", trains)]:
+        facts = {"name": operator, "operator": operator, "phase": phase, "place": line}
+        nodes.append(comp(len(nodes), ms * MS, (len(nodes) - 1,), **facts))
+    stated = {"steps": [4], "run_delay_ns": {"4": 8 * MS, "median": 8 * MS}}
+    program = workload(nodes, metadata=unprofiled(18 * MS, 0) | stated)
+    (one,) = (item for item in analysed(tmp_path, program).advices() if item.key.startswith("place:"))
+    assert (one.gain_ns, one.half_ns) == (round(10.8 * MS), round(5.4 * MS))
+
+
 def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
     nodes = [host(0, MS), kernel(1, 4 * MS, (0,)) | {"stream": 1007}]
     (item, *_) = analysed(tmp_path, workload(nodes, metadata=unprofiled(4 * MS))).advices()
