@@ -62,6 +62,22 @@ def test_every_round_of_optimizers_ends_once_after_the_first(optimizers, rounds)
     assert ends[1:] == [[False] * (len(optimizers) - 1) + [True]] * (rounds - 1)
 
 
+def test_an_optimizer_that_steps_again_without_a_backward_pass_ends_no_step():
+    order = OptimizerOrder()
+    steps = [(1, 1), (1, 1), (1, 1), (1, 2), (2, 2), (1, 2), (2, 2), (1, 3)]
+    repeats = [order.repeats(*step) for step in steps]
+    assert repeats == [False, True, True, False, False, True, True, False]
+
+
+@pytest.mark.parametrize("passes", [0, 5])
+def test_optimizers_without_backward_passes_end_steps_at_last(passes):
+    """As the script computes the gradients itself, from the first step on or later."""
+    order = OptimizerOrder()
+    ended = [not order.repeats(1, passes) for _ in range(40)]
+    assert ended[0]
+    assert sum(ended) == (8 if passes else 40)
+
+
 def test_an_optimizer_that_appears_late_is_told_from_those_of_the_first_round():
     order = OptimizerOrder()
     assert order.empty

@@ -15,6 +15,7 @@ from typing import Any
 from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd, SaveOnSigterm
 from .evidence import Observation
 from .optimizers import OptimizerOrder, Owners
+from .phases import PHASES
 from .process import (
     any_trains_rather,
     at_process_end,
@@ -129,7 +130,8 @@ class Agent:
         if outermost and not self.finished:
             self._owners.add(optimizer)
         if outermost and self.trigger != "manual" and self._counts():
-            self._stepped(id(optimizer))
+            if not self._order.repeats(id(optimizer), PHASES.passes):
+                self._stepped(id(optimizer))
 
     def _stepped(self, optimizer: int) -> None:
         """Call :meth:`boundary` when *optimizer* ends a training step."""

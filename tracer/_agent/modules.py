@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from .phases import PHASES
 from .sources import script_frame, script_place
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
@@ -158,6 +159,7 @@ def mark_gradients(torch: Any) -> None:
     def marked(*args: Any, **kwargs: Any) -> Any:
         if compiling():
             return grad(*args, **kwargs)
+        PHASES.passes += 1
         frame = script_frame(sys._getframe(1))
         if frame is not None and len(_differentiating) < _MOST_FUNCTIONS:
             _differentiating.add(frame.f_code)

@@ -37,6 +37,11 @@ def watch_steps(
     optimizer_class.profile_hook_step = staticmethod(profile_hook_step)
 
 
+# The maximum number of consecutive optimizer steps that belong to the next training step, because no backward
+# pass precedes them. A script with more such steps sets its gradients in another way.
+_MOST_REPEATS = 32
+
+
 class OptimizerOrder:
     """Determine which of a script's optimizers ends a training step.
 
@@ -47,6 +52,15 @@ class OptimizerOrder:
     def __init__(self) -> None:
         self._order: list[int] = []
         self._known = False
+        self._passes: dict[int, int] = {}
+        self._repeats = 0
+
+    def repeats(self, optimizer: int, passes: int) -> bool:
+        """Return whether *optimizer* steps again without a backward pass; *passes* is the number of passes."""
+        is_repeat = 0 < passes == self._passes.get(optimizer)
+        self._passes[optimizer] = passes
+        self._repeats = self._repeats + 1 if is_repeat else 0
+        return 0 < self._repeats <= _MOST_REPEATS
 
     @property
     def empty(self) -> bool:

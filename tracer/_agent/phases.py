@@ -17,12 +17,13 @@ class PhaseClock:
     """Divides the time of *thread*, the training thread, among phases; a phase change takes about 0.3 us.
 
     A step begins with the forward phase. *sends* are the peers to which messages were sent, each as the name
-    of a process group and a rank in this group.
+    of a process group and a rank in this group. *passes* is the number of backward passes on any thread.
     """
 
     def __init__(self) -> None:
         self.thread: int | None = None
         self.sends: set[tuple[str, int]] = set()
+        self.passes = 0
         self._spent_ns = [0] * 6
         self._phase = FORWARD
         self._since_ns = time.time_ns()
@@ -63,6 +64,7 @@ def watch_backward(torch: Any) -> None:
 
     @functools.wraps(backward)
     def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        PHASES.passes += 1
         before = PHASES.enter(BACKWARD)
         if before in (-1, BACKWARD):  # a reentrant call, which recomputes a checkpoint
             return backward(tensors, *args, **kwargs)
