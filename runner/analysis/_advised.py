@@ -86,8 +86,8 @@ REMEDIES: Mapping[str, str] = {
     "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
     "live Python objects",
-    "lock": "less Python in other threads of the process, such as pickling by a queue's thread: move the work "
-    "to another process, pass tensors in shared memory, or release the lock or the GIL earlier",
+    "lock": "less Python in other threads of the process, such as pickling by a queue's thread: move the "
+    "work to another process, pass tensors in shared memory, or release the lock or the GIL earlier",
     "descheduled": "free processor cores: fewer threads and processes per core, or a larger CPU quota",
     "sleep": "remove the sleep, or wait for an event instead",
     "validation": "validate less often, on fewer batches, or in another job",

@@ -129,9 +129,10 @@ class Agent:
             self._nesting.inside = not outermost
         if outermost and not self.finished:
             self._owners.add(optimizer)
-        if outermost and self.trigger != "manual" and self._counts():
-            if not self._order.repeats(id(optimizer), PHASES.passes):
-                self._stepped(id(optimizer))
+        if not outermost or self.trigger == "manual" or not self._counts():
+            return
+        if not self._order.repeats(id(optimizer), PHASES.passes):
+            self._stepped(id(optimizer))
 
     def _stepped(self, optimizer: int) -> None:
         """Call :meth:`boundary` when *optimizer* ends a training step."""

@@ -221,7 +221,7 @@ def watch_the_world(distributed_module: Any) -> None:
 
 
 def watch_the_reduction(parallel_module: Any) -> None:
-    """Time the waits for buffers, and record communication hooks completely or, in a fake world, drop them."""
+    """Time waits for buffers; record communication hooks completely or, in a fake world, replace them."""
     if _fake_ranks():
         fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
         return

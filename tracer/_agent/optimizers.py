@@ -56,7 +56,7 @@ class OptimizerOrder:
         self._repeats = 0
 
     def repeats(self, optimizer: int, passes: int) -> bool:
-        """Return whether *optimizer* steps again without a backward pass; *passes* is the number of passes."""
+        """Return whether *optimizer* steps again without another backward pass of all *passes* so far."""
         is_repeat = 0 < passes == self._passes.get(optimizer)
         self._passes[optimizer] = passes
         self._repeats = self._repeats + 1 if is_repeat else 0

@@ -556,9 +556,7 @@ def test_a_function_with_a_backward_pass_of_its_own_is_one_entry(tmp_path, has_e
     nodes = []
     for number, (operator, phase, place) in enumerate(rows):
         before = (number - 1,) if number else ()
-        nodes.append(
-            comp(number, 2 * MS, before, name=operator, operator=operator, phase=phase, place=place)
-        )
+        nodes.append(comp(number, 2 * MS, before, name=operator, operator=operator, phase=phase, place=place))
     name = "torch::autograd::AccumulateGrad"
     for number, place in enumerate((inner, outer) if has_ends else (), len(nodes)):
         operator = name if place == outer else f"autograd::engine::evaluate_function: {name}"
