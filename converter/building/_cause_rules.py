@@ -94,10 +94,13 @@ ACTIVITIES: Sequence[str] = (
 # Patterns of Python functions, written "path:qualified name", and the causes of their time.
 _FRAMES = (
     (r"torch/serialization\.py:save\b", "checkpoint"),
-    (r"torch/distributed/checkpoint/.*:.*save", "checkpoint"),
+    (r"torch/distributed/checkpoint/.*:.*(save|\bget_(\w+_)?state_dict\b)", "checkpoint"),
     (r"safetensors/.*:.*(save|serialize)", "checkpoint"),
     (r".*[:.]_?(save|write)_(checkpoint|ckpt|pretrained|model|state)", "checkpoint"),
-    (r".*[:.]_?(validat(e|ion)|evaluat(e|ion)|eval)(_(loop|epoch|step|model|one_epoch))?$", "validation"),
+    (
+        r".*[:.]_?((run|do)_)?(validat(e|ion)|evaluat(e|ion)|eval)(_(loop|epoch|step|model|one_epoch))?$",
+        "validation",
+    ),
     (r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert|guards)\.py:", "compilation"),
     (r"torch/_inductor/(compile|graph|codegen|scheduler|async_compile)", "compilation"),
     (r"torch/_functorch/(aot_autograd\.py:create_aot|_aot_autograd/(graph_compile|collect))", "compilation"),

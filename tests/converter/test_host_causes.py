@@ -185,6 +185,7 @@ USER, USER_PLACE = ("Images.__getitem__", "data.py", 12, "script"), "Images.__ge
 STEP_PLACE = "train (train.py:40)"
 BACKWARD = "autograd::engine::evaluate_function: "
 SAVE = ("save", "torch/serialization.py", 9, "library")
+GATHERED = "torch/distributed/checkpoint/state_dict.py"
 ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
 RECOMPUTED = ("outer.<locals>.recompute_fn", "torch/utils/checkpoint.py", 1, "library")
 SCHEDULE = ("LambdaLR.step", "torch/optim/lr_scheduler.py", 1, "library")
@@ -213,6 +214,8 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
         ([BATCHES, NEXT], "", "sampler", "Batches.__iter__ (data.py:30)"),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
+        ([("run_validation", "train.py", 80, "script")], "", "validation", "run_validation (train.py:80)"),
+        ([("get_state_dict", GATHERED, 9, "library")], "", "checkpoint", STEP_PLACE),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
         ([("report", "train.py", 50, "script", "print")], "write", "logging", "report (train.py:50)"),
         ([("record", "train.py", 55, "script", "commit")], "", "io", "record (train.py:55)"),
