@@ -125,7 +125,7 @@ sanitize: .stamps/dev
 
 .stamps/browser:
 	@mkdir -p .stamps
-	@scripts/debian-packages chromium:chromium
+	@scripts/debian-packages chromium-headless-shell:chromium-headless-shell || scripts/debian-packages chromium:chromium
 	@touch $@
 
 # ns-3 is installed without the dependencies of its Python interface; without a wheel of ns-3, its tests are skipped.

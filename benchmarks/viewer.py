@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -196,7 +197,8 @@ def measure(address: str, pid: int) -> dict[str, Any]:
     """Return all figures of the viewer at *address*."""
     with sync_playwright() as play:
         browser = play.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+            executable_path=shutil.which("chromium") or shutil.which("chromium-headless-shell"),
+            args=["--no-sandbox", "--disable-gpu"],
         )
         frame, headline, seconds, received = first_load(browser, address)
         first = first_timeline(browser, address)

@@ -26,7 +26,7 @@ from chakrascope.viewer import write_report
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 CLI = [sys.executable, "-m", "chakrascope.cli"]
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-headless-shell")
 DEADLINE_MS = 300_000
 VIEWPORT = {"width": 1440, "height": 900}
 # name of the image -> path, what must be on the page, dark, height

@@ -35,7 +35,6 @@ constexpr std::string_view kGroupsNode = "process_group:init";
 constexpr std::string_view kRootNode = "[pytorch|profiler|execution_";
 // The fields of a tensor: tensor, storage, offset, elements, bytes per element, device.
 constexpr std::size_t kTensorFields = 6;
-constexpr std::size_t kDeepest = 512;
 
 bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage, std::int64_t& offset) {
     std::int64_t ignored = 0;

@@ -8,7 +8,6 @@
 namespace chakrascope::converter {
 namespace {
 
-constexpr std::size_t kDeepest = 512;
 constexpr std::size_t kLongestTextNumber = 19;
 constexpr double kMostExact = 9007199254740992;  // 2^53: a double holds every smaller integer
 

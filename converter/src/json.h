@@ -15,6 +15,9 @@ struct FormatError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// Values that are nested deeper are refused.
+inline constexpr std::size_t kDeepest = 512;
+
 // Thrown if the bytes end within a value, and more bytes may follow.
 struct NeedMore {};
 

@@ -41,8 +41,9 @@ UNNAMED = """() => [...document.querySelectorAll('.js-plotly-plot')].filter(
 KEY_MS = 40
 SETTLED_MS, LOOKS = 100, 7
 WIDTH, HEIGHT = 1280, 720
-# The rules whose outcome depends on the width; in dark only the colours differ from light.
-BY_WIDTH = {"light": ["color-contrast", "scrollable-region-focusable"], "dark": ["color-contrast"]}
+# The rules whose outcome depends on the width, and the one that depends on the colour scheme.
+BY_WIDTH = ["color-contrast", "scrollable-region-focusable"]
+BY_SCHEME = ["color-contrast"]
 
 
 @pytest.fixture(scope="module")
@@ -69,31 +70,36 @@ def violations_on(page, rules=None):
     ]
 
 
-def violations_by_width(page, scheme, name):
-    """Return the violations on the page *name* at each width that has some."""
-    by_width, violations = BY_WIDTH[scheme], {}
-    rules_at = {800: by_width, 1920: by_width, WIDTH: None if scheme == "light" else by_width}
+def settled_violations(page, rules=None):
+    """Return the violations that stay once *page* is drawn."""
+    # Tables that are still being drawn have no headings yet.
+    page.wait_for_function(HEADED)
+    found = violations_on(page, rules)
+    for look in range(LOOKS):
+        # What is seen in the midst of a redraw goes away; a violation stays.
+        if found:
+            page.wait_for_timeout(SETTLED_MS * 2**look)
+            found = violations_on(page, rules)
+    return found
+
+
+def violations_of(page, name):
+    """Return the violations on the page *name* at every width, in light and dark, that has some."""
+    violations = {}
     settle(page)
-    for width, rules in rules_at.items():
+    for width in (800, 1920, WIDTH):
         page.set_viewport_size({"width": width, "height": HEIGHT})
-        # Tables that are still being drawn have no headings yet.
-        page.wait_for_function(HEADED)
-        found = violations_on(page, rules)
-        for look in range(LOOKS):
-            # What is seen in the midst of a redraw goes away; a violation stays.
-            if found:
-                page.wait_for_timeout(SETTLED_MS * 2**look)
-                found = violations_on(page, rules)
-        violations |= {f"{name} at {width}": found} if found else {}
+        for scheme, rules in (("dark", BY_SCHEME), ("light", None if width == WIDTH else BY_WIDTH)):
+            page.emulate_media(color_scheme=scheme)
+            if found := settled_violations(page, rules):
+                violations[f"{name} at {width}, {scheme}"] = found
     # A chart says in words what it shows.
     assert page.evaluate(UNNAMED) == 0, name
     return violations
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_a_violation(page, everything, scheme):
+def test_no_page_has_a_violation(page, everything):
     address, made = everything
-    page.emulate_media(color_scheme=scheme)
     page.goto(f"{address}/runs")
     page.wait_for_selector("#runs-table .ag-row")
     violations = {}
@@ -103,42 +109,38 @@ def test_no_page_has_a_violation(page, everything, scheme):
         if path in ASKED:
             page.locator(ASKED[path][0]).click()
             page.wait_for_selector(ASKED[path][1], state="attached")
-        violations |= violations_by_width(page, scheme, path)
+        violations |= violations_of(page, path)
     assert violations == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_flame_graphs_have_no_violation(page, captured, scheme):
+def test_flame_graphs_have_no_violation(page, captured):
     study, run = captured
-    page.emulate_media(color_scheme=scheme)
     with serving(create_app(study)) as address:
         page.goto(f"{address}/timeline?run={run}&measured=1&rows=nested")
         page.wait_for_selector("#timeline[data-slices]")
         page.get_by_role("tab", name="Host calls").click()
         page.locator("#timeline-stacks").get_by_role("figure", name=re.compile("ProfilerStep")).wait_for()
-        violations = violations_by_width(page, scheme, "host calls of a window")
+        violations = violations_of(page, "host calls of a window")
         follow(page, "/critical-path", f"?run={run}")
         page.locator("#path-stacks").get_by_role("figure", name=re.compile("ProfilerStep")).wait_for()
-        violations |= violations_by_width(page, scheme, "host calls of the path")
+        violations |= violations_of(page, "host calls of the path")
     assert violations == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_with_nothing_to_show_have_no_violation(page, tmp_path, scheme):
+def test_pages_with_nothing_to_show_have_no_violation(page, tmp_path):
     Study.create(tmp_path / "empty")
-    page.emulate_media(color_scheme=scheme)
     violations = {}
     with serving(SimpleNamespace(server=Site(Workspace(tmp_path)))) as address:
         page.goto(address)
         page.wait_for_selector("#studies-table .ag-row")
-        violations |= violations_by_width(page, scheme, "studies")
+        violations |= violations_of(page, "studies")
         page.goto(f"{address}/study/empty/nonsense")
         for path in ("", "stragglers", "sweep", "diff", "new-run", "import"):
             page.wait_for_selector("#notice:has-text('No such page')")
             follow(page, f"/study/empty/{path}")
             page.wait_for_selector("#notice:has-text('No such page')", state="detached")
             page.wait_for_selector("#page :is(h2, h3)")
-            violations |= violations_by_width(page, scheme, f"empty /{path}")
+            violations |= violations_of(page, f"empty /{path}")
             follow(page, "/study/empty/nonsense")
     assert violations == {}
 

@@ -496,28 +496,13 @@ def test_switches_keep_their_numbers_beside_one_that_is_down(tmp_path):
     assert "every link of spine.0 is down" in str(network.layout(run, Selection(), "dark"))
 
 
-# Every backend that the New run page offers is run from the browser. ns-3 and ASTRA-sim, which are compiled
-# or installed elsewhere, have tests of their own.
+# ns-3 and ASTRA-sim, which are compiled or installed elsewhere, have tests of their own.
 
 BUILT_IN = [row["backend"] for row in backend_report() if row["found"] == "built in"]
 
 
+@pytest.mark.parametrize("network", ["cpu-cluster-2", "dgx-a100-2x8"])
 @pytest.mark.parametrize("backend", BUILT_IN)
-def test_every_backend_of_the_list_simulates_one_dimension(study, backend):
-    experiment = experiment_of(
-        Setup.of_presets("cpu-cluster-2", "default"), study.workload_prefix(None), backend
-    )
+def test_every_backend_of_the_list_simulates_one_and_two_dimensions(study, backend, network):
+    experiment = experiment_of(Setup.of_presets(network, "default"), study.workload_prefix(None), backend)
     assert get_backend(backend).run(experiment).makespan_ns > 0
-
-
-@pytest.mark.browser
-def test_every_backend_of_the_list_simulates_two_dimensions(page, tmp_path):
-    made = make_study(tmp_path / "study")
-    setup = quote(json.dumps({"network": "dgx-a100-2x8", "backends": BUILT_IN}))
-    with serving(create_app(made.study)) as address:
-        page.goto(f"{address}/new-run?run={made.run_b}&setup={setup}")
-        page.locator("#new-start:not([disabled])").click()
-        page.locator(".job a").nth(len(BUILT_IN) - 1).wait_for()
-        assert page.locator(".job:has-text('done')").count() == len(BUILT_IN)
-    backends = {info.backend.partition(":")[0] for info in made.study.runs()}
-    assert backends == {*BUILT_IN}

@@ -17,7 +17,6 @@
 namespace chakrascope::engine {
 namespace {
 
-constexpr std::uint64_t kPointToPointTags = 500'000'000;
 constexpr std::int64_t kProgramTags = std::int64_t{1} << 40;
 constexpr std::int64_t kTagsOfProgram = std::int64_t{1} << 24;
 // The tag of a stream consists of the tag of its group and 32 further bits. 63 bits are enough for

@@ -5,6 +5,9 @@
 
 namespace chakrascope::emulation {
 
+// The time (ns) to wait before checking whether to continue.
+inline constexpr Time kPatience = 20'000'000;
+
 // Return the time of the monotonic clock of this machine, in ns.
 Time monotonic_ns();
 

@@ -10,9 +10,6 @@
 namespace chakrascope::engine {
 namespace {
 
-// The time (ns) to wait for the start before checking again whether to continue.
-constexpr emulation::Time kPatience = 20'000'000;
-
 void collect_nodes(EmulationOutput& output, const Rank& rank) {
     const Program& program = rank.program();
     for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
@@ -65,9 +62,10 @@ EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<
     };
     emulation::Sleeper sleeper;
     for (emulation::Time now = 0; (now = emulation::monotonic_ns()) < start;) {
-        const bool close = start < now + kPatience;
+        const bool close = start < now + emulation::kPatience;
         if (!close && !poll()) break;
-        sleeper.doze(-1, close ? emulation::Until{start} : emulation::Until{now + kPatience / 2, false});
+        const emulation::Until half{now + emulation::kPatience / 2, false};
+        sleeper.doze(-1, close ? emulation::Until{start} : half);
     }
     itself.fire();
     cluster.events.run(poll);

@@ -9,11 +9,9 @@ namespace chakrascope::engine {
 namespace {
 
 using emulation::Header;
+using emulation::kPatience;
 using emulation::MessageKind;
 using emulation::monotonic_ns;
-
-// The time (ns) to wait for messages before checking whether to continue.
-constexpr emulation::Time kPatience = 20'000'000;
 
 }  // namespace
 

@@ -8,7 +8,6 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-constexpr double kPsPerNs = 1000;
 // The rates per flow of two links count as equal if they differ by less than the fraction kSame, and as
 // similar if they differ by less than the factor kAlike.
 constexpr double kSame = 1e-9;

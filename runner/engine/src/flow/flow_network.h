@@ -21,6 +21,8 @@
 
 namespace chakrascope::engine::flow {
 
+inline constexpr double kPsPerNs = 1000;
+
 class FlowNetwork final : public Network {
   public:
     FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox);

@@ -7,7 +7,6 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-constexpr double kPsPerNs = 1000;
 // A remainder smaller than 1 - kNearly of a packet is a rounding error.
 constexpr double kNearly = 1 - 1e-9;
 

@@ -16,7 +16,7 @@ constexpr int kMostPasses = 12;
 // The least fraction of a link's capacity that acknowledgements leave for data.
 constexpr double kLeast = 0.05;
 // Rates of flows count as equal if they differ by less than this fraction.
-constexpr double kSame = 1e-7;
+constexpr double kSameFlow = 1e-7;
 // With many flows, rates of acknowledgements count as equal if they differ by less than this fraction.
 constexpr double kSameAnswers = 1e-3;
 // If a search for independent parts puts more than half of the bundles into one part, the next
@@ -115,7 +115,7 @@ void Sharing::limit(std::uint32_t number) {
     const Limits& limits = limits_[number];
     const double wait = clusters_.wait(limits.window, limits.queue, back(number));
     const double most = limits.window.rate(limits.line, wait);
-    if (std::abs(most - bundle.most) <= kSame * most) return;
+    if (std::abs(most - bundle.most) <= kSameFlow * most) return;
     if (bundle.flows > 0) touch(number);
     for (const std::uint32_t link : forward(number))
         links_[link].demand += bundle.flows * (most - bundle.most);
@@ -280,7 +280,7 @@ void Sharing::gather_bundle(std::uint32_t number) {
 double Sharing::level_of(std::uint32_t link) const {
     const Filling& filling = filling_[link];
     const double level = std::max(filling.left, 0.0) / filling.sharers;
-    return links_[link].line.leaves_host ? level * (1 - kSame) : level;
+    return links_[link].line.leaves_host ? level * (1 - kSameFlow) : level;
 }
 
 void Sharing::prepare() {

@@ -8,7 +8,7 @@
 namespace chakrascope::engine {
 namespace {
 
-constexpr std::size_t kNone = ~std::size_t{0};
+constexpr std::size_t kNoLink = ~std::size_t{0};
 
 class Graph final : public Topology {
   public:
@@ -27,7 +27,7 @@ class Graph final : public Topology {
 
     std::size_t next(std::int32_t device, std::int32_t destination) override {
         const std::size_t link = way(device, destination);
-        if (link == kNone) {
+        if (link == kNoLink) {
             const std::string remedy =
                 changed_ ? " over the links that are up by then, so that a message can never arrive; let a "
                            "failure of these links end ('until'), or leave links that join them."
@@ -40,7 +40,7 @@ class Graph final : public Topology {
     }
 
     bool reaches(std::int32_t device, std::int32_t destination) override {
-        return way(device, destination) != kNone;
+        return way(device, destination) != kNoLink;
     }
 
     void change(std::uint32_t link, std::uint64_t rate_bps) override {
@@ -66,12 +66,12 @@ class Graph final : public Topology {
     // Return for every device the outgoing link on a shortest path to the destination. On a tie, the
     // link leads to the device with the lowest number.
     std::vector<std::size_t> find_ways(std::int32_t destination) {
-        std::vector<std::size_t> ways(nodes_.size(), kNone);
+        std::vector<std::size_t> ways(nodes_.size(), kNoLink);
         for (std::size_t from = 0; from < nodes_.size(); ++from) {
             std::size_t& best = ways[from];
             for (const std::uint32_t way :
                  routes_.ways(nodes_[from], nodes_[static_cast<std::size_t>(destination)])) {
-                if (best == kNone || links_[way].destination < links_[best].destination) best = way;
+                if (best == kNoLink || links_[way].destination < links_[best].destination) best = way;
             }
         }
         return ways;

@@ -7,7 +7,7 @@
 namespace chakrascope::engine {
 namespace {
 
-constexpr std::int64_t kLongestNs = std::int64_t{9'000'000'000'000};
+constexpr std::int64_t kLatestNs = std::int64_t{9'000'000'000'000};
 
 Time whole_ns(gpu::Fs time) { return static_cast<Time>((time + gpu::kFsPerNs - 1) / gpu::kFsPerNs); }
 
@@ -25,7 +25,7 @@ Gpus::Gpus(const GpuConfig& config, std::int32_t ranks, EventQueue& events)
 
 gpu::Fs Gpus::now() const {
     const auto now = static_cast<std::int64_t>(events_.now());
-    if (now > kLongestNs) {
+    if (now > kLatestNs) {
         throw ConfigError(
             "The simulated time exceeds the 2.5 hours that the GPU model can count; simulate fewer steps.");
     }
@@ -84,7 +84,7 @@ bool Gpus::advance(std::int64_t limit) {
         cancelled = !events_.keep_going(whole_ns(reached));
         return !cancelled;
     };
-    const gpu::Fs until = limit >= 0 && limit < kLongestNs ? limit * gpu::kFsPerNs : -1;
+    const gpu::Fs until = limit >= 0 && limit < kLatestNs ? limit * gpu::kFsPerNs : -1;
     const auto& completions = devices_.advance(until, keep_going);
     for (const gpu::Completion& completion : completions) end(completion.id, completion.time);
     if (completions.empty() && until < 0 && !cancelled) {

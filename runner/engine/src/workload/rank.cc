@@ -9,8 +9,6 @@
 namespace chakrascope::engine {
 namespace {
 
-constexpr std::uint64_t kPointToPointTags = 500'000'000;
-
 bool is_compute(const Facts& facts) {
     return facts.type == NodeType::Comp && !facts.is_cpu && facts.work != Work::Communicates;
 }

@@ -17,6 +17,9 @@
 
 namespace chakrascope::engine {
 
+// Tags of messages of the workload are taken modulo this number; larger tags belong to collectives.
+inline constexpr std::uint64_t kPointToPointTags = 500'000'000;
+
 struct Cluster;
 
 class Rank {
