@@ -1,4 +1,4 @@
-"""Simulation backends by name, each with the single method `Backend.run`."""
+"""Simulation backends, looked up by name; each has a single method, `Backend.run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend that runs the flow model first, and the packet model if flows may be too inaccurate."""
+"""The backend ``auto``: runs the flow model, and the packet model where flows may be inaccurate."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ from ._flow import flow_backend
 from ._packet import packet_backend
 
 DEFAULT_ERROR = 0.02
-# The errors of the backend `flow` relative to `packet` by flag, written by benchmarks/flow_accuracy.py.
+# Measured errors of `flow` relative to `packet`, by flag. benchmarks/flow_accuracy.py writes this
+# file.
 _TABLE = Path(__file__).with_name("flow_errors.json")
 _UNFLAGGED = "none"
 _MOST, _NEARLY_ALL = "0.9", "0.99"
 
 
 class AutoBackend:
-    """Runs `flow` if its error was at most *error* in 90 % of similar measured cases, otherwise `packet`.
+    """Runs `flow`, and reruns on `packet` if `flow` is flagged or its measured error exceeds *error*.
 
-    ``provenance["auto"]`` lists the *attempts* in order, with the backend, makespan and flags of each attempt
-    and the reason for the next attempt (*given_up*). The last attempt gave the result (*answered*).
-    ``provenance["auto"]`` also has the tolerated error (*asked*), and the 90 % (*expected*) and 99 %
-    (*expected_99*) quantiles of the flow model's error as shares of the makespan. The backend compares
-    *expected* with *asked*.
+    *error* is a fraction of the makespan, compared with the 90th percentile of measured cases with
+    the same flags. If links change during the simulation, only `packet` runs.
+
+    ``provenance["auto"]`` records the tolerated error (*asked*), the 90th and 99th percentile of
+    the flow model's error (*expected*, *expected_99*, fractions of the makespan), and the
+    *attempts* in order. Each attempt has its backend, makespan and flags, and *given_up*, the
+    reason for the next attempt. *answered* is the backend whose result was returned.
     """
 
     def __init__(self, error: float = DEFAULT_ERROR) -> None:
         self.error = error
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment* with the flow model, the packet model or both; raises their errors."""
+        """Simulate *experiment* with `flow`, `packet` or both; raises whatever they raise."""
         if experiment.fabric.changes_later:
             packet = packet_backend().run(experiment, progress)
             sentence = (
@@ -83,9 +86,9 @@ def auto_backend(name: str) -> AutoBackend:
 
 
 def _named_error(name: str) -> float:
-    """Return the tolerated error in a backend name such as ``auto:2%`` or ``auto:0.02``, as a share.
+    """Return the tolerated error in a backend name such as ``auto:2%`` or ``auto:0.02``, as a fraction.
 
-    Raises `ConfigError` if the tolerated error is not a share above 0.
+    Raises `ConfigError` unless it is above 0 and at most 1.
     """
     text = name.partition(":")[2].strip()
     try:
@@ -112,7 +115,7 @@ def _answer(result: Result, provenance: dict[str, Any], sentence: str) -> Result
 
 
 def _expected(flags: Sequence[str]) -> dict[str, Any]:
-    """Return the largest measured errors of the flow model for *flags*, or the errors without flags."""
+    """Return the measured errors for the worst of *flags*, or those of runs without flags."""
     table = _errors()
     errors = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
     unknown: dict[str, Any] = {_MOST: 1.0, _NEARLY_ALL: 1.0, "cases": 0}

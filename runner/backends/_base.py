@@ -1,4 +1,4 @@
-"""The interface of simulation backends, and the registry of backends by name."""
+"""The backend interface, and the registry of backends by name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Progress = Callable[[int, int], bool]
 
 
 class Backend(Protocol):
-    """The interface of a simulation backend, whose only method simulates an experiment."""
+    """A simulation backend: anything that can run an experiment."""
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `BackendError` or `ConfigError` if the simulation is not possible.
+        """Simulate *experiment*; raises `BackendError` or `ConfigError` if the backend cannot simulate it.
 
-        If ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables except the table of ranks.
+        If ``experiment.detail`` is `Detail.TOTALS`, the result may omit every table but ``ranks``.
         """
         ...
 
@@ -44,9 +44,9 @@ def register(name: str, backend: Backend, traits: Traits | None = None) -> None:
 
 
 def get_backend(name: str) -> Backend:
-    """Return the backend called *name*, imported on first use.
+    """Return the backend called *name*, importing it on first use.
 
-    Raises `ConfigError` with the closest name for an unknown name.
+    Raises `ConfigError` for an unknown name and suggests the closest known one.
     """
     plugin = plugin_of(name)
     if plugin is not None:
@@ -69,12 +69,12 @@ def _made(traits: Traits, name: str) -> Backend:
 
 
 def backend_names() -> list[str]:
-    """Return the sorted names of all backends, including those from plug-ins."""
+    """Return the names of all backends in alphabetical order, including those from plug-ins."""
     return sorted({*_BACKENDS, *SHIPPED, *(name for plugin in backend_plugins() for name in plugin.names())})
 
 
 def warm_up(names: Iterable[str], network: NetworkConfig) -> None:
-    """Start slow preparations of the backends *names* in the background, without waiting for the end.
+    """Start the slow preparations of the backends *names* in the background and return immediately.
 
     Raises `ConfigError` for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""The backend that sends a workload's messages over a real network and measures their times."""
+"""The backend that replays a workload's messages over a real network and times them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class _Counts:
-    """The engine's counters of a simulation, summed over the ranks of an emulation."""
+    """The engine's counters, summed over the ranks of an emulation."""
 
     nodes_total: int
     nodes_executed: int
@@ -68,19 +68,19 @@ def emulation_backend(name: str) -> EmulationBackend:
 
 
 class EmulationBackend:
-    """Runs the workload in real time on the hosts of *place*, and returns the median repetition.
+    """Runs the workload in real time on the hosts of *place* and returns the repetition of median makespan.
 
-    *place* is a hosts file, a `Setup`, or a place on this machine: ``loopback`` or ``namespaces`` with the
-    options of `emulation.read_setup`.
+    *place* is a hosts file, a `Setup`, or a place on this machine (``loopback`` or ``namespaces``)
+    with the options of `emulation.read_setup`.
     """
 
     def __init__(self, place: str | Setup) -> None:
         self.place = place
 
     def network(self, num_ranks: int) -> NetworkConfig:
-        """Return the network configuration of an emulation for which the user gives no network.
+        """Return the network to assume when the user names none: one switch.
 
-        The configuration is one switch with the bandwidth of the real network, if it is known.
+        The switch has the bandwidth of the real network if that is known.
         """
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
@@ -97,7 +97,7 @@ class EmulationBackend:
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Emulate *experiment* on the real network; raises `BackendError` if the emulation fails.
 
-        The experiment is simulated first, so that deadlocks are reported without a network.
+        The engine simulates the experiment first, to report deadlocks before any host is contacted.
         """
         if experiment.workload.representative_of_rank is not None:
             raise ConfigError(
@@ -116,7 +116,7 @@ class EmulationBackend:
 
 
 def _job(experiment: Experiment) -> tuple[EngineJob, int]:
-    """Return the scenario for the ranks, and the degree of overtaking that avoids stalls."""
+    """Return the engine's input for each rank, and the degree of overtaking that avoids stalls."""
     source = experiment.workload
     programs = tuple(
         program if isinstance(program, bytes) else Path(program).read_bytes() for program in source.programs
@@ -171,7 +171,7 @@ def _result(
     chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
     tables = MeasuredTables(measured[chosen], places)
     nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
-    # With the roofline model, the engine computes the durations of compute nodes.
+    # With the roofline model, the engine computes the durations of compute nodes itself.
     late = None if experiment.system.roofline_enabled else Lateness.of(experiment.workload.model, nodes)
     if late is not None and late.refusal(tables.makespan_ns):
         raise BackendError(late.refusal(tables.makespan_ns))
@@ -225,7 +225,7 @@ def _facts(
     chosen: int,
     makespans: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the figures for the provenance of an emulation's result."""
+    """Return the provenance of an emulation's result."""
     located = {host.name: host.location for host in setup.hosts}
     hosts = [
         {
@@ -252,7 +252,7 @@ def _facts(
 
 
 def _links(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the table ``links`` with the traffic between each pair of ranks.
+    """Return the table ``links``: the traffic between each pair of ranks.
 
     A link is busy while any of its messages is in flight.
     """
@@ -265,7 +265,7 @@ def _links(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _covered_ns(flows: pd.DataFrame) -> int:
-    """Return the time in ns during which at least one of *flows* was in flight."""
+    """Return how long at least one of *flows* was in flight, in ns."""
     ordered = flows.sort_values("start_ns")
     starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].cummax().to_numpy()
     before = np.concatenate([[starts[0]], ends[:-1]])

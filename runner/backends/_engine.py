@@ -1,4 +1,4 @@
-"""The backend of Chakrascope's engine: compile an experiment to the engine's input, and run the engine."""
+"""The backend of Chakrascope's own engine: compiles an experiment to the engine's input and runs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ._process import backend_timeout_s
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """The engine's input: the distinct *programs*, the program of each rank, and the *config*."""
+    """The engine's input: the distinct *programs*, the index of each rank's program, and the *config*."""
 
     programs: tuple[bytes | str, ...]
     program_of_rank: npt.NDArray[np.int32]
@@ -35,7 +35,7 @@ class Scenario:
 
 
 def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkModel.UNAWARE) -> Scenario:
-    """Return the engine's input for *experiment*, with messages carried by the network model *network*.
+    """Compile *experiment* to the engine's input, for the network model *network*.
 
     Raises `ConfigError` for an invalid experiment.
     """
@@ -51,7 +51,7 @@ def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkMode
 
 
 def _configured(experiment: Experiment) -> engine.Config:
-    """Return the engine's configuration for *experiment*; absent keys get ASTRA-sim's defaults."""
+    """Return the engine's configuration for *experiment*; absent keys take ASTRA-sim's defaults."""
     config = engine.Config()
     system = experiment.system
     origins = {
@@ -65,15 +65,16 @@ def _configured(experiment: Experiment) -> engine.Config:
         if value is not None:
             setattr(config, name, list(value) if isinstance(value, tuple) else value)
     if system.endpoint_delay is not None:
-        # The injection scale applies to a given endpoint delay, but not to the default delay of 10 ns.
+        # The injection scale applies only to an explicit endpoint delay, not to the default of 10
+        # ns.
         config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
     # The engine needs UTF-8. In a folder of another name, it finds no custom algorithm, and says so.
     config.custom_base = str(system.folder).encode(errors="replace").decode()
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
-    # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs a simulation of
-    # these collectives.
+    # ASTRA-sim replays broadcasts and refuses other rooted collectives; captured jobs need both
+    # simulated.
     config.native_collectives = experiment.semantics == "trace"
     _set_efficiency(config, experiment)
     if experiment.gpu_machine is None:
@@ -82,9 +83,10 @@ def _configured(experiment: Experiment) -> engine.Config:
 
 
 def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
-    """Set the library's wire efficiency and overheads in the engine's configuration.
+    """Set the wire efficiency and overheads of the collective library.
 
-    Measured durations already include all overheads. A packet-level model adds the headers of packets itself.
+    Measured durations already include every overhead, and a packet-level model adds the packet
+    headers itself.
     """
     part = experiment.network.efficiency
     if part is None:
@@ -101,7 +103,7 @@ def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
 
 
 def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
-    """Set the network's links, except for dimensions in the congestion-aware model, which creates links."""
+    """Set the network's links. The congestion-aware model builds the links of dimensions itself."""
     if config.network_model is NetworkModel.AWARE and not experiment.network.has_links:
         return
     if config.network_model is NetworkModel.PACKET:
@@ -129,10 +131,10 @@ def stall_error(
     deadlock: Sequence[Mapping[str, Any]] = (),
     remedies: Sequence[str] = (),
 ) -> SimulationStalled:
-    """Return the error for the engine's *unfinished* operations among *num_ranks* ranks.
+    """Return the error for a simulation that stalled with *unfinished* operations among *num_ranks* ranks.
 
-    *deadlock* is the cycle of waits that the engine found, if any. *remedies* are changes of the experiment
-    with which the simulation completes.
+    *deadlock* is the cycle of waits that the engine found, if any. *remedies* are changes to the
+    experiment with which it completes.
     """
     waits = [_facts(item, waits_for=str(item["waits_for"])) for item in unfinished]
     cycle = [_facts(item, begun=bool(item["begun"])) for item in deadlock]
@@ -188,15 +190,17 @@ def _sentence(wait: Mapping[str, Any]) -> str:
 
 MOST_OVERTAKING = int(engine.FIELDS["overtaking"].largest)
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
-"""Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
-arrives but not past that time; returns what arrived in that instant (id, ns)."""
+"""A network outside the engine: called with messages (id, source, destination, bytes, ns) and a time
+limit in ns (-1: none). It simulates until the first arrival or the limit, and returns every arrival
+of that instant (id, ns).
+"""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The input for completing a result: *experiment*, the engine's *output*, and the function *again*.
+    """A finished simulation: the *experiment*, the engine's *output*, and *again* to repeat it.
 
-    The function *again* repeats the simulation with other engine settings and without tables.
+    *again* takes engine settings to change, and records no tables.
     """
 
     experiment: Experiment
@@ -205,7 +209,7 @@ class Run:
 
 
 def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
-    """Leave the engine's configuration unchanged; this is the default of `Model`."""
+    """Leave the engine's configuration as compiled; the default of `Model`."""
 
 
 def _as_it_is(result: Result, _run: Run) -> Result:
@@ -214,9 +218,9 @@ def _as_it_is(result: Result, _run: Run) -> Result:
 
 @dataclass(frozen=True)
 class Model:
-    """A network model of the engine, with functions that configure the engine and complete a result.
+    """A network model of the engine, with hooks that configure the engine and complete its result.
 
-    A simulation with a *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT``, like an external
+    A *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT`` seconds, like an external
     program.
     """
 
@@ -227,17 +231,17 @@ class Model:
 
 
 class EngineBackend:
-    """The backend that simulates with *model*; a limited model simulates for at most *timeout_s* seconds."""
+    """Simulates with *model*, for at most *timeout_s* seconds if the model is limited."""
 
     def __init__(self, model: Model | None = None, timeout_s: float | None = None) -> None:
         self.model = model or Model()
         self.timeout_s = timeout_s
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other.
+        """Simulate *experiment*; raises `SimulationStalled` if ranks wait for each other forever.
 
-        Raises `ConfigError` for a network that the model cannot simulate, and `BackendTimeout` if the time
-        limit passes.
+        Raises `ConfigError` for a network that the model cannot simulate, and `BackendTimeout`
+        after the time limit.
         """
         if self.model.limited:
             limit_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
@@ -251,11 +255,11 @@ class EngineBackend:
         network: ExternalNetwork | None = None,
         overtaking: int = 0,
     ) -> Result:
-        """Simulate *experiment*; a given *network* replaces the network model.
+        """Simulate *experiment*, on *network* instead of the model's own network if one is given.
 
-        *overtaking* (0 to `MOST_OVERTAKING`) is the degree to which operations may overtake operations that
-        wait for a peer. The engine raises the degree automatically if a captured job would stall. With a
-        *network*, the caller must raise the degree, because the network has to restart.
+        *overtaking* (0 to `MOST_OVERTAKING`) is how freely operations may overtake others that wait
+        for a peer. If a captured job would stall, the engine raises it by itself. With a *network*,
+        the caller must raise it, because the network has to restart.
         """
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, overtaking=overtaking)
@@ -275,13 +279,13 @@ class EngineBackend:
             return self.model.complete(result, Run(experiment, output, again))
 
     def rehearse(self, experiment: Experiment) -> int:
-        """Return the degree of overtaking with which *experiment* completes, or raise `SimulationStalled`."""
+        """Return the degree of overtaking that *experiment* needs to complete; raises `SimulationStalled`."""
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, record_nodes=False, record_links=False)
             return int(self._simulated(scenario, experiment, None).overtaking)
 
     def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
-        """Return the engine's input for *experiment*, with the given engine *settings* changed."""
+        """Return the engine's input for *experiment*, with *settings* of the engine overridden."""
         scenario = compile_scenario(experiment, self.model.network)
         self.model.configure(scenario.config, experiment)
         for name, value in settings.items():
@@ -289,7 +293,7 @@ class EngineBackend:
         return scenario
 
     def _simulated(self, scenario: Scenario, experiment: Experiment, progress: Progress | None) -> Any:
-        """Return the engine's output; raises `SimulationStalled`, or `BackendError` for an empty workload."""
+        """Return the engine's output; raises `SimulationStalled`, or `BackendError` if no node ran."""
         output = _simulate(scenario, progress)
         if output.unfinished:
             remedies = self._remedies(experiment, progress)
@@ -299,12 +303,12 @@ class EngineBackend:
         return output
 
     def _attempt(self, experiment: Experiment, progress: Progress | None, settings: dict[str, Any]) -> Any:
-        """Return the engine's output for *experiment* with some *settings* changed, without tables."""
+        """Simulate *experiment* with *settings* of the engine overridden, and without tables."""
         settings |= {"record_nodes": False, "record_links": False}
         return _simulate(self.scenario(experiment, **settings), progress)
 
     def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
-        """Return the changes with which the stalled *experiment* completes; every change was tested."""
+        """Return the changes with which the stalled *experiment* completes, each one tried."""
         if experiment.semantics == "trace":  # the engine has already tried every degree of overtaking
             return []
         chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim
@@ -326,7 +330,7 @@ def _simulate(scenario: Scenario, progress: Progress | None) -> Any:
 
 
 def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
-    """Return *progress* wrapped in a function that raises `BackendTimeout` after *timeout_s* seconds."""
+    """Wrap *progress* so that it raises `BackendTimeout` after *timeout_s* seconds."""
     deadline = time.monotonic() + timeout_s
 
     def asked(now_ns: int, finished: int) -> bool:
@@ -359,9 +363,9 @@ def _as_measured(config: engine.Config, experiment: Experiment) -> None:
 
 
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:
-    """Raise `ConfigError` if *backend*, which only models dimensions, would ignore parts of *network*.
+    """Raise `ConfigError` if *backend*, which only models dimensions, would ignore part of *network*.
 
-    The ignored parts are failures, and the links of a network with dimensions that only number the ranks.
+    It would ignore failures, and the links of a network whose dimensions only number the ranks.
     """
     if network.failures:
         raise ConfigError(

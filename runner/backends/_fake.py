@@ -1,4 +1,4 @@
-"""A test backend without an engine, in which every rank runs its nodes in sequence."""
+"""A backend for tests: without an engine, every rank runs its nodes in sequence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ._outcome import collective_table
 
 
 def fake_backend(_name: str) -> FakeBackend:
-    """Return the test backend that needs no engine."""
+    """Return the backend for tests."""
     return FakeBackend()
 
 
 class FakeBackend:
-    """Runs every rank's nodes in id order for the nodes' durations, without a network.
+    """Runs the nodes of every rank one after another, in the order of their ids, without a network.
 
     *communication_ns*, if given, replaces the duration of every communication node.
     """
@@ -30,7 +30,7 @@ class FakeBackend:
         self.communication_ns = communication_ns
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Return the result of running each rank's nodes in order of their ids."""
+        """Return the result of *experiment*; never stalls."""
         workload = experiment.workload.model
         frames = [
             self._rank_nodes(rank, workload.graphs[program])
@@ -73,7 +73,7 @@ class FakeBackend:
 
 
 def _device_kinds(graph: Graph) -> npt.NDArray[np.object_]:
-    """Return the kind of each device node; or "" for host work."""
+    """Return what each node counts as: the kind of a device node, or "" for host work."""
     kinds: npt.NDArray[np.object_] = graph.nodes["kind"].to_numpy(dtype=object)
     return np.where(graph.nodes["is_cpu_op"].to_numpy(dtype=bool), "", kinds)
 

@@ -1,4 +1,4 @@
-"""The flow-level backend: a fluid model in which messages share the links of a fabric."""
+"""The flow-level backend: a fluid model in which messages share link bandwidth."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ._outcome import change_sentences, completion_times
 if TYPE_CHECKING:
     import pandas as pd
 
-# The noise of message times in packets: a small delay, and the sum of delays over many steps.
+# Strengths of the noise, in packets: a small delay, and the sum of such delays over many steps.
 _SHAKES = (2.0, 8.0)
-# If noise shortens a makespan by this fraction, the makespan depends on the order in which messages happen to
-# start.
+# A makespan that noise shortens by more than this fraction depends on the order in which messages
+# happen to start.
 _SHORTER = 0.002
-# If late ranks catch up, noise in every step lengthens a chain of steps by this fraction of the total noise.
-# The fraction was measured in random experiments (205 in total) with errors below 1 % relative to
-# packet-level simulation.
+# Noise in every step lengthens a chain of steps by this fraction of the total noise if late ranks
+# catch up. Measured in 205 random experiments whose error relative to packet-level simulation was
+# below 1 %.
 _PASSED_ON = 0.15
-# Messages of equal size are not in lockstep if their times differ by more than this fraction.
+# Messages of equal size are out of lockstep if their times differ by more than this fraction.
 _IN_STEP = 0.001
-# Delays do not accumulate in a chain of fewer sequential steps than this.
+# Over fewer sequential steps than this, delays do not add up.
 _FEW_STEPS = 6
 _NEVER = np.int64((1 << 63) - 1)
 
@@ -37,7 +37,7 @@ _NEVER = np.int64((1 << 63) - 1)
 def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
     """Return whether the messages in the table ``flows`` form many sequential steps of unequal times.
 
-    Ranks in lockstep have the same delays, and over few steps, delays do not accumulate.
+    Ranks in lockstep are all delayed alike, and a few steps cannot accumulate much delay.
     """
     times = flows["end_ns"] - flows["start_ns"]
     if not len(times):
@@ -46,7 +46,7 @@ def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
 
 
 def in_step(flows: pd.DataFrame | Columns) -> bool:
-    """Return whether messages of one size take the same time for every sender."""
+    """Return whether all messages of the same size take the same time."""
     sizes, kinds = np.unique(flows["bytes"], return_inverse=True)
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     shortest, longest = np.full(len(sizes), _NEVER), np.zeros(len(sizes), np.int64)
@@ -56,7 +56,7 @@ def in_step(flows: pd.DataFrame | Columns) -> bool:
 
 
 class Moved(NamedTuple):
-    """The relative change of a makespan by noise, and whether the change exceeds the noise itself."""
+    """The relative change of a makespan under noise, and whether it exceeds the noise itself."""
 
     share: float
     hangs: bool
@@ -65,10 +65,10 @@ class Moved(NamedTuple):
 def moved_by_shaking(
     makespan_ns: int, message_ns: float, packet_ns: float, shaken: Callable[[float], Any]
 ) -> Moved:
-    """Return the change of the makespan if messages are a few packets early or late.
+    """Return how much the makespan changes if messages are a few packet times early or late.
 
-    *shaken* simulates with random delays of messages, in units of packets. The delay of the last message is
-    not counted. A packet takes *packet_ns*, and a message takes *message_ns* on average.
+    *shaken* simulates with random delays, given in packets. A packet takes *packet_ns*, and a
+    message takes *message_ns* on average. The delay of the last message is not counted.
     """
     most = Moved(0.0, hangs=False)
     for packets in _SHAKES:
@@ -111,11 +111,11 @@ _QUEUES = (
 def flow_backend(_name: str = "flow") -> EngineBackend:
     """Return the flow-level backend, in which messages share the bandwidth of links fairly.
 
-    The flow model has the fabric, paths, headers, acknowledgements and windows of ``packet``, but no packets.
-    The simulation time grows with the number of messages, not with the number of bytes.
-    ``provenance["flow"]["flags"]`` lists the known inaccuracies of this model that apply to the run (keys of
-    `FLAGS`). If messages form many differing steps and no flag applies, the simulation is repeated with
-    noise: ``provenance["flow"]["moved"]`` is the relative change of the makespan.
+    It has the fabric, paths, headers, acknowledgements and windows of ``packet``, but no packets,
+    so the run time grows with the number of messages and not with their bytes.
+    ``provenance["flow"]["flags"]`` lists the known inaccuracies that apply to the run (keys of
+    `FLAGS`). If none applies and messages form many unequal steps, the simulation is repeated with
+    noise, and ``provenance["flow"]["moved"]`` is the relative change of the makespan.
     """
     return EngineBackend(Model(NetworkModel.FLOW, complete=_complete))
 
@@ -141,7 +141,7 @@ def _complete(result: Result, run: Run) -> Result:
 
 
 def _shaken(makespan_ns: int, flows: Columns, fabric: Fabric, run: Run) -> dict[str, Any]:
-    """Return the effect of noise on the makespan, and a flag if this effect is too large."""
+    """Return the effect of noise on the makespan, with a flag if it is too large."""
     message_ns = float((flows["end_ns"] - flows["start_ns"]).mean())
 
     def shaken(packets: float) -> Any:
@@ -152,6 +152,6 @@ def _shaken(makespan_ns: int, flows: Columns, fabric: Fabric, run: Run) -> dict[
 
 
 def _packet_ns(fabric: Fabric) -> float:
-    """Return the transmission time in ns of a packet's payload on the slowest link."""
+    """Return the time in ns to send one full packet's payload over the slowest link."""
     slowest = min(link.rate_bps for link in fabric.links)
     return float(fabric.settings["PACKET_PAYLOAD_SIZE"]) * 8e9 / slowest

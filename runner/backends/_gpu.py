@@ -1,4 +1,4 @@
-"""The backend of the GPU model, in which collectives and computation share compute units."""
+"""The backend of the GPU model, in which collectives and computation compete for compute units."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MESSAGES = "Sends and receives are carried by proxies (copy engines, NICs) and 
 
 
 def gpu_backend(_name: str = "gpu") -> EngineBackend:
-    """Return the backend that runs collectives on compute units, concurrently with computation.
+    """Return the backend that runs collectives on the GPU's compute units, alongside computation.
 
-    Links come from the experiment's machine. Only the number of ranks, which fill the nodes in order, comes
-    from the network. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation relative to the
-    duration on otherwise idle GPUs. The table of ranks contains the slowdown of each rank.
+    The links are the machine's; the network only gives the number of ranks, which fill the machines
+    in order. ``provenance["gpu"]["compute_slowdown"]`` is the time of computation relative to
+    otherwise idle GPUs, and the table ``ranks`` has the slowdown of each rank.
     """
     return EngineBackend(Model(configure=_configure, complete=_complete))
 
@@ -87,7 +87,7 @@ def _complete(result: Result, run: Run) -> Result:
 
 
 def _rough(machine: Machine) -> list[str]:
-    """Return a warning if the simulation of memory requests in batches may be inaccurate."""
+    """Return a warning if batched memory requests may make the simulation inaccurate."""
     reasons = why_rough(machine)
     if not reasons:
         return []

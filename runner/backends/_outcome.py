@@ -1,7 +1,6 @@
-"""Convert the engine's output to a result: ranks, tables, and provenance with all ignored inputs.
+"""Convert the engine's output to a result: tables, provenance, and warnings about ignored input.
 
-The table ``collectives`` lists the nodes of each collective, and divides the time of each node into waiting
-and transfer.
+The table ``collectives`` splits the time of every collective node into waiting and transfer.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _FACTS = {"node_id": "node_id", "comm_type": "comm_type", "group": "group", "com
 def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return the table ``collectives`` for the executed *nodes* of a result.
 
-    The k-th collective of a type in a group, counted in order of node ids, is the same collective on every
-    rank. *wait_ns* is the time from a rank's arrival to the arrival of the last rank that it depends on.
-    *transfer_ns* is the remaining time of the node.
+    The k-th collective of a type in a group, in order of node ids, is the same collective on every
+    rank. *wait_ns* is the time from a rank's arrival until the last rank that it depends on
+    arrives, and *transfer_ns* is the rest of the node's time.
     """
     columns = {str(name): nodes[name].to_numpy() for name in nodes}
     facts = _facts(workload)
@@ -54,10 +53,10 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
-    """Return the columns of the table ``collectives`` for *calls*, with one row per rank and node.
+    """Return the columns of the table ``collectives`` for *calls*, one row per rank and node.
 
-    The result has no derived columns. ``origin_start_ns`` is the start of the origin node, which began the
-    chain of events that ends with the collective's end.
+    Derived columns are missing. ``origin_start_ns`` is when the chain of events that ended the
+    collective began.
     """
     if not len(calls["rank"]):
         return empty_columns("collectives")
@@ -74,7 +73,7 @@ def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
 
 
 def _facts(workload: Workload) -> dict[str, _Integers]:
-    """Return the program, node id and properties of every collective node of every program."""
+    """Return the program, id and attributes of every collective node of every program."""
     rows: dict[str, list[_Integers]] = {name: [] for name in ("program", *_FACTS.values())}
     for index, graph in enumerate(workload.graphs):
         chosen = np.asarray(graph.node_columns["type"]) == NodeType.COMM_COLL
@@ -85,7 +84,7 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
 
 
 def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
-    """Return the index in *pairs* (without duplicates) of each pair in *asked*, -1 for a missing pair."""
+    """Return the index in *pairs* (all distinct) of each pair in *asked*, or -1 if it is missing."""
     if not len(pairs[0]):
         return np.full(len(asked[0]), -1)
     collectives = np.unique(pairs[1])
@@ -99,7 +98,7 @@ def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integer
 
 
 def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
-    """Return the start times of the origin nodes of the nodes in *rows*."""
+    """Return the start of the origin node of each node in *rows*, in ns."""
     pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
     origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
     starts: _Integers = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
@@ -128,7 +127,7 @@ def _least(values: _Integers, key: tuple[_Integers, ...]) -> _Integers:
 
 
 def ignored_keys(experiment: Experiment) -> list[str]:
-    """Return a sentence for each configuration key that the backend ignores."""
+    """Return one warning per configuration key that the backend ignores."""
     sentences = experiment.system.ineffective()
     traits = about_backend(experiment.backend)
     if experiment.network.tcp is not None and not traits.tcp:
@@ -142,7 +141,7 @@ def ignored_keys(experiment: Experiment) -> list[str]:
 
 
 def _efficiency(experiment: Experiment) -> list[str]:
-    """Return sentences on the library overheads that the backend ignores."""
+    """Return warnings about the library overheads that the backend ignores."""
     part, backend = experiment.network.efficiency, experiment.backend
     if part is None:
         return []
@@ -165,13 +164,13 @@ def _efficiency(experiment: Experiment) -> list[str]:
     return []
 
 
-# A table with this many nodes takes about 300 MB.
+# A node table of this size takes about 300 MB.
 _MOST_NODE_ROWS = 5_000_000
 _LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 
 def result_of(experiment: Experiment, output: Any) -> Result:
-    """Return the result parts common to all models, from the engine's *output* for *experiment*."""
+    """Return the part of the result that all models share, from the engine's *output*."""
     ranks: Columns = {
         "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
         "finish_ns": output.rank_finish_ns,
@@ -185,8 +184,9 @@ def result_of(experiment: Experiment, output: Any) -> Result:
     if output.folded:
         ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
-        # The first three roofline columns are fractions of the compute nodes' time (ASTRA-sim prints
-        # percentages). The operation intensity is in operations per byte.
+        # Compute bound, compute utilisation and memory utilisation are fractions of the time of
+        # compute nodes, where ASTRA-sim prints percentages. Operation intensity is in operations
+        # per byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
     result = Result(
@@ -199,11 +199,11 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 
 
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
-    """Return *result* with the tables from the engine's records in *output*.
+    """Add the tables of the engine's *output* to *result*.
 
-    Ranks that ran the same program identically share the rows of the first such rank (`nodes_of_all`). Ranks
-    that were not simulated have no nodes and collectives if their tables would have too many rows, or if the
-    workload has only one rank of each kind.
+    Ranks that ran the same program identically share the rows of the first of them
+    (`nodes_of_all`). Ranks that were not simulated have no rows in the tables of nodes and
+    collectives if these would be too large, or if the workload has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
@@ -218,7 +218,7 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     columns = arranged_calls(output.collectives(of_all and not equal))
     replays = about_backend(result.backend).replays
     calls = Table.of(with_measured_waits(columns) if replays else columns)
-    # If there are few nodes, their columns are built now, so that the engine's records can be freed.
+    # Build small tables now, so that the engine's records can be freed.
     recorded = Table(RecordedNodes(output))
     nodes = Table.of(recorded.read()) if recorded.num_rows < MANY_NODES else recorded
     if of_all:
@@ -264,7 +264,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
 def common_provenance(
     experiment: Experiment, versions: Mapping[str, str], warnings: list[str], assumptions: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the provenance that the results of all simulators have, with a backend's own sentences."""
+    """Return the provenance that results of all simulators have, with the backend's own sentences."""
     return experiment.describe() | {
         "network_name": experiment.network.name,
         "system_name": experiment.system.name,
@@ -278,7 +278,7 @@ def common_provenance(
 
 
 def _program_remarks(experiment: Experiment) -> list[str]:
-    """Return a warning if the network model gives a collective program more bandwidth than exists."""
+    """Return a warning if the model gives a collective program more bandwidth than the network has."""
     if not experiment.programs.programs:
         return []
     remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
@@ -291,7 +291,7 @@ def _program_remarks(experiment: Experiment) -> list[str]:
 
 
 def _overtaking(output: Any) -> list[str]:
-    """Return a sentence if operations overtook waiting operations to avoid a deadlock of the ranks."""
+    """Return a note if operations had to overtake others to avoid a deadlock."""
     if not output.overtaking:
         return []
     lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
@@ -303,7 +303,7 @@ def _overtaking(output: Any) -> list[str]:
 
 
 def _replayed(output: Any) -> list[str]:
-    """Return a sentence if collectives were replayed without messages, like ASTRA-sim's broadcasts."""
+    """Return a note if collectives were replayed without messages, as ASTRA-sim replays broadcasts."""
     if not output.replayed:
         return []
     return [
@@ -314,7 +314,7 @@ def _replayed(output: Any) -> list[str]:
 
 
 def _evened(output: Any) -> list[str]:
-    """Return a sentence if the uneven sizes of collectives were ignored."""
+    """Return a note if unequal sizes within a collective were ignored."""
     if not output.evened:
         return []
     return [
@@ -325,7 +325,7 @@ def _evened(output: Any) -> list[str]:
 
 
 def _undercharged(output: Any) -> list[str]:
-    """Return a sentence if messages across several dimensions were charged for only one, as in ASTRA-sim."""
+    """Return a warning if messages across several dimensions paid for one only, as in ASTRA-sim."""
     if output.undercharged is None:
         return []
     source, destination, size_bytes, charged_ns, whole_ns = output.undercharged
@@ -338,7 +338,7 @@ def _undercharged(output: Any) -> list[str]:
 
 
 def _short_lists(experiment: Experiment) -> list[str]:
-    """Return a sentence for each list of algorithms with fewer entries than the network has dimensions."""
+    """Return a note for each algorithm list that is shorter than the network's number of dimensions."""
     sentences = []
     for name in _LISTS:
         value = getattr(experiment.system, f"{name}_implementation")
@@ -352,7 +352,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
 
 
 def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
-    """Return a summary of message durations (ns) in the table ``flows``; empty if there are no messages."""
+    """Return the statistics of message durations in ns in the table ``flows``; empty without messages."""
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     if not len(times):
         return {}
@@ -367,7 +367,7 @@ def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
 
 
 def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
-    """Return a sentence on the effect of each link change on the messages in flight."""
+    """Return a sentence per link change: what happened to the messages in flight."""
     sentences = []
     time_us, *ends = fabric.settings["LINK_DOWN"]
     if time_us:

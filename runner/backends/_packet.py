@@ -1,4 +1,4 @@
-"""The backend that simulates every packet of a RoCE network in Chakrascope's engine."""
+"""The backend that simulates every packet of a RoCE network, in Chakrascope's engine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ._outcome import change_sentences, completion_times
 def packet_backend(
     _name: str = "packet", notes: tuple[str, ...] = (), timeout_s: float | None = None
 ) -> EngineBackend:
-    """Return the backend that simulates every packet, with windows, queues, marks and pauses.
+    """Return the packet-level backend: congestion windows, switch queues, ECN marks and pause frames.
 
-    Hosts, switches and links come from the network's ``packet`` part, or are derived from its dimensions.
-    *notes* are assumptions that every result lists. *timeout_s* limits the run time; the default is
-    ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    Hosts, switches and links come from the network's ``packet`` part, or are derived from its
+    dimensions. Every result lists *notes* among its assumptions. *timeout_s* limits the run time in
+    seconds (default: ``CHAKRASCOPE_BACKEND_TIMEOUT``).
     """
     model = Model(NetworkModel.PACKET, complete=partial(_complete, notes), limited=True)
     return EngineBackend(model, timeout_s)
@@ -56,7 +56,7 @@ def _links(links: Columns) -> Columns:
 
 
 def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
-    """Return a packet-level simulation's figures for the provenance, with the *times* of its messages."""
+    """Return the provenance of a packet-level simulation, with *times* of its messages."""
     links = report.links
     facts: dict[str, Any] = {
         "data_packets": report.data_packets,
@@ -88,7 +88,7 @@ def _assumptions(fabric: Fabric) -> list[str]:
 
 
 def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
-    """Return a sentence on the effect of PACKET_TRAIN on the result, if PACKET_TRAIN was set."""
+    """Return a note on the effect of PACKET_TRAIN, if it was set."""
     asked = fabric.settings["PACKET_TRAIN"]
     if asked == 1:
         return []
@@ -110,7 +110,7 @@ def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
 
 
 def _drops(facts: dict[str, Any]) -> list[str]:
-    """Return a warning if packets were lost, from the *facts* that `_facts` returns."""
+    """Return a warning if *facts* (see `_facts`) count lost packets."""
     if not facts["drops"]:
         return []
     lost = f"{facts['drops']} packets were lost and sent again."

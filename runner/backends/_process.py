@@ -1,4 +1,4 @@
-"""External programs: the user's ``backends.yml``, scratch folders, and guarded processes."""
+"""External simulators: the user's ``backends.yml``, scratch folders, and supervised processes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ...support import Lifeline, plugin_names
 from ...support.documents import read_yaml
 from .._traits import DEFAULT_BACKEND
 
-ASTRA_SIM = "astra-sim"  # key in backends.yml; the key of a plug-in is the plug-in's name
+ASTRA_SIM = "astra-sim"  # the key in backends.yml; a plug-in's key is its own name
 
 
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
-    """Return the path of the user's ``backends.yml`` and its content under the key *part* (None if empty).
+    """Return the path of the user's ``backends.yml`` and its content under the key *part*, or None.
 
-    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` for a file without YAML mapping, and
-    for keys that belong to no backend.
+    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML
+    mapping, or has a key that belongs to no backend.
     """
     base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"
@@ -48,10 +48,10 @@ _SPACE_BYTES = 1 << 16
 
 @contextlib.contextmanager
 def scratch_folder(base: Path | None = None) -> Iterator[Path]:
-    """Create and lock a folder in *base* (default: the temporary folder) that the context removes at its end.
+    """Create and lock a folder in *base* (default: the temporary folder), and remove it after the block.
 
-    Unlocked folders, which remain after a process was killed, are removed first. Raises `OSError` if no
-    folder can be created.
+    Folders that killed processes left behind are removed first. Raises `OSError` if no folder can
+    be created.
     """
     place = Path(tempfile.gettempdir()) if base is None else base
     _clear(place)
@@ -59,21 +59,21 @@ def scratch_folder(base: Path | None = None) -> Iterator[Path]:
         folder = Path(name)
         fresh = folder / f"{_LOCK}.new"
         with fresh.open("wb") as lock:
-            # The lock file gets its name only after it is locked, because another process removes folders
-            # without a lock.
+            # Rename the lock file only once it is locked: another process removes folders without a
+            # lock.
             fcntl.flock(lock, fcntl.LOCK_EX)
             fresh.rename(folder / _LOCK)
             yield folder
 
 
 def require_space(folder: Path) -> None:
-    """Raise `OSError` if the disk of *folder* is full, because a program may have written truncated files."""
+    """Raise `OSError` if the disk of *folder* is full, in which case outputs may be truncated."""
     with tempfile.TemporaryFile(dir=folder) as probe:
         os.posix_fallocate(probe.fileno(), 0, _SPACE_BYTES)
 
 
 def _clear(place: Path) -> None:
-    """Remove the scratch folders in *place* that no process locks any more."""
+    """Remove the scratch folders in *place* whose process has ended."""
     for lock in place.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError), lock.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,10 +90,11 @@ _TIMEOUT_S = 3600.0
 
 
 class Guarded:
-    """A context manager for a program in a separate session that cannot outlive this process.
+    """A context manager for a program in its own session, which cannot outlive this process.
 
-    Leaving the context kills all remaining processes. The first word of *command* is the program's path.
-    Standard output and error are one stream. Raises `BackendUnavailable` if the program cannot be started.
+    Leaving the context kills the whole session. The first word of *command* is the path of the
+    program. Standard output and error are merged. Raises `BackendUnavailable` if the program cannot
+    be started.
     """
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
@@ -129,7 +130,7 @@ class Guarded:
         self._lifeline.close()
 
     def follow(self, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
-        """Pass each line to *on_line* and call *on_tick* ten times a second; return the exit status."""
+        """Pass each output line to *on_line*, call *on_tick* ten times a second; return the exit status."""
         stream = self._process.stdout
         if stream is None:
             return self._process.wait()
@@ -144,7 +145,7 @@ class Guarded:
                         break
                     rest = self._lines(rest + chunk, on_line)
                 elif self._process.poll() is not None and not selector.select(0):
-                    break  # all output has been read, although a child process holds the pipe open
+                    break  # a child process may hold the pipe open after all output was read
                 if time.monotonic() >= next_tick:
                     on_tick()
                     next_tick = time.monotonic() + _POLL_S
@@ -152,7 +153,7 @@ class Guarded:
         return self._wait(on_tick)
 
     def _lines(self, data: bytes, on_line: Callable[[str], None]) -> bytes:
-        """Pass the complete lines in *data* to *on_line*, and return the (truncated) incomplete last line."""
+        """Pass the complete lines in *data* to *on_line*; return the unfinished last line, possibly cut."""
         *lines, rest = data.split(b"\n")
         for raw in lines:
             line = raw.decode("utf-8", "replace").rstrip("\r")
@@ -170,7 +171,7 @@ class Guarded:
 
 
 def backend_timeout_s() -> float:
-    """Return the time limit of a program in seconds: ``CHAKRASCOPE_BACKEND_TIMEOUT``, by default an hour."""
+    """Return the time limit of a program in seconds: ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour."""
     text = os.environ.get(_TIMEOUT_VARIABLE, "")
     try:
         seconds = float(text) if text else _TIMEOUT_S
@@ -192,9 +193,9 @@ def run_guarded(
 ) -> tuple[int, list[str]]:
     """Run *command* in *folder* to its end; return the exit status and the last lines of output.
 
-    *keep_going* is called ten times a second. If *keep_going* returns False, the program is killed and
-    `Cancelled` is raised. After *timeout_s* seconds, the program is killed and `BackendTimeout` is raised.
-    *name* names the program in errors.
+    *keep_going* is called ten times a second; if it returns False, the program is killed and
+    `Cancelled` raised. After *timeout_s* seconds, the program is killed and `BackendTimeout`
+    raised. Error messages call the program *name*.
     """
     deadline = time.monotonic() + timeout_s
 
@@ -216,7 +217,7 @@ def run_guarded(
 
 
 def describe_exit(status: int) -> str:
-    """Return the description of an exit status: ``exit status 1`` or ``killed by SIGKILL ...``."""
+    """Describe an exit status, for example ``exit status 1`` or ``killed by SIGKILL ...``."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name

@@ -1,4 +1,4 @@
-"""Report which simulation backends can be used on this machine."""
+"""Report which backends can run on this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .ns3 import find_compiler, find_ns3
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return a row for every backend: ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found``.
+    """Return a row per backend: ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found``.
 
-    Backends of plug-ins, such as services, are contacted to check whether they answer.
+    Services are contacted to see whether they answer.
     """
     rows = []
     programs = find_astra_sim()

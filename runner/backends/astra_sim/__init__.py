@@ -1,4 +1,4 @@
-"""Backends that run the user's ASTRA-sim: write input files, run the program and read its log."""
+"""Backends that run the user's own ASTRA-sim: write its input files, run it and read its log."""
 
 from __future__ import annotations
 

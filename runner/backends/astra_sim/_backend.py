@@ -1,4 +1,4 @@
-"""Locate the user's ASTRA-sim programs, and run the programs as backends."""
+"""Find the user's ASTRA-sim programs and run them as backends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ._outcome import SHOWN_LINES, conclude, count_nodes, refuse_endless, with_p
 _NAMES = {
     "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
     "analytical-unaware": ("AstraSim_Analytical_Congestion_Unaware",),
-    # The fastest build profile is first: ns-3's "default" and "debug" builds are about ten times slower.
+    # Fastest build first: ns-3's "default" and "debug" builds are about ten times slower.
     "ns3": (
         "AstraSimNetwork-optimized",
         "AstraSimNetwork",
@@ -48,7 +48,7 @@ KINDS = tuple(sorted(_NAMES))
 _NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
 _DEBUG_INFORMATION = b".debug_info\0"
 _SANITIZER = b"__asan_init"
-# GCC's note in debug information, which contains GCC's version and the options for a source file.
+# GCC's entry in the debug information: its version and the options of one source file.
 _COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
 _LEVEL = re.compile(rb" -O(\S*)")
 
@@ -60,11 +60,11 @@ def nearest_program(*, fabric: bool) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class AstraSimProgram:
-    """An ASTRA-sim program that exists on this machine.
+    """An ASTRA-sim program on this machine.
 
-    *kind* is one of `KINDS`. *source* names the setting or folder that led to the program. *version* is the
-    commit of the program's checkout, if it is known. *debug* is true for a debug build, which is about ten
-    times slower.
+    *kind* is one of `KINDS`. *source* is the setting or folder in which it was found. *version* is
+    the commit of its checkout, if known. *debug* marks a debug build, which is about ten times
+    slower.
     """
 
     kind: str
@@ -77,10 +77,9 @@ class AstraSimProgram:
 def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
     """Return the ASTRA-sim programs on this machine, keyed by kind.
 
-    The search order is: the entry of the kind under ``astra-sim`` in ``backends.yml`` in the user's
-    configuration folder (``$XDG_CONFIG_HOME/chakrascope``), the checkouts named by the key ``home`` and by
-    ``ASTRA_SIM_HOME``, and the programs' names on ``PATH``. Raises `ConfigError` for an invalid
-    ``backends.yml``.
+    They are searched in this order: the entry of the kind under ``astra-sim`` in ``backends.yml``
+    (in ``$XDG_CONFIG_HOME/chakrascope``), the checkouts named by its key ``home`` and by
+    ``ASTRA_SIM_HOME``, and ``PATH``. Raises `ConfigError` for an invalid ``backends.yml``.
     """
     variables = os.environ if environment is None else environment
     settings = _settings(variables)
@@ -94,7 +93,7 @@ def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, As
 
 
 def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
-    """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` that lists the searched places."""
+    """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` with the places searched."""
     if kind not in KINDS:
         raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
     programs = find_astra_sim(environment)
@@ -108,7 +107,7 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
 
 
 def _why_not(kind: str, variables: Mapping[str, str]) -> str:
-    """Return why ASTRA-sim's program of *kind* is missing, and the remedy."""
+    """Explain why no ASTRA-sim program of *kind* can be used, and how to fix it."""
     settings = _settings(variables)
     for path, source in _candidates(kind, settings, variables):
         if path.is_file():
@@ -152,7 +151,7 @@ def _candidates(
 
 
 def _homes(settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Yield each configured ASTRA-sim checkout with the setting that names the checkout."""
+    """Yield each configured ASTRA-sim checkout and the setting that names it."""
     homes = ((settings.get("home"), "backends.yml"), (variables.get("ASTRA_SIM_HOME"), "ASTRA_SIM_HOME"))
     for home, source in homes:
         if home:
@@ -165,13 +164,13 @@ def _in_checkout(kind: str, home: Path) -> Iterator[Path]:
 
 
 def _on_path(kind: str, variables: Mapping[str, str]) -> Iterator[Path]:
-    # shutil.which would ignore programs without execute permission.
+    # shutil.which skips files without execute permission, which `_why_not` should mention.
     for folder in variables.get("PATH", os.defpath).split(os.pathsep):
         yield from _in_folder(kind, Path(folder or "."))
 
 
 def _in_folder(kind: str, folder: Path) -> Iterator[Path]:
-    """Yield possible paths of the program of *kind* in *folder*; the ns-3 program's name has a version."""
+    """Yield possible paths of the *kind* program in *folder*; ns-3's file name contains its version."""
     if kind != "ns3":
         yield from (folder / name for name in _NAMES[kind])
         return
@@ -211,7 +210,7 @@ def _commit(head: Path) -> str:
 
 
 def _is_debug(path: Path) -> bool:
-    """Return whether the program has a sanitizer, or the debug information of an unoptimised build."""
+    """Return whether the program was built with a sanitizer or without optimisation."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(_SANITIZER) >= 0:
@@ -224,7 +223,7 @@ def _is_debug(path: Path) -> bool:
 
 
 def _optimised(compiled: bytes) -> bool:
-    """Return whether the last optimisation option of the compiler enables optimisation."""
+    """Return whether the last -O option of the compiler command enables optimisation."""
     levels = _LEVEL.findall(compiled)
     return bool(levels) and levels[-1] not in {b"0", b"g"}
 
@@ -238,10 +237,10 @@ def astra_sim_backend(name: str) -> AstraSimBackend:
 
 
 class AstraSimBackend:
-    """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware``, ns3).
+    """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware`` or ``ns3``).
 
-    By default, *program* is located by `locate` when a simulation starts. The program is stopped after
-    *timeout_s* seconds. The default limit is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour.
+    Without *program*, `locate` searches it when a simulation starts. The run is stopped after
+    *timeout_s* seconds (default: ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour).
     """
 
     def __init__(
@@ -252,10 +251,11 @@ class AstraSimBackend:
         self.timeout_s = timeout_s
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Run ASTRA-sim on *experiment* in a scratch folder and return its results.
+        """Run ASTRA-sim on *experiment* in a scratch folder and return its result.
 
-        Raises `BackendUnavailable` if the program is missing, `BackendError` with the end of the log if the
-        program fails, `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
+        Raises `BackendUnavailable` if the program is missing, `BackendError` with the end of its
+        log if it fails, `SimulationStalled` if ranks never finish, `BackendTimeout` and
+        `Cancelled`.
         """
         fabric = lasting_fabric(experiment.network) if self.kind == "ns3" else None
         if fabric is not None:
@@ -323,7 +323,7 @@ class AstraSimBackend:
 
 
 def _while_wanted(lines: Iterable[str], keep_going: Callable[[], bool]) -> Iterator[str]:
-    """Yield *lines* and call *keep_going* regularly, because reading a long log takes seconds."""
+    """Yield *lines*, calling *keep_going* now and then because a long log takes seconds to read."""
     for number, line in enumerate(lines):
         if number % _LINES_BETWEEN_QUESTIONS == 0 and not keep_going():
             raise Cancelled("ASTRA-sim had ended when the run was cancelled; its results are discarded.")

@@ -1,4 +1,4 @@
-"""Write an experiment or a network as ASTRA-sim's input files, and build the command line."""
+"""Write an experiment or a network as ASTRA-sim's input files and command-line options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ...config import (
 )
 from .._engine import refuse_linkless
 
-# Names of the files that ASTRA-sim reads and writes.
+# Names of ns-3's input and output files.
 OUTPUTS = {
     "FCT_OUTPUT_FILE": "fct.txt",
     "FLOW_FILE": "flow.txt",
@@ -42,15 +42,16 @@ OUTPUTS = {
 }
 
 NETWORK_FORMATS = ("ns3", "yaml")
-"""The kinds of files that `write_network` writes."""
+"""The formats of `write_network`."""
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write *network* into *folder* in the format *kind*; return the files, and sentences on omissions.
+    """Write *network* into *folder* in the format *kind*; return the files, and notes on what they omit.
 
-    *kind* is one of `NETWORK_FORMATS`. ``ns3`` stands for config.txt, topology.txt and logical.json, and the
-    empty files that ASTRA-sim requires. ``yaml`` stands for Chakrascope's network YAML. Raises `ConfigError`
-    for a network that the format cannot hold, and `OSError` if *folder* cannot be written.
+    *kind* is one of `NETWORK_FORMATS`: ``ns3`` writes config.txt, topology.txt, logical.json and
+    the empty files that ASTRA-sim requires, and ``yaml`` writes Chakrascope's own format. Raises
+    `ConfigError` for a network that the format cannot express, and `OSError` if *folder* is not
+    writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "ns3":
@@ -61,7 +62,7 @@ def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list
 
 
 def lasting_fabric(network: NetworkConfig) -> Fabric:
-    """Return the fabric of *network* for ASTRA-sim's files, with hosts first: node r is rank r.
+    """Return the fabric of *network* with hosts first, so that node r is rank r as ASTRA-sim expects.
 
     Raises `ConfigError` for failures that begin or end during a simulation, other than LINK_DOWN.
     """
@@ -70,9 +71,9 @@ def lasting_fabric(network: NetworkConfig) -> Fabric:
 
 
 def write_fabric(fabric: Fabric, network: NetworkConfig, folder: Path) -> list[Path]:
-    """Write ASTRA-sim's files for the *fabric* of *network*, and the empty files that ASTRA-sim requires.
+    """Write ASTRA-sim's files for the *fabric* of *network*, including the empty files that it requires.
 
-    The files are not synced to disk, because only one simulation uses them.
+    The files are not synced to disk, because only one simulation reads them.
     """
     switches = " ".join(map(str, fabric.switches))
     head = f"{fabric.nodes} {len(fabric.switches)} {len(fabric.links)}"
@@ -90,15 +91,14 @@ def write_fabric(fabric: Fabric, network: NetworkConfig, folder: Path) -> list[P
 
 
 def link_texts(fabric: Fabric) -> list[tuple[int, int, str, str, str]]:
-    """Return the two nodes, rate, delay and loss of each link in the format of topology.txt."""
+    """Return the two nodes, rate, delay and loss of each link as written to topology.txt."""
     return [(a, b, f"{rate}bps", f"{delay}ps", _words(loss)) for a, b, rate, delay, loss in fabric.links]
 
 
 def setting_texts(fabric: Fabric) -> dict[str, str]:
-    """Return the packet settings of *fabric* as the lines of config.txt.
+    """Return the packet settings of *fabric* as written to config.txt.
 
-    Thresholds are given for every link rate, because ASTRA-sim marks every packet on links without a
-    threshold for their rate.
+    Every link rate gets a threshold: ASTRA-sim marks every packet on links whose rate has none.
     """
     keys = sorted(set(SETTINGS) - set(OWN_SETTINGS))
     marks = {key: _thresholds(fabric, fabric.settings[key]) for key in THRESHOLDS}
@@ -108,7 +108,7 @@ def setting_texts(fabric: Fabric) -> dict[str, str]:
 
 
 def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
-    """Return *given* thresholds with missing link rates added, copied from the next faster rate."""
+    """Add the missing link rates to the thresholds in *given*, copying the next faster rate."""
     rates = {link.rate_bps for link in fabric.links} if given else set()
     return dict(given) | {
         rate: given[min((each for each in given if each >= rate), default=max(given))] for rate in rates
@@ -116,13 +116,13 @@ def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
 
 
 def _words(value: Any) -> str:
-    """Return the setting *value* in the format of config.txt."""
+    """Return a setting's value as written to config.txt."""
     if isinstance(value, Mapping):
         pairs = [f"{rate} {_words(item)}" for rate, item in sorted(value.items())]
         return " ".join([str(len(pairs)), *pairs])
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    # ASTRA-sim reads some of these numbers as integers: 800.0 or 1e+06 would be misread.
+    # ASTRA-sim reads some numbers as integers and would misread 800.0 or 1e+06.
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -137,14 +137,14 @@ def _write_ns3(network: NetworkConfig, folder: Path) -> tuple[list[Path], list[s
 
 
 def _without_efficiency(network: NetworkConfig) -> list[str]:
-    """Return a sentence if *network* has library overheads, which ASTRA-sim's files cannot hold."""
+    """Return a note if *network* has library overheads, which ASTRA-sim's files cannot express."""
     if network.efficiency is None:
         return []
     return ["These files cannot contain overheads: they are written without 'efficiency'."]
 
 
 def parallel_warning(fabric: Fabric) -> list[str]:
-    """Return a sentence if *fabric* has parallel links, of which ASTRA-sim's ns-3 uses only one."""
+    """Return a warning if *fabric* has parallel links, of which ASTRA-sim's ns-3 uses only one."""
     pairs = Counter(frozenset((link.a, link.b)) for link in fabric.links)
     parallel = sum(count > 1 for count in pairs.values())
     if not parallel:
@@ -155,9 +155,9 @@ def parallel_warning(fabric: Fabric) -> list[str]:
     ]
 
 
-# ASTRA-sim keeps the last 100 MiB of its log. A node takes two lines of about 120 bytes each.
+# ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
 TRACE_LIMIT_NODES = 400_000
-# ASTRA-sim's ns-3 samples every queue each 100 ns into a file that Chakrascope does not read.
+# ASTRA-sim's ns-3 would write every queue's length every 100 ns to a file that we do not read.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}
 _CUSTOM_KEYS = tuple(
     f"{name}_implementation_custom" for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
@@ -165,10 +165,10 @@ _CUSTOM_KEYS = tuple(
 
 
 def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool) -> list[str]:
-    """Write all input files of *experiment* below *folder*; return the options that name the files.
+    """Write all input files of *experiment* into *folder*; return the options that name them.
 
-    Paths are relative to *folder*, in which the program must run, because ASTRA-sim treats any path that
-    contains "empty" as absent. *trace* requests the interval of every node in the log.
+    Paths are relative, so the program must run in *folder*: ASTRA-sim treats any path that contains
+    "empty" as absent. *trace* makes it log the interval of every node.
     """
     try:
         _write_workload(experiment, folder / "workload")
@@ -197,7 +197,7 @@ def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool
 
 
 def _write_workload(experiment: Experiment, folder: Path) -> None:
-    """Write each distinct program once, with one symbolic link per rank; ASTRA-sim needs writable files."""
+    """Write each distinct program once and one symbolic link per rank; ASTRA-sim needs writable files."""
     folder.mkdir()
     source = experiment.workload
     for index, program in enumerate(source.programs):
@@ -211,7 +211,7 @@ def _write_workload(experiment: Experiment, folder: Path) -> None:
 
 
 def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> SystemConfig:
-    """Return the system with all values set that ASTRA-sim would otherwise read from uninitialised memory."""
+    """Return the system with every value set that ASTRA-sim would leave uninitialised."""
     system = experiment.system
     refuse_programs(system, experiment.backend)
     changes: dict[str, object] = {
@@ -220,7 +220,7 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
         "preferred_dataset_splits": system.preferred_dataset_splits or 1,
         "trace_enabled": True if trace else None,
     }
-    # In ASTRA-sim, a flag is on unless it is absent or the number 0, so flags are written as 0 and 1.
+    # ASTRA-sim takes any value but the number 0 as true, even false.
     for key in _CUSTOM_KEYS:
         names = getattr(system, key)
         if names:
@@ -231,9 +231,9 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
 
 
 def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
-    """Copy the files of the custom algorithm *name* into *folder*; return the name of the copy.
+    """Copy the files of the custom algorithm *name* into *folder*; return the copy's name.
 
-    ASTRA-sim opens algorithm files for writing, and creates empty files for missing files.
+    ASTRA-sim opens these files for writing, and would create missing ones empty.
     """
     prefix = system.folder / name
     files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))

@@ -36,7 +36,7 @@ _FIELDS = {
 
 @dataclass
 class RankReport:
-    """ASTRA-sim's times of one rank in ns; a missing time is None."""
+    """The times of one rank in ns, or None where ASTRA-sim reported none."""
 
     finish_ns: int
     exposed_comm_ns: int
@@ -47,11 +47,11 @@ class RankReport:
 
 @dataclass
 class AstraSimLog:
-    """The state of an ASTRA-sim run, updated by each line of output that `feed` receives.
+    """The state of an ASTRA-sim run, updated line by line with `feed`.
 
-    *ranks* are the finished ranks in the order of their ends. *now_ns* is the latest time in the output.
-    *failures* are the first lines that look like the reason of a failure. *drops* is the number of packets
-    that ns-3's switches dropped.
+    *ranks* are the finished ranks in order of finishing. *now_ns* is the latest time in the output.
+    *failures* are the first lines that look like errors. *drops* counts the packets that ns-3's
+    switches dropped.
     """
 
     num_ranks: int
@@ -61,13 +61,13 @@ class AstraSimLog:
     drops: int = 0
 
     def feed(self, line: str) -> None:
-        """Read one line of output; raises `BackendError` for an impossible rank or time."""
+        """Read one line of output; raises `BackendError` for a rank or time that cannot be."""
         text = line[:_MAX_LINE]
         finished = _FINISHED.search(text)
         if finished:
             rank = self._rank(finished[1])
             time = _time(finished[2], text)
-            # ASTRA-sim stores the exposed time, which is a difference and may be negative, in an unsigned
+            # ASTRA-sim stores the exposed time, a difference that may be negative, as an unsigned
             # 64-bit integer.
             self.ranks[rank] = RankReport(time, _signed(finished[3]))
             self.now_ns = max(self.now_ns, time)
@@ -95,9 +95,9 @@ class AstraSimLog:
 
 @dataclass(frozen=True)
 class Trace:
-    """The log's per-node records, keyed by rank and node id.
+    """The times of nodes in the log, keyed by rank and node id.
 
-    *intervals* contains the start and the end (ns) of each finished node. *stuck* lists the nodes that were
+    *intervals* holds the start and end (ns) of each finished node; *stuck* lists nodes that were
     issued but never finished.
     """
 
@@ -106,9 +106,9 @@ class Trace:
 
 
 def read_trace(lines: Iterable[str]) -> Trace:
-    """Return the per-node records in the *lines* of a log.
+    """Read the times of nodes from the *lines* of a log.
 
-    Raises `BackendError` for a log that cannot be read or contradicts itself.
+    Raises `BackendError` if the log is malformed or contradicts itself.
     """
     open_nodes: dict[tuple[int, int], int] = {}
     done: dict[tuple[int, int], tuple[int, int]] = {}
@@ -132,7 +132,7 @@ def _take(
     if match[1] == "issue":
         open_nodes[node] = tick
         return
-    # A node is omitted if log rotation removed the line with the node's start.
+    # Log rotation may have removed the start of a node; such nodes are omitted.
     start = open_nodes.pop(node, None)
     if start is not None:
         if tick < start:
@@ -141,7 +141,7 @@ def _take(
 
 
 def log_lines(folder: Path) -> Iterator[str]:
-    """Yield the lines of ASTRA-sim's log files in *folder*, from the oldest file to ``log.log``."""
+    """Yield the lines of ASTRA-sim's log files in *folder*, oldest file first."""
     older = sorted(folder.glob("log.*.log"), key=_rotation, reverse=True)
     for path in (*older, folder / "log.log"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Convert the files of an ASTRA-sim run to a result, or to an error that lists the unfinished ranks."""
+"""Turn the files of an ASTRA-sim run into a result, or into an error that lists unfinished ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEYS = {
 def build_result(
     experiment: Experiment, log: AstraSimLog, intervals: Intervals | None, provenance: dict[str, Any]
 ) -> Result:
-    """Return the result of a run in which every rank finished; *intervals* is None for unknown node times."""
+    """Return the result of a complete run; *intervals* is None if node times are unknown."""
     workload = experiment.workload.model
     nodes = empty_table("nodes")
     if intervals is not None:
@@ -71,11 +71,12 @@ def _node_table(intervals: Intervals) -> pd.DataFrame:
 
 
 def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
-    """Return *nodes* (rank, node_id, start_ns, end_ns) with the cause and origin columns of a result.
+    """Add the cause and origin of each node to *nodes* (rank, node_id, start_ns, end_ns).
 
-    The log does not contain causes, so causes are inferred. The cause is a dependency that ended at the
-    node's start, or another node of the rank that freed the resource at this time. The origin of a collective
-    is its last member to arrive. The origin of a receive is the matching send, if the send started later.
+    The log has no causes, so they are inferred: a node's cause is a dependency that ended as it
+    started, or another node of the rank that freed the resource at that time. The origin of a
+    collective is the last member to arrive. The origin of a receive is the matching send, if that
+    started later.
     """
     facts = _facts(nodes, workload)
     causes = _causes(facts, workload)
@@ -95,7 +96,7 @@ _FACTS = ("node_id", "type", "comm_type", "group", "comm_size_bytes", "comm_src"
 
 
 def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
-    """Return the table *nodes* with the nodes' properties from the workload."""
+    """Add the workload's attributes to the table *nodes*."""
     programs = [
         graph.nodes[list(_FACTS)].assign(program=index) for index, graph in enumerate(workload.graphs)
     ]
@@ -106,7 +107,7 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     merged = nodes.assign(program=owner[nodes["rank"].to_numpy()]).merge(facts, on=["program", "node_id"])
     if len(merged) != len(nodes):
         raise BackendError("ASTRA-sim's log names nodes that the workload does not have.")
-    # The rank of a send or receive node is one end of its message, even without the attribute.
+    # The node's own rank is one end of its message, even where the attribute is missing.
     own_source = (merged["type"] == NodeType.COMM_SEND) & (merged["comm_src"] < 0)
     own_target = (merged["type"] == NodeType.COMM_RECV) & (merged["comm_dst"] < 0)
     merged.loc[own_source, "comm_src"] = merged["rank"]
@@ -116,7 +117,7 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
-    """Return ``rank, node_id, cause_node, cause_is_dependency`` of the nodes that did not start at time 0."""
+    """Return ``rank, node_id, cause_node, cause_is_dependency`` for each node that starts after time 0."""
     late = facts.loc[facts["start_ns"] > 0, ["rank", "node_id", "program", "start_ns"]]
     edges = pd.concat(
         [graph.edges[["src", "dst"]].assign(program=index) for index, graph in enumerate(workload.graphs)],
@@ -128,7 +129,8 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     named = late.rename(columns={"start_ns": "time"})
     parents = named.merge(edges, left_on=["program", "node_id"], right_on=["program", "dst"])
     parents = parents.rename(columns={"src": "cause_node"}).merge(ended, on=["rank", "cause_node", "time"])
-    # A node without duration frees no resource, and could create a cycle of causes within one instant.
+    # A node of zero duration frees no resource, and could close a cycle of causes within one
+    # instant.
     freeing = ended[ended["cause_start_ns"] < ended["time"]]
     slots = named.merge(freeing, on=["rank", "time"])
     candidates = pd.concat(
@@ -144,7 +146,7 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def _origins(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with the columns ``origin_rank`` and ``origin_node``."""
+    """Add the columns ``origin_rank`` and ``origin_node`` to *table*."""
     table = table.sort_values(["rank", "node_id"], ignore_index=True)
     table["origin_rank"], table["origin_node"] = table["rank"], table["node_id"]
     collectives = table[table["type"] == NodeType.COMM_COLL]
@@ -172,7 +174,7 @@ def _origins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _adopt(table: pd.DataFrame, pairs: pd.DataFrame) -> None:
-    """Set a node's peer as the node's origin if the peer started between the node's start and end."""
+    """Make a node's peer its origin if the peer started while the node was running."""
     later = pairs[(pairs["start_ns_peer"] > pairs["start_ns"]) & (pairs["start_ns_peer"] <= pairs["end_ns"])]
     table.loc[later["row"], "origin_rank"] = later["rank_peer"].to_numpy()
     table.loc[later["row"], "origin_node"] = later["node_id_peer"].to_numpy()
@@ -182,7 +184,7 @@ SHOWN_LINES = 4
 
 
 def count_nodes(experiment: Experiment) -> int:
-    """Return the total number of nodes of all ranks."""
+    """Return the number of nodes of all ranks together."""
     model = experiment.workload.model
     sizes = [len(graph.nodes) for graph in model.graphs]
     return sum(sizes[program] for program in model.program_of_rank)
@@ -198,11 +200,11 @@ def conclude(
     versions: Mapping[str, str],
     warnings: list[str],
 ) -> Result:
-    """Return the result of a successful run from its *log*; *trace* is None if there are no node times.
+    """Return the result of a successful run from its *log*; *trace* is None without node times.
 
-    *tail* is the end of the run's output, and *who* is the program or service in error messages. Raises
-    `SimulationStalled` if ranks never finished, and `BackendError` if the output does not come from
-    ASTRA-sim.
+    *tail* is the end of the output, and error messages call the program or service *who*. Raises
+    `SimulationStalled` if ranks never finished, and `BackendError` if the output is not
+    ASTRA-sim's.
     """
     if len(log.ranks) < log.num_ranks:
         raise _stalled(experiment, log, trace.stuck if trace else [], tail, who)
@@ -227,7 +229,7 @@ def conclude(
 def _stalled(
     experiment: Experiment, log: AstraSimLog, stuck: list[tuple[int, int]], tail: list[str], who: str
 ) -> BackendError:
-    """Return the error for a run that ended before all ranks had finished."""
+    """Return the error for a run that ended before every rank had finished."""
     missing = [rank for rank in range(log.num_ranks) if rank not in log.ranks]
     if not log.ranks and not stuck and not log.failures:
         shown = f" Its last output: {' | '.join(tail[-SHOWN_LINES:])}." if tail else " It printed nothing."
@@ -262,7 +264,7 @@ def _wait(experiment: Experiment, rank: int, node: int) -> dict[str, Any]:
 
 
 def _lost(experiment: Experiment) -> list[str]:
-    """Return sentences on the parts of the experiment that ASTRA-sim ignores."""
+    """Return a note for each part of the experiment that ASTRA-sim ignores."""
     system = experiment.system
     policies = (
         ("intra-dimension-policy", system.intra_dimension_policy, "FIFO"),
@@ -296,13 +298,13 @@ _PAUSE = "1"
 
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
-    """Raise `SimulationStalled` for a workload that stalls: ASTRA-sim's ns-3 would never stop."""
+    """Raise `SimulationStalled` if the workload deadlocks, because ASTRA-sim's ns-3 would run forever."""
     plain = replace(experiment, backend=DEFAULT_BACKEND)
     EngineBackend().simulate(plain, lambda now, done: progress is None or progress(0, 0))
 
 
 def with_packets(result: Result, fabric: Fabric, log: AstraSimLog, folder: Path) -> Result:
-    """Return *result* with the messages and pauses from ns-3's files in *folder*."""
+    """Add the messages and pauses in ns-3's output files in *folder* to *result*."""
     flows = read_flows(folder, len(fabric.hosts))
     facts = packet_facts(folder, flows) | {"drops": log.drops}
     lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
@@ -312,10 +314,10 @@ def with_packets(result: Result, fabric: Fabric, log: AstraSimLog, folder: Path)
 
 
 def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
-    """Return the table ``flows`` of the messages between *hosts* that ``fct.txt`` lists.
+    """Read the table ``flows``, the messages between *hosts*, from ``fct.txt`` in *folder*.
 
-    A line of ``fct.txt`` contains the source and destination address (hexadecimal), their ports, the bytes,
-    the start and duration in ns, and the duration without other traffic. Raises `BackendError` for an invalid
+    A line holds the source and destination address (hexadecimal), the ports, the bytes, the start
+    and duration in ns, and the duration without other traffic. Raises `BackendError` for an invalid
     line.
     """
     rows = []
@@ -335,10 +337,9 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
 
 
 def read_pauses(folder: Path) -> tuple[int, int]:
-    """Return the number of pause frames in ``pfc.txt``, and the total pause time of ports in ns.
+    """Return the number of pause frames in ``pfc.txt`` and the total time in ns that ports were paused.
 
-    A line of ``pfc.txt`` contains the time in ns, the node, the kind of node, the port, and 1 for a pause or
-    0 for the end of a pause.
+    A line holds the time in ns, the node, its kind, the port, and 1 for a pause or 0 for its end.
     """
     frames = paused_ns = 0
     since: dict[tuple[str, str], int] = {}
@@ -356,7 +357,7 @@ def read_pauses(folder: Path) -> tuple[int, int]:
 
 
 def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the figures of a packet-level simulation for the provenance."""
+    """Return the provenance of a packet-level simulation."""
     frames, paused_ns = read_pauses(folder)
     facts: dict[str, Any] = {"pause_frames": frames, "paused_ns": paused_ns}
     times = completion_times(flows)
@@ -364,7 +365,7 @@ def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the words of every complete line of the file *path*, if the file exists."""
+    """Yield the position and the words of each complete line of *path*; nothing if the file is missing."""
     if not path.is_file():
         return
     try:
@@ -377,7 +378,7 @@ def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _host(address: str, hosts: int) -> int:
-    """Return the host with the hexadecimal *address* 11.high.low.1."""
+    """Return the host number encoded in the hexadecimal *address* 11.high.low.1."""
     host = (int(address, 16) >> 8) & 0xFFFF
     if host >= hosts:
         raise ValueError(address)

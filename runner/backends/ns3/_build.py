@@ -1,4 +1,4 @@
-"""Find ns-3 and a compiler, and compile the TCP model once for each source, compiler and ns-3."""
+"""Find ns-3 and a compiler, and compile the TCP model once per source, compiler and ns-3 version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REMEDY = "`pip install --no-deps ns3==3.44.post0` and `apt-get install g++`"
 
 @dataclass(frozen=True)
 class Ns3Install:
-    """The headers and core library of an installed ns-3; *source* names the setting that located it."""
+    """An installed ns-3: its headers and core library, and the setting (*source*) that located it."""
 
     include: Path
     library: Path
@@ -40,7 +40,7 @@ class Ns3Install:
     source: str
 
     def library_of(self, module: str) -> Path:
-        """Return the library of the ns-3 *module*, which is in the folder of the core library.
+        """Return the library of the ns-3 *module*, from the folder of the core library.
 
         Raises `BackendUnavailable` if ns-3 was built without the module.
         """
@@ -55,14 +55,14 @@ class Ns3Install:
 
 @dataclass(frozen=True)
 class Compiler:
-    """The path of a C++ compiler and the compiler's version line."""
+    """The path of a C++ compiler and the first line of its ``--version``."""
 
     path: str
     version: str
 
 
 def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
-    """Return the ns-3 installation: ``CHAKRASCOPE_NS3``, the package ``ns3``, or the system's ns-3.
+    """Find ns-3: ``CHAKRASCOPE_NS3``, the package ``ns3``, or the system's ns-3, in this order.
 
     Raises `BackendUnavailable` with the commands that install ns-3.
     """
@@ -95,10 +95,10 @@ def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
 def find_compiler(
     environment: Mapping[str, str] | None = None, keep_going: Callable[[], bool] = lambda: True
 ) -> Compiler:
-    """Return the C++ compiler: ``CXX``, or otherwise g++, clang++ or c++ on ``PATH``.
+    """Find a C++20 compiler: ``CXX``, or otherwise g++, clang++ or c++ on ``PATH``.
 
-    Raises `BackendUnavailable` if no compiler supports C++20. Raises `Cancelled` if *keep_going* returns
-    False before the compiler has answered.
+    Raises `BackendUnavailable` if there is none, and `Cancelled` if *keep_going* returns False
+    before the compiler has answered.
     """
     variables = os.environ if environment is None else environment
     names = [variables["CXX"]] if variables.get("CXX") else ["g++", "clang++", "c++"]
@@ -130,7 +130,7 @@ def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
 
 
 def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
-    """Return the compiler's output for ``--version``, with a time limit because the compiler may hang."""
+    """Return the compiler's answer to ``--version``, with a time limit because wrappers may hang."""
     command = [path, "--version"]
     deadline = time.monotonic() + _VERSION_S
     with subprocess.Popen(
@@ -164,7 +164,7 @@ def _usual_places() -> Iterator[tuple[Path, str]]:
 
 
 def _inspect(prefix: Path, source: str) -> Ns3Install | None:
-    """Return the ns-3 installation below *prefix*, or None if ns-3 is missing."""
+    """Return the ns-3 installation below *prefix*, or None if there is none."""
     include = next((path for path in _includes(prefix) if (path / _HEADER).is_file()), None)
     if include is None:
         return None
@@ -178,7 +178,7 @@ def _inspect(prefix: Path, source: str) -> Ns3Install | None:
 
 
 def _packaged_version(folder: Path) -> str:
-    """Return the version of ns-3's libraries in *folder* if the file names lack the version, as on Debian."""
+    """Return the version of ns-3's libraries in *folder* where file names lack it, as on Debian."""
     try:
         lines = (
             (folder / "pkgconfig" / "ns3-core.pc").read_text(encoding="utf-8", errors="replace").split("\n")
@@ -196,8 +196,7 @@ def _includes(prefix: Path) -> Iterator[Path]:
 SOURCES = Path(__file__).resolve().parent / "tcp"
 _PROGRAM = "tcpnet"
 _MODULES = ("flow-monitor", "point-to-point", "internet", "traffic-control", "network", "core")
-# Most of the time is spent in ns-3's libraries, so more optimisation makes the program no faster and
-# compilation twice as long.
+# ns-3's own libraries take most of the run time, so -O2 would only double the compile time.
 _FLAGS = ("-std=c++20", "-O1")
 _TIMEOUT_S = 600.0
 _POLL_S = 0.1
@@ -211,9 +210,9 @@ def build_driver(
 ) -> tuple[Path, Ns3Install]:
     """Return the driver program and its ns-3; the first call compiles the driver, which takes seconds.
 
-    Progress is printed on standard error. The build is cancelled if *keep_going* returns False. Raises
-    `BackendUnavailable` without ns-3 or a compiler. If the compiler fails, raises `BackendError` with the
-    compiler's message.
+    Prints progress to standard error. Raises `Cancelled` once *keep_going* returns False,
+    `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with the compiler's message
+    if compilation fails.
     """
     ns3 = find_ns3(environment)
     compiler = find_compiler(environment, keep_going)
@@ -225,9 +224,9 @@ def build_driver(
 
 
 def start_build(environment: Mapping[str, str] | None = None) -> threading.Thread:
-    """Start to compile the driver in the background if necessary, without output, and return the thread.
+    """Compile the driver in a background thread if necessary, silently, and return the thread.
 
-    A concurrent `build_driver` waits for the background build, and raises the errors of that build.
+    A concurrent `build_driver` waits for this build and raises its errors.
     """
 
     def work() -> None:
@@ -244,7 +243,7 @@ def start_build(environment: Mapping[str, str] | None = None) -> threading.Threa
 
 @contextlib.contextmanager
 def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """During the block, print at doubling intervals that the TCP model is being compiled."""
+    """Print at doubling intervals, during the block, that the TCP model is being compiled."""
     began, next_s = time.monotonic(), 2.0
     print(f"{_COMPILING} ...", file=sys.stderr)
 
@@ -264,7 +263,7 @@ def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
 
 
 def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
-    """Compile the program at *target*, or wait for another process or thread that compiles the program."""
+    """Compile the program at *target*, or wait for the process or thread that is already compiling it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _turn(target.parent, keep_going):
@@ -279,7 +278,7 @@ def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going:
 
 @contextlib.contextmanager
 def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
-    """Lock *folder* against all other processes and threads during the block."""
+    """Lock *folder* against other processes and threads during the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         while True:
@@ -296,7 +295,7 @@ def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the user's folder for compiled models."""
+    """Return the user's cache folder for compiled models."""
     variables = os.environ if environment is None else environment
     base = variables.get("XDG_CACHE_HOME") or os.path.join(variables.get("HOME", "~"), ".cache")
     return Path(base).expanduser() / "chakrascope" / "ns3"
@@ -312,7 +311,7 @@ def _key(ns3: Ns3Install, compiler: Compiler) -> str:
 
 
 def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
-    """Compile all sources as one unit, to read ns-3's headers once, and put the program at *target*."""
+    """Compile all sources as one unit, to parse ns-3's headers once, and write the program to *target*."""
     with scratch_folder(target.parent) as folder:
         whole = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cc")))
         (folder / "all.cc").write_text(whole, encoding="utf-8")
@@ -340,5 +339,5 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
                 f"{compiler.version}: {describe_exit(status)}. {' | '.join(tail[-4:])}. Install the ns-3 it "
                 "was made for with `pip install --no-deps ns3==3.44.post0`."
             )
-        sync_files([folder / _PROGRAM])  # otherwise a truncated program could stay in the cache
+        sync_files([folder / _PROGRAM])  # a crash could otherwise leave a truncated program in the cache
         (folder / _PROGRAM).replace(target)

@@ -1,4 +1,4 @@
-"""The backend with ns-3's TCP model, and the message exchange between the engine and ns-3's program."""
+"""The backend for ns-3's TCP model, which passes messages between the engine and the ns-3 program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Attempt = TypeVar("_Attempt")
 
 
 def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attempt:
-    """Return the first result of *attempt* that does not stall; captured jobs retry with more overtaking."""
+    """Call *attempt* with rising degrees of overtaking until a captured job no longer stalls."""
     for overtaking in range(MOST_OVERTAKING if experiment.semantics == "trace" else 0):
         with contextlib.suppress(SimulationStalled):
             return attempt(overtaking)
@@ -34,7 +34,7 @@ def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attemp
 
 
 class Watch:
-    """Tracks the progress of the engine and of ns-3's program in one simulation."""
+    """The progress of the engine and of the ns-3 program in one simulation."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -46,16 +46,16 @@ class Watch:
         return self._progress is None or self._progress(self.now_ns, self.finished)
 
     def engine_progress(self, now_ns: int, finished: int) -> bool:
-        """Record the engine's progress report; return whether the simulation may continue."""
+        """Record the engine's progress; return whether the simulation may continue."""
         self.now_ns = max(self.now_ns, now_ns)
         self.finished = finished
         return self.keep_going()
 
 
 class Flows:
-    """Connects the engine with ns-3's driver, and records the send time and duration of each message.
+    """Passes messages from the engine to ns-3, and records when each was sent and how long it took.
 
-    *never* is the reason that the error gives if messages never arrive.
+    *never* is the reason that errors give for messages that never arrive.
     """
 
     def __init__(self, driver: TcpDriver, watch: Watch, never: str) -> None:
@@ -67,7 +67,7 @@ class Flows:
         self.ids: list[int] = []
 
     def advance(self, messages: list[Message], limit_ns: int) -> list[Arrival]:
-        """Pass *messages* to ns-3's driver and return the next message arrivals."""
+        """Send *messages* to ns-3 and return the next arrivals, up to *limit_ns*."""
         for message in messages:
             self._sent[message[0]] = message
         arrivals = self._driver.advance(messages, limit_ns)
@@ -81,7 +81,7 @@ class Flows:
         return arrivals
 
     def table(self) -> pd.DataFrame:
-        """Return the table ``flows`` of all messages in the order of arrival."""
+        """Return the table ``flows`` of all messages in order of arrival."""
         columns = list(COLUMNS["flows"])
         table: pd.DataFrame = pd.DataFrame(self._done, columns=columns).astype(COLUMNS["flows"])
         return table
@@ -93,23 +93,23 @@ _ALIAS = (
 _NEVER = "the connections lose every segment; check the losses of the links."
 _MOST_MONITORED = 10_000
 _MOST_NAMED = 5
-_OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # packet settings that TCP uses
+_OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # packet settings that TCP also uses
 
 
 def ns3_backend(_name: str) -> Ns3Backend:
-    """Return the backend ``ns3``, which simulates packets of TCP or RoCE."""
+    """Return the backend ``ns3``, which simulates TCP or RoCE packet by packet."""
     return Ns3Backend()
 
 
 class Ns3Backend:
-    """Simulates TCP, or networks with RoCE settings (``packet``) on the engine's packet model."""
+    """Simulates TCP with ns-3; networks with RoCE settings (``packet``) use the engine's packet model."""
 
     def __init__(self) -> None:
         self.tcp = TcpBackend()
         self.roce = packet_backend(notes=(_ALIAS,))
 
     def warm_up(self, network: NetworkConfig) -> None:
-        """Start to compile the TCP model in the background if *network* needs it and it is missing."""
+        """Start compiling the TCP model in the background if *network* needs it and it is missing."""
         if network.is_tcp:
             start_build()
 
@@ -122,9 +122,9 @@ class Ns3Backend:
 class TcpBackend:
     """Simulates ns-3's TCP between the ranks: segments, acknowledgements, queues, losses and timeouts.
 
-    Hosts, switches and links come from the network's fabric (``packet``, ``links``) or its dimensions. All
-    other settings come from the network's ``tcp`` part. *timeout_s* limits the time of a run; the default is
-    ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    Hosts, switches and links come from the network's fabric (``packet``, ``links``) or its
+    dimensions, and everything else from its ``tcp`` part. *timeout_s* limits the run time in
+    seconds (default: ``CHAKRASCOPE_BACKEND_TIMEOUT``).
     """
 
     def __init__(self, timeout_s: float | None = None) -> None:
@@ -162,14 +162,14 @@ class TcpBackend:
 
 
 def _flow_table(flows: Flows, totals: TcpTotals) -> pd.DataFrame:
-    """Return the table ``flows`` with an added column for the retransmitted segments of each message."""
+    """Return the table ``flows`` with the retransmitted segments of each message."""
     table = flows.table()
     table["retransmissions"] = pd.Series([totals.again.get(one, 0) for one in flows.ids], dtype="int64")
     return table
 
 
 def _link_table(links: pd.DataFrame) -> pd.DataFrame:
-    """Return the table ``links`` with columns for dropped packets, marked packets and the longest queue."""
+    """Add columns for dropped packets, marked packets and the longest queue to the table ``links``."""
     table: pd.DataFrame = pd.DataFrame(
         {
             "src": links["src"],
@@ -186,7 +186,7 @@ def _link_table(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the figures of a packet-level TCP simulation for the provenance."""
+    """Return the provenance of a TCP simulation."""
     links = totals.links
     facts: dict[str, Any] = {
         "data_packets": totals.segments,

@@ -1,4 +1,4 @@
-"""The running ns-3 program, synchronised with the caller's clock: commands, arrivals and reports."""
+"""The running ns-3 program, in lockstep with the engine's clock: commands, arrivals and reports."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ...config import Fabric, TcpPart
 from .._process import describe_exit
 
 Message = tuple[int, int, int, int, int]
-"""Id, source host, destination host, bytes, and when it is sent in ns."""
+"""Id, source host, destination host, bytes, and send time in ns."""
 
 Arrival = tuple[int, int]
-"""Id of a message and when it was complete in ns."""
+"""Id of a message, and when it was completely received, in ns."""
 
 _POLL_S = 0.1
 _CHUNK = 1 << 16
@@ -38,9 +38,9 @@ _CHUNK = 1 << 16
 class TcpDriver:
     """A context manager for the program that simulates *fabric* with the TCP settings of *part*.
 
-    Ranks have the first node numbers, and switches have the next numbers. *keep_going* is called ten times a
-    second while the program works. If *keep_going* returns False, `Cancelled` is raised. An answer that takes
-    longer than *timeout_s* seconds raises `BackendTimeout`.
+    Nodes are numbered with the ranks first, then the switches. While the program works,
+    *keep_going* is called ten times a second; if it returns False, `Cancelled` is raised. An answer
+    that takes longer than *timeout_s* seconds raises `BackendTimeout`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TcpDriver:
         self.close()
 
     def close(self) -> None:
-        """End the ns-3 program immediately."""
+        """Kill the ns-3 program."""
         self._lifeline.close()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
@@ -107,8 +107,8 @@ class TcpDriver:
     def advance(self, messages: Sequence[Message], limit_ns: int) -> list[Arrival]:
         """Send *messages* and simulate until a message arrives, but not past *limit_ns* (-1: no limit).
 
-        Returns all messages that arrive at the time of the first arrival (rounded up to whole ns). The list
-        is empty if the limit was reached or if no message is in flight.
+        Returns every message that arrives at that time, rounded up to whole ns. The list is empty
+        if the limit was reached or no message is in flight.
         """
         hosts = self._hosts
         lines = [f"send {m} {hosts[a]} {hosts[b]} {size} {at * 1000}\n" for m, a, b, size, at in messages]
@@ -124,7 +124,7 @@ class TcpDriver:
         return TcpTotals(links, history, resent, monitored, segments, events, retransmissions, timeouts)
 
     def _report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
-        """Return the numbers in all report lines by kind of line, and the numbers in the last line."""
+        """Return the numbers in all report lines, by kind of line, and those in the last line."""
         *lines, end = self._ask("links\n", until="end", keep_last=True)
         rows: dict[str, list[list[int]]] = defaultdict(list)
         for line in lines:
@@ -135,18 +135,18 @@ class TcpDriver:
     def _link_tables(
         self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the table of link traffic with *fields*, and the table of traffic intervals."""
+        """Return the table of link traffic, with *fields*, and the table of traffic over time."""
         links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
-        # A switch keeps its number even if all its links are down.
+        # Switches are numbered even if all their links are down.
         order |= {node: len(self._hosts) + index for index, node in enumerate(self._switches)}
         for table in (links, history):
             table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
         return links, history
 
     def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
-        """Send *text* and return the lines of the answer up to the line that starts with *until*."""
+        """Send *text* and return the answer, up to the line that starts with *until*."""
         self._write(text.encode())
         lines: list[str] = []
         for line in self._read_lines():
@@ -158,7 +158,7 @@ class TcpDriver:
         raise self._died()
 
     def _write(self, data: bytes) -> None:
-        """Write *data* to the ns-3 program completely, however slowly the program reads."""
+        """Write all of *data* to the ns-3 program, however slowly it reads."""
         stream = self._process.stdin
         if stream is None:
             return
@@ -169,13 +169,13 @@ class TcpDriver:
                 try:
                     rest = rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
                 except OSError:
-                    # The last output of the program explains the failure better than the broken pipe does.
+                    # The program's last output explains the failure better than a broken pipe.
                     return
 
     def _read_lines(self) -> Iterator[str]:
-        """Yield the output lines of the ns-3 program until the program closes its output."""
+        """Yield the ns-3 program's output line by line until it closes the pipe."""
         while True:
-            # The program writes nothing after the last line of an answer, so the caller reads all lines.
+            # The program writes nothing after the end of an answer, so no line is read too early.
             *lines, self._rest = self._rest.split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
             chunk = self._read()
@@ -184,7 +184,7 @@ class TcpDriver:
             self._rest += chunk
 
     def _read(self) -> bytes:
-        """Return the next output bytes of the ns-3 program, or empty bytes at the program's end."""
+        """Return the next bytes that the ns-3 program writes; empty at its end."""
         stream = self._process.stdout
         if stream is None:
             return b""
@@ -194,7 +194,7 @@ class TcpDriver:
         return os.read(stream.fileno(), _CHUNK)
 
     def _tick(self) -> None:
-        """Check at most ten times a second whether the simulation should continue."""
+        """Check whether to continue, at most ten times a second."""
         now = time.monotonic()
         if now < self._next_tick:
             return
@@ -219,7 +219,7 @@ class TcpDriver:
 
 
 def _arrival(line: str) -> Arrival:
-    """Return the message arrival in a line of output, with the time rounded up to whole ns."""
+    """Return the arrival in a line of output, its time rounded up to whole ns."""
     try:
         _, message, time_ps = line.split(" ")
         return int(message), -(-int(time_ps) // 1000)
@@ -231,11 +231,11 @@ def _arrival(line: str) -> Arrival:
 
 
 def _history(rows: list[list[int]]) -> pd.DataFrame:
-    """Return ``src, dst, start_ns, end_ns, bytes`` of intervals of equal length, if they have traffic."""
+    """Return ``src, dst, start_ns, end_ns, bytes`` of the equally long intervals that have traffic."""
     widest = max((row[2] for row in rows), default=1)
     parts = []
     for src, dst, width, *counts in rows:
-        # The ratio of two interval lengths is a power of two, so shorter intervals fit into the longest.
+        # Interval lengths differ by powers of two, so shorter intervals add up to the longest.
         sums = np.add.reduceat(counts, np.arange(0, len(counts), widest // width))
         used = np.flatnonzero(sums)
         start_ns = used * (widest // 1000)
@@ -253,19 +253,18 @@ _CONTROLS = {
     "newreno": "ns3::TcpNewReno",
     "reno": "ns3::TcpLinuxReno",
 }
-# The default capacities of a host's queue in Linux, in packets.
+# Linux's default queue capacities of a host, in packets.
 _HOST_PACKETS = {"fifo": 1000, "fq-codel": 10_240}
-_TIMESTAMP_BYTES = 12  # TCP option that Linux sends with every segment
-# Packets are marked above the queue length from the DCTCP paper: 65 packets at 10 Gbit/s, and at least 20
-# packets.
+_TIMESTAMP_BYTES = 12  # Linux sends this TCP option with every segment
+# The marking threshold of the DCTCP paper: 65 packets at 10 Gbit/s, and never under 20 packets.
 _MARK_PACKETS = 65
 _MARK_RATE_BPS = 10e9
 _FEWEST_MARK_PACKETS = 20
-_MOST_OPEN_BEFORE = 20_000  # number of connections that ns-3 opens in a few seconds
+_MOST_OPEN_BEFORE = 20_000  # ns-3 opens this many connections in a few seconds
 
 
 def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
-    """Return the driver commands that build *fabric* with the TCP settings of *part*.
+    """Return the driver's commands that build *fabric* with the TCP settings of *part*.
 
     Raises `ConfigError` if the folder for packet captures cannot be created.
     """
@@ -284,9 +283,9 @@ def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
 
 
 def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
-    """Return whether all *hosts* are connected before the job starts.
+    """Return whether all *hosts* connect to each other before the job starts.
 
-    By default, hosts are connected before the start unless the number of connections is too large.
+    By default they do, unless there are too many connections.
     """
     pairs: int = hosts * (hosts - 1) // 2 * settings["connections-per-pair"]
     given: str | None = settings["connect"]
@@ -294,9 +293,9 @@ def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
 
 
 def mark_thresholds(fabric: Fabric, settings: Mapping[str, Any]) -> dict[int, int]:
-    """Return the queue length in bytes from which packets are marked, keyed by link rate.
+    """Return the queue length in bytes above which packets are marked, keyed by link rate in bit/s.
 
-    The mapping is empty for settings without marking.
+    It is empty if the settings do not mark.
     """
     if settings["queue-disc"] != "red" or settings["red-thresholds"]:
         return {}
@@ -323,7 +322,7 @@ def _settings(settings: Mapping[str, Any], hosts: int) -> dict[str, Any]:
         "DELAYED_ACK_NS": settings["delayed-ack"],
         "ECN": int(settings["ecn"]),
         "FLOW_MONITOR": int(settings["flow-monitor"]),
-        # ns-3's timestamps are too coarse, but the bytes of Linux's timestamp option count on the wire.
+        # ns-3's timestamps are too coarse to enable, but the option's bytes count on the wire.
         "FRAME_OVERHEAD": settings["frame-overhead"] + _TIMESTAMP_BYTES,
         "HOST_DISC": settings["host-queue-disc"],
         "HOST_PACKETS": _HOST_PACKETS[settings["host-queue-disc"]],
@@ -371,7 +370,7 @@ _FLOW_FIELDS = (
 
 @dataclass(frozen=True)
 class TcpTotals:
-    """ns-3's statistics of links, of retransmissions by message, and of flows from the flow monitor."""
+    """ns-3's statistics: link traffic, retransmissions per message, and the flow monitor's flows."""
 
     links: pd.DataFrame
     history: pd.DataFrame

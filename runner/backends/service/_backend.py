@@ -1,4 +1,4 @@
-"""An ASTRA-sim Service as a backend, and the plug-in for the user's list of services."""
+"""The backend for an ASTRA-sim Service, and the plug-in that lists the user's services."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ..astra_sim import (
 from ._client import LOG_FILE, ServiceAddress, ServiceClient, configured_services, parse_address, plain, turn
 from ._request import configuration, write_archive
 
-# ASTRA-sim Service hangs permanently if a simulation writes more lines than this limit.
+# ASTRA-sim Service hangs for good once a simulation has written more lines than this.
 _MOST_LINES = 65_536
 _LINES_A_RANK = 8
 _LINES_OF_ROOFLINE = 4
 _POLL_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 _LOOK_S = 2.0
-# The largest fraction of time that is spent on polling the service.
+# Spend at most this fraction of the time on polling.
 _SHARE = 0.05
 _STOP_S = 0.7
 _TICK = re.compile(rb"tick=(\d{1,18}),")
@@ -53,9 +53,8 @@ def service_backend(name: str) -> ServiceBackend:
 class ServiceBackend:
     """Simulates at the ASTRA-sim Service at *address*, one simulation at a time.
 
-    A run ends after *timeout_s* seconds; the default is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an
-    hour. The time limit excludes the wait for other clients on this machine. A single call may take *call_s*
-    seconds.
+    A run ends after *timeout_s* seconds (default: ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour), not
+    counting the wait for other clients on this machine. A single call may take *call_s* seconds.
     """
 
     def __init__(
@@ -66,11 +65,11 @@ class ServiceBackend:
         self.call_s = call_s
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Upload *experiment*, run the simulation, and return the results in the service's files.
+        """Upload *experiment*, run it at the service, and return the result.
 
-        Raises `ConfigError` for an experiment that the service does not support, `BackendUnavailable` if
-        no service answers, `BackendError` with the service's message if the simulation fails,
-        `SimulationStalled`, `BackendTimeout` and `Cancelled`.
+        Raises `ConfigError` for an experiment that the service does not support,
+        `BackendUnavailable` if no service answers, `BackendError` with the service's message if the
+        simulation fails, `SimulationStalled`, `BackendTimeout` and `Cancelled`.
         """
         fits = _trace_fits(experiment, self.address.place)
         return self._run(experiment, progress, trace=fits and experiment.detail is Detail.EVERYTHING)
@@ -80,7 +79,7 @@ class ServiceBackend:
             refuse_endless(experiment, progress)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         watch = _Watch(self.address.place, progress, timeout_s)
-        # The unique name distinguishes the files of this run from the files of other clients.
+        # A unique name, because clients of a service share its folders.
         folder = f"chakrascope-{uuid.uuid4().hex}"
         request, warnings = configuration(experiment, self.address.kind, folder, trace=trace)
         try:
@@ -107,9 +106,9 @@ class ServiceBackend:
     def _serve(
         self, experiment: Experiment, request: Any, folder: str, scratch: Path, watch: _Watch
     ) -> tuple[str, AstraSimLog, list[str]]:
-        """Run the simulation at the service and return the service's version and log.
+        """Run the simulation at the service; return the service's version, the parsed log and its lines.
 
-        The other result files of the service are stored in *scratch*.
+        The service's other result files are stored in *scratch*.
         """
         options = {} if self.call_s is None else {"call_s": self.call_s}
         with ServiceClient(self.address, watch.keep_on, **options) as client:
@@ -130,7 +129,7 @@ class ServiceBackend:
     def _simulate(
         self, client: ServiceClient, watch: _Watch, num_ranks: int
     ) -> tuple[AstraSimLog, list[str]]:
-        """Run the configured simulation and return its log; a failed simulation is stopped."""
+        """Run the configured simulation and return its log and lines; stops it at the service if it fails."""
         try:
             client.start(self.address.kind)
             status = watch.follow(client)
@@ -146,10 +145,10 @@ class ServiceBackend:
         for line in lines:
             log.feed(line)
         if status == "failed" and len(log.ranks) == num_ranks:
-            # The service counts any line on ASTRA-sim's standard error as a failure.
+            # The service reports a failure for any line on ASTRA-sim's standard error.
             return log, lines
-        # The service does not distinguish a crash from a normal end; the last line of ASTRA-sim's output
-        # does.
+        # The service reports a crash as a normal end; the last line of ASTRA-sim's output tells
+        # which it was.
         if status == "completed" and len(log.ranks) < num_ranks and not any(map(_EXITING.search, lines)):
             status = "crashed"
         if status != "completed":
@@ -172,24 +171,24 @@ class ServiceBackend:
 
 
 def _complaints(lines: list[str]) -> list[str]:
-    """Return a sentence on ASTRA-sim's standard error, which follows the last line of the log."""
+    """Return ASTRA-sim's standard error, which follows the last line of the log, as a warning."""
     ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
     complaints = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
     return [f"ASTRA-sim complained at its end: {' | '.join(complaints)}."] if complaints else []
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
-    """Wait until the service is idle, after stopping a simulation that an earlier process left running."""
+    """Wait until the service is idle; first stop a simulation that a killed process left running."""
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
-    # An upload would delete the files that another client's simulation needs.
+    # An upload deletes the files of a simulation that another client is running.
     began = time.monotonic()
     while client.status() == "running":
         watch.pause(began)
 
 
 class _Watch:
-    """The progress of a run at the service; *progress* receives reports and returns whether to continue."""
+    """The progress of a run at the service; *progress* receives reports and may end the run."""
 
     def __init__(self, place: str, progress: Progress | None, timeout_s: float) -> None:
         self._place = place
@@ -200,7 +199,7 @@ class _Watch:
         self._deadline = float("inf")
 
     def start(self) -> None:
-        """Start the clock of the run's time limit."""
+        """Start counting the time limit."""
         self._deadline = time.monotonic() + self._timeout_s
 
     def keep_on(self) -> None:
@@ -215,7 +214,7 @@ class _Watch:
             )
 
     def pause(self, since: float) -> None:
-        """Sleep for the polling interval, which grows with the time since *since*."""
+        """Sleep between two polls, longer the more time has passed since *since*."""
         now = time.monotonic()
         end = now + min(max(_POLL_S, _SHARE * (now - since)), _LONGEST_PAUSE_S)
         while now < end:
@@ -224,7 +223,7 @@ class _Watch:
             now = time.monotonic()
 
     def follow(self, client: ServiceClient) -> str:
-        """Wait for the end of the simulation, check the log periodically, and return the final status."""
+        """Wait for the simulation to end, reading the log now and then, and return its final status."""
         began = time.monotonic()
         look = began + _LOOK_S
         while (status := client.status()) == "running":
@@ -232,7 +231,7 @@ class _Watch:
                 asked = time.monotonic()
                 self._take(client.file(LOG_FILE))
                 answered = time.monotonic()
-                # The service reads and sends the whole log at each request.
+                # The service reads and sends its whole log at each request.
                 look = answered + max(_LOOK_S, (answered - asked) / _SHARE)
             self.pause(began)
         return status
@@ -250,7 +249,7 @@ class _Watch:
 
 
 def _trace_fits(experiment: Experiment, place: str) -> bool:
-    """Return whether node times fit into the service's log; raises `ConfigError` if the totals do not fit."""
+    """Return whether node times fit into the service's log; raises `ConfigError` if not even totals fit."""
     members = sum(len(ranks) for ranks in experiment.groups.values())
     a_rank = _LINES_A_RANK + (_LINES_OF_ROOFLINE if experiment.system.roofline_enabled else 0)
     lines = a_rank * experiment.workload.num_ranks + experiment.network.dimensions * (members + 4)
@@ -272,7 +271,7 @@ def _names() -> list[str]:
 
 
 def _report() -> list[dict[str, str]]:
-    """Report for each service in the user's list whether the service answers."""
+    """Report for each of the user's services whether it answers."""
     addresses = configured_services()
     answers = {place: _ask(address) for place, address in {one.place: one for one in addresses}.items()}
     return [{"backend": address.name, "what": _WHAT} | answers[address.place] for address in addresses]

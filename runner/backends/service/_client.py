@@ -1,4 +1,4 @@
-"""Client of an ASTRA-sim Service; a service holds only one simulation, so clients take turns."""
+"""Client of an ASTRA-sim Service, which holds one simulation, so that clients must take turns."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class ServiceAddress:
 
     @property
     def place(self) -> str:
-        """The service's address as ``HOST:PORT``."""
+        """The address as ``HOST:PORT``."""
         return f"{self.host}:{self.port}"
 
     @property
     def name(self) -> str:
-        """The full name of the service's backend."""
+        """The full name of the backend for this service."""
         return f"{SCHEME}{self.place}/{self.kind}"
 
 
 def parse_address(name: str) -> ServiceAddress:
-    """Return the address in the name ``service://HOST:PORT[/KIND]``; raises `ConfigError` if invalid."""
+    """Parse ``service://HOST:PORT[/KIND]``; raises `ConfigError` if it is invalid."""
     rest = name.removeprefix(SCHEME)
     if "@" in rest:
-        # The text before the @ may contain a password, so the error message does not show this text.
+        # What precedes the @ may be a password, so the message leaves it out.
         raise ConfigError(
             "The address of an ASTRA-sim Service holds '@', but the service has no users; write "
             "service://HOST:PORT."
@@ -67,11 +67,10 @@ def parse_address(name: str) -> ServiceAddress:
 
 
 def configured_services(environment: Mapping[str, str] | None = None) -> list[ServiceAddress]:
-    """Return the addresses of the user's services, with one address for every kind of network.
+    """Return the user's services, with one address per kind of network.
 
-    The variable ``CHAKRASCOPE_SERVICE`` lists the services as ``HOST:PORT``, separated by commas. Without
-    the variable, the list is under ``service`` in the user's ``backends.yml``. Raises `ConfigError` for an
-    invalid address.
+    ``CHAKRASCOPE_SERVICE`` lists them as ``HOST:PORT``, separated by commas; without it,
+    ``backends.yml`` does, under ``service``. Raises `ConfigError` for an invalid address.
     """
     variables = os.environ if environment is None else environment
     path, part = read_user_file("service", variables)
@@ -94,21 +93,21 @@ _POLL_S = 0.1
 
 
 class Turn:
-    """A lock on a service, which prevents a second client of this user from overwriting files.
+    """A lock on a service, so that clients of this user do not overwrite each other's files.
 
-    The lock file names the simulation at the service. From this name, the next client detects the simulation
-    of a killed process.
+    The lock file names the simulation at the service, so that the next client can stop one that a
+    killed process left running.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         file.seek(0)
         self.left_behind = file.read(100).decode("ascii", "replace")
-        """The simulation that may still run at the service; ``""`` for none."""
+        """The simulation that may still run at the service, or ``""``."""
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Record that the simulation *name* is running until the block ends without an error."""
+        """Record that the simulation *name* is running, until the block ends without an error."""
         self._write(name)
         yield
         self._write("")
@@ -121,9 +120,10 @@ class Turn:
 
 @contextmanager
 def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
-    """Wait until no other process of this user uses the service at *place*, and lock the service.
+    """Wait until no other process of this user uses the service at *place*, and lock it.
 
-    *keep_on* is called ten times a second during the wait. If a process dies, its lock is released.
+    *keep_on* is called ten times a second during the wait. The lock is released even if the process
+    dies.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
     folder = Path(base).expanduser() / "chakrascope" / "service"
@@ -152,14 +152,14 @@ def _try_lock(descriptor: int) -> bool:
 
 LOG_FILE = "simulation.log"
 _CALL_S = 30.0
-# The size limit of an answer, well above the 65,536 lines of output that a service keeps.
+# Accept answers of up to this size, well above the 65,536 lines of output that a service keeps.
 _LARGEST_ANSWER_BYTES = 64 << 20
-# A service accepts messages of up to 4 MiB.
+# A service accepts messages of at most 4 MiB.
 _CHUNK_BYTES = 1 << 20
 _STATUS = {1: "running", 2: "completed", 3: "failed", 4: "terminated", 5: "inactive"}
 _START, _STOP, _BY_NAME = 1, 2, 2
 _REASON_CHARACTERS = 300
-# The prefix that the service's gRPC library puts before the text of an exception.
+# The service's gRPC library puts this in front of an exception's text.
 _RAISED = "Exception calling application: "
 _HINT = "Next: check that it is an ASTRA-sim Service of version 1.x"
 _BUSY = "Another user may be using the service, which runs one simulation at a time"
@@ -172,10 +172,10 @@ _HINTS = {
 
 
 class ServiceClient:
-    """A connection to the service at *address*, as a context manager that closes the connection.
+    """A connection to the service at *address*; a context manager that closes it.
 
-    *keep_on* is called ten times a second during a call, and raises an exception to cancel the call. A method
-    fails after *call_s* seconds without an answer, except for `upload`, which only *keep_on* can end. Raises
+    During calls, *keep_on* runs ten times a second and may raise to cancel the call. A call fails
+    after *call_s* seconds without an answer, except `upload`, which has no limit. Raises
     `BackendUnavailable` if gRPC is not installed.
     """
 
@@ -186,7 +186,7 @@ class ServiceClient:
         self._place = address.place
         self._keep_on = keep_on
         self._call_s = call_s
-        # The channel uses no proxy and no settings from DNS, so that it connects only to the named host.
+        # No proxy and no settings from DNS: connect to the named host and nothing else.
         self._channel = self._grpc.insecure_channel(
             f"dns:///{address.place}",
             options=[
@@ -206,7 +206,7 @@ class ServiceClient:
         self._channel.close()
 
     def version(self) -> str:
-        """Return the version of the service's interface; raises `BackendError` unless the version is 1.x."""
+        """Return the version of the service's interface; raises `BackendError` unless it is 1.x."""
         number = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
         if not number.startswith("1."):
             raise BackendError(
@@ -226,7 +226,7 @@ class ServiceClient:
         self._wait(method.future(_chunks(archive)), "streamUploadConfig")
 
     def configure(self, request: Any) -> None:
-        """Make the service write the files of a ``SetConfigRequest``."""
+        """Let the service write the files of a ``SetConfigRequest``."""
         self._call("SetConfig", request.SerializeToString(), "SetConfigResponse")
 
     def start(self, kind: str) -> None:
@@ -241,7 +241,7 @@ class ServiceClient:
         return content
 
     def holds(self, folder: str) -> bool:
-        """Return whether the service's configuration names *folder*; False if the service fails."""
+        """Return whether the service's configuration names *folder*; False if the service cannot tell."""
         try:
             answer = self._call("GetConfig", b"", "GetConfigResponse")
         except BackendError:
@@ -254,7 +254,7 @@ class ServiceClient:
         stopped = message("GetStatusResponse")
         deadline = time.monotonic() + within_s
         while (left_s := deadline - time.monotonic()) > 0:
-            # A simulation that is just starting, or has ended, cannot be stopped.
+            # A simulation that is just starting or has ended cannot be stopped.
             with contextlib.suppress(self._grpc.RpcError):
                 self._channel.unary_unary(_path("SetControlAction"))(request, timeout=left_s)
             with contextlib.suppress(self._grpc.RpcError, decode_error()):
@@ -269,7 +269,7 @@ class ServiceClient:
         self._call("SetControlAction", request.SerializeToString(), "SetControlActionResponse")
 
     def _call(self, method: str, request: bytes, answer: str) -> Any:
-        """Call *method* with *request* and return the decoded answer of the message type *answer*."""
+        """Call *method* with *request* and decode the answer as a message of the type *answer*."""
         call = self._channel.unary_unary(_path(method)).future(request, timeout=self._call_s)
         content = self._wait(call, method)
         made = message(answer)
@@ -283,7 +283,7 @@ class ServiceClient:
         return made
 
     def _wait(self, call: Any, method: str) -> bytes:
-        """Return the result of a gRPC *call*, which is always cancelled at the end."""
+        """Return the result of a gRPC *call*, and cancel the call if the wait ends early."""
         try:
             while True:
                 self._keep_on()
@@ -342,7 +342,7 @@ def _path(method: str) -> str:
 
 
 def _chunks(archive: Path) -> Iterator[bytes]:
-    """Yield the content of *archive* in messages, which gRPC requests in a separate thread."""
+    """Yield *archive* in chunks; gRPC reads this generator in another thread."""
     with archive.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             content: bytes = message("Data", {"chunk_size": len(chunk), "datum": chunk}).SerializeToString()
@@ -350,7 +350,7 @@ def _chunks(archive: Path) -> Iterator[bytes]:
 
 
 def _reason(details: str) -> str:
-    """Return the reason for a failure from *details*, which should be a JSON object with ``errors``."""
+    """Return the reason in an error's *details*, normally a JSON object with ``errors``."""
     if "Invalid StatusCode." in details:
         return "its reason was lost on the way, as services of version 1.2 to 1.4 do"
     try:
@@ -361,6 +361,6 @@ def _reason(details: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return *text* as a short single line without control characters."""
+    """Return *text* as one short line without control characters."""
     words = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * _REASON_CHARACTERS])
     return " ".join(words.split())[:_REASON_CHARACTERS]

@@ -1,9 +1,10 @@
 """Translate an experiment to request messages of ASTRA-sim Service.
 
-The messages are those of the service's public interface (API 1.x) that are used here, by field numbers. They
-are built from a table in a separate descriptor pool. Any protobuf runtime from version 4 works, even together
-with the service's SDK, which requires an exact version. Scalars are declared as in proto2, which uses the
-same bytes but distinguishes 0 from absent values. The service has separate defaults for absent values.
+The messages are the part of the service's public interface (API 1.x) that is used here, with its
+field numbers. They are built from a table into a separate descriptor pool, so any protobuf runtime
+from version 4 works, even next to the service's SDK, which pins an exact version. Scalars are
+declared as in proto2: the encoding is the same, but absent values differ from 0. For absent values,
+the service has its own defaults.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from google.protobuf import descriptor_pb2
 
 PACKAGE = "astra"
-# The table has one "name: type" per field, in the order of field numbers from 1. "*" marks a list.
-# Enumerations are declared as numbers.
+# One "name: type" per field, in order of field numbers from 1. "*" marks a list. Enumerations are
+# declared as numbers.
 _TABLE = """
 Data: chunk_size:uint64 datum:bytes
 UploadConfigResponse: server_response:ServerResponse
@@ -94,7 +95,7 @@ NS3Network: enable_qcn:int32 use_dynamic_pfc_threshold:int32 packet_payload_size
 
 
 def _fields() -> dict[str, list[tuple[str, str, bool]]]:
-    """Return each message's fields in the order of their numbers: name, type, and whether it is a list."""
+    """Return each message's fields in order of number: name, type, and whether it is a list."""
     messages: dict[str, list[tuple[str, str, bool]]] = {}
     fields: list[tuple[str, str, bool]] = []
     for word in _TABLE.split():
@@ -150,7 +151,7 @@ def decode_error() -> type[Exception]:
 
 
 def message(name: str, content: Mapping[str, Any] | None = None) -> Any:
-    """Return a message of the type *name*; mappings become messages, and None values become absent fields.
+    """Return a message of the type *name*; nested mappings become messages, and None an absent field.
 
     Raises `BackendUnavailable` without protobuf.
     """
@@ -178,7 +179,7 @@ BACKENDS = {
     "analytical-unaware": (2, "analytical_congestion_unaware"),
     "ns3": (3, "ns3"),
 }
-"""Number and name of each network of the service."""
+"""The number and name of each network type at the service."""
 KINDS = tuple(BACKENDS)
 
 _PREFIX = "workload"
@@ -191,15 +192,15 @@ _UNSCALED_ENDPOINT_DELAY_NS = 10
 _CHUNK_BYTES = 1 << 20
 _HPCC = 3
 _HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 2400))
-# The fixed time stamp of every archive entry, so that equal experiments give equal archives.
+# All archive entries have this time, so that equal experiments give equal archives.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
     """Write one program per rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
 
-    The service unpacks the archive into plain files, so ranks cannot share a file. The callback *keep_on* is
-    called after every MiB that is written.
+    The service unpacks them as plain files, so ranks cannot share one. *keep_on* is called after
+    every MiB.
     """
     source = experiment.workload
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -215,11 +216,11 @@ def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Call
 
 
 def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool) -> tuple[Any, list[str]]:
-    """Return the request that configures *experiment*, and sentences on values that the service changes.
+    """Return the request that configures *experiment*, and notes on values that the service changes.
 
-    If *trace* is true, the log will contain the start and end of every node. Raises `ConfigError` for
-    settings that the service's interface lacks: halving-doubling and custom algorithms, networks of links,
-    numbers beyond 32 bits.
+    *trace* makes the log contain the start and end of every node. Raises `ConfigError` for settings
+    that the interface lacks: halving-doubling and custom algorithms, networks of links, numbers
+    beyond 32 bits.
     """
     warnings: list[str] = []
     number, name = BACKENDS[kind]
@@ -246,7 +247,7 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
 
 
 def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict[str, Any]:
-    """Return the system with ASTRA-sim's defaults for absent keys; the service has other defaults."""
+    """Return the system with ASTRA-sim's defaults filled in, because the service's defaults differ."""
     system = experiment.system
     _refuse_custom(system)
     endpoint_delay = system.endpoint_delay
@@ -304,14 +305,13 @@ def _memory(experiment: Experiment) -> dict[str, Any]:
 
 
 def _logging() -> dict[str, Any]:
-    """Return the logging configuration that writes node times to standard output, which the service keeps."""
+    """Return the logging configuration that prints node times, because the service keeps only the output."""
     sink = {"name": "console", "type": "stdout_sink_mt"}
     return {"sink": [sink], "logger": [{"name": "workload", "sinks": ["console"], "level": "debug"}]}
 
 
 def _arguments(experiment: Experiment) -> dict[str, Any]:
-    # If the endpoint delay is absent, ASTRA-sim uses its default delay, to which the injection scale does not
-    # apply.
+    # An absent endpoint delay means ASTRA-sim's default, which the injection scale does not change.
     scaled = experiment.system.endpoint_delay is not None
     return {
         "num_queues_per_dim": experiment.num_queues_per_dim,
@@ -348,7 +348,7 @@ def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
 
 
 def _single(value: float, what: str, warnings: list[str]) -> float:
-    """Return *value*; add a warning to *warnings* if the service will store another number."""
+    """Return *value*; append to *warnings* if the service will store another number."""
     stored = float(str(np.float32(value)))
     if stored != value:
         warnings.append(f"The service stores 32 bits of {what}: {stored!r} for {value!r}.")
@@ -386,7 +386,7 @@ def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
 
 
 def _refuse_flood(fabric: Fabric) -> None:
-    """Raise `ConfigError` for a network on which ASTRA-sim's ns-3 prints a line for every packet."""
+    """Raise `ConfigError` for a network on which ASTRA-sim's ns-3 would print a line per packet."""
     rates = {link.rate_bps for link in fabric.links} - _HPCC_RATES_BPS
     if fabric.settings["CC_MODE"] == _HPCC and rates:
         raise ConfigError(
@@ -397,7 +397,7 @@ def _refuse_flood(fabric: Fabric) -> None:
 
 
 def _setting(text: str, name: str, kind: str, warnings: list[str]) -> Any:
-    """Return a value from config.txt, converted to the service's type *kind*."""
+    """Convert a value from config.txt to the service's type *kind*."""
     if kind == "string":
         return text
     if kind == "float":
