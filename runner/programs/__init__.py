@@ -1,4 +1,4 @@
-"""Read collective programs, prove their correctness, and convert the programs to messages."""
+"""Collective programs: read them, prove them correct, and convert them to messages."""
 
 from __future__ import annotations
 

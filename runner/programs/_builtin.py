@@ -1,15 +1,15 @@
-"""Generate programs: the engine's collective algorithms, and all-pairs programs as in MSCCL++.
+"""Generate the engine's collective algorithms, and MSCCL++'s all-pairs algorithms, as programs.
 
-The engine's algorithms have the same messages between the same ranks, on one group of ranks. All programs
-except the all-to-all work in place. Halving-doubling orders its partners so that each exchange is contiguous.
-An all-reduce and an all-gather begin with the nearest partner, and a reduce-scatter begins with the farthest
-partner.
+A program of an engine algorithm sends the same messages between the same ranks, within one group.
+All but the all-to-all work in place. Halving-doubling orders partners so that each exchange is
+contiguous: all-reduce and all-gather start with the nearest partner, reduce-scatter with the
+farthest.
 
-In all-pairs programs, every rank exchanges data with every other rank by puts, gets or packets. The
-workgroups (thread blocks) of a rank are divided among its peers. Several workgroups for one peer take equal
-parts of the data. Puts and gets begin with a handshake, so that no buffer is accessed before its rank has
-begun. Puts and gets end with another handshake, after which the data of puts has arrived and the buffers of
-gets may be overwritten. Packets carry flags in their data and need no handshake.
+In all-pairs programs, every rank exchanges data with every other rank by puts, gets or packets, and
+its workgroups (thread blocks) are divided among the peers. Several workgroups for one peer take
+equal parts of the data. Puts and gets are enclosed by two handshakes: the first waits until the
+peer's buffer may be accessed, the second until its data has arrived or may be overwritten. Packets
+carry flags with their data and need neither.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _THREADS = 1024
 def all_pairs_program(
     way: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
 ) -> Program:
-    """Return a program for *collective* in which each rank exchanges data directly with all other ranks.
+    """Return a program for *collective* in which every rank exchanges data directly with all others.
 
-    *way* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of *threads* threads.
-    Raises `ConfigError` if there is no program for the collective with this *way*.
+    *way* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of
+    *threads* threads. Raises `ConfigError` if *way* cannot implement the collective.
     """
     if way not in ALL_PAIRS:
         raise ConfigError(f"There is no variant '{way}'{did_you_mean(way, ALL_PAIRS)}")
@@ -81,11 +81,11 @@ class _Writer:
         self.sums = collective == "reduce-scatter"
 
     def peers(self, rank: int) -> list[int]:
-        """Return the other ranks, starting with *rank* + 1, so that ranks start with different peers."""
+        """Return the other ranks, starting at *rank* + 1 so that ranks begin with different peers."""
         return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
 
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
-        """For each workgroup of a rank, return its peer and its part of the data."""
+        """Return the (peer, part of the data) pairs of each workgroup of a rank."""
         result: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
         everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
         for number, task in enumerate(everything):
@@ -93,7 +93,7 @@ class _Writer:
         return result
 
     def channels(self, rank: int) -> list[Channel]:
-        """Return the channel ends of a rank, one for each peer and part of the data."""
+        """Return the channel ends of a rank: one per peer and part of the data."""
         if self.way == "packet":
             return []
         return [self.end(rank, peer, part) for part in range(self.parts) for peer in self.peers(rank)]
@@ -162,7 +162,7 @@ class _Writer:
         return [*begin, *moved, *over]
 
     def _move(self, rank: int, peer: int, part: int) -> Op:
-        """Return the put or get between *rank* and *peer*."""
+        """Return the op that puts a part of the data to *peer* or gets it from there."""
         channel = (self.end(rank, peer, part),)
         share = (part, self.parts)
         source, target = (rank, peer) if self.way == "put" else (peer, rank)
@@ -175,7 +175,7 @@ class _Writer:
         return Op(self.way, (), (regions[0],), (regions[1],), channel, share=share)
 
     def _sum(self, rank: int, number: int) -> Op:
-        """Return the op that reduces the workgroup's share of the rank's result."""
+        """Return the op with which workgroup *number* reduces its share of the rank's result."""
         mine = Region((rank,), Buffer.INPUT, rank, 1)
         share = (number, self.workgroups)
         if self.way == "get":
@@ -188,7 +188,8 @@ class _Writer:
 def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
     """Return the engine's *algorithm* for *collective* among *ranks* ranks as a program.
 
-    Raises `ConfigError` for algorithms that are not built in or do not support this number of ranks.
+    Raises `ConfigError` for an algorithm that is not built in or does not support this number of
+    ranks.
     """
     if algorithm not in BUILTIN_PROGRAMS:
         raise ConfigError(
@@ -233,7 +234,7 @@ def _ring_all_gather(writer: StepWriter, count: int) -> None:
 
 
 def _others(rank: int, count: int) -> list[int]:
-    """Return the other ranks, starting with *rank* + 1, so that ranks start with different peers."""
+    """Return the other ranks, starting at *rank* + 1 so that ranks begin with different peers."""
     return [(rank + distance) % count for distance in range(1, count)]
 
 
@@ -268,7 +269,7 @@ def _direct_all_to_all(writer: StepWriter, count: int) -> None:
 
 
 def _halving(writer: StepWriter, rank: int, distances: list[int], count: int) -> list[tuple[int, int, int]]:
-    """Exchange halves with partners at *distances*; return (partner, first chunk, number of kept chunks)."""
+    """Exchange halves with the partners at *distances*; return (partner, first chunk, chunks retained)."""
     low, size = 0, count
     rounds = []
     for distance in distances:
@@ -315,8 +316,8 @@ def _trees_all_reduce(writer: StepWriter, count: int) -> None:
 
 
 def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
-    """Add the steps of a rank in one of two trees; the leaves of one tree are inner nodes of the other."""
-    shift = tree  # the second tree numbers the ranks from 1 on
+    """Add a rank's steps in one of two trees; the leaves of one are inner nodes of the other."""
+    shift = tree  # the second tree numbers the ranks from 1
     number = rank + shift
     top = count // 2
 

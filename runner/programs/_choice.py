@@ -1,10 +1,10 @@
-"""Generate programs by name, and choose the program that a collective runs.
+"""Generate programs by name, and choose a program for each collective.
 
-NCCL's choice of algorithm, protocol and channels by size is from the source of NCCL's tuner. The tuner
-estimates the latency and bandwidth of each combination and selects the fastest combination. The tuner's
-figures come from NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node with GPUs
-linked by NVLink and NVSwitch. The estimates determine only the choice. The time of the chosen program is
-simulated.
+The choice of NCCL's algorithm, protocol and channels by size follows the source of NCCL's tuner,
+which estimates latency and bandwidth of each combination and takes the fastest. The constants are
+those of NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node whose GPUs
+are linked by NVLink and NVSwitch. The estimates only determine the choice; the chosen program is
+then simulated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._proof import prove
 from ._sizes import divisor_of, program_bytes
 from .readers import parse_program, read_bytes
 
-# The latency in ns before the first step, and the latency of each step, by algorithm and protocol.
+# Latency in ns before the first step, and of each step, by algorithm and protocol.
 _BASE_NS = {
     "tree": {"LL": 6800, "LL128": 14000, "Simple": 8400},
     "ring": {"LL": 6600, "LL128": 14000, "Simple": 8400},
@@ -36,15 +36,14 @@ _STEP_NS = {
     "ring": {"LL": 600, "LL128": 1900, "Simple": 3400},
     "nvls": {"Simple": 25000},
 }
-# The share of its bandwidth that a tree attains for 64 bytes, 128 bytes and so on.
+# The fraction of its bandwidth that a tree attains at 64 bytes, 128 bytes and so on.
 _TREE_SHARE = {
     "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
     "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
     "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
 }
 _THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
-# Below this number of bytes per thread, NCCL uses fewer channels. For a ring with LL, the number is per
-# thread and rank.
+# NCCL uses fewer channels below this number of bytes per thread (per thread and rank for a ring with LL).
 _THREAD_BYTES = {"LL": 8, "LL128": 8, "Simple": 64}
 _NVLS_SHARE = 0.85
 _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
@@ -54,8 +53,8 @@ _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
 class _Node:
     """A node as NCCL detects it: *channels* of *channel_bytes_per_ns* each, and bandwidth limits.
 
-    *nvls* is the number and bandwidth of the channels in NCCL's graph for the switch. *nvls_channels* is the
-    number of channels in use (0: the switch cannot reduce).
+    *nvls* is the number and bandwidth of channels in NCCL's graph for the switch, of which
+    *nvls_channels* are used (0: the switch cannot reduce).
     """
 
     channels: int
@@ -75,7 +74,7 @@ _NODES = {
 
 @dataclass(frozen=True)
 class NcclChoice:
-    """A combination of algorithm, protocol and channels, with the time estimate of NCCL's tuner."""
+    """A combination of algorithm, protocol and channels, with the time that NCCL's tuner estimates."""
 
     algorithm: str
     collective: str
@@ -87,7 +86,7 @@ class NcclChoice:
 
     @property
     def program(self) -> Program:
-        """The program with the chosen algorithm, protocol and channels."""
+        """The program for this choice."""
         return nccl_program(
             self.algorithm,
             self.collective,
@@ -106,10 +105,10 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
     algorithms: Sequence[str] = tuple(NCCL_ALGORITHMS),
     protocols: Sequence[str] = NCCL_PROTOCOLS,
 ) -> NcclChoice:
-    """Return NCCL's choice for *size_bytes* of the larger buffer among *ranks* ranks of one *node*.
+    """Return NCCL's choice among *ranks* ranks of one *node* for a larger buffer of *size_bytes*.
 
-    *algorithms* and *protocols* restrict the choice, like ``NCCL_ALGO`` and ``NCCL_PROTO``. Raises
-    `ConfigError` for an unrecognised node, and if no allowed combination supports the collective.
+    *algorithms* and *protocols* restrict the choice like ``NCCL_ALGO`` and ``NCCL_PROTO``. Raises
+    `ConfigError` for an unknown node, and if no allowed combination supports the collective.
     """
     if node not in _NODES:
         raise ConfigError(f"NCCL's choice is unknown for a node of '{node}'{did_you_mean(node, _NODES)}")
@@ -153,7 +152,7 @@ def _estimate(  # noqa: PLR0917 - what the tuner looks at
 
 
 def _bandwidth(algorithm: str, protocol: str, ranks: int, node: _Node) -> float:
-    """Return the bus bandwidth in bytes per ns that NCCL's tuner assumes."""
+    """Return the bus bandwidth that NCCL's tuner assumes, in bytes per ns."""
     if algorithm == "nvls":
         channels, each = node.nvls
         return 2 * channels * each * _NVLS_SHARE * (channels - 1) / channels
@@ -183,7 +182,7 @@ def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: 
 
 
 def _nvls_unit(size_bytes: int, parts: int) -> int:
-    """Return the bytes of a part that NVLS processes at a time, which are fewer for small parts."""
+    """Return how many bytes of a part NVLS processes at a time; small parts use a smaller unit."""
     unit = 131_072
     for times, smaller in _NVLS_UNITS:
         if size_bytes < times * parts * unit:
@@ -198,22 +197,21 @@ PROGRAM_NAMES = (*BUILTIN_PROGRAMS, *_MADE)
 _SIMPLE_CHANNELS = 24
 _KEPT_PROGRAMS = 256
 _MOST_STEPS = 1 << 17
-# The memory and time per step to inspect and prove a program, measured with rings of 64 to 256 ranks.
+# Memory and time per step to inspect and prove a program, measured with rings of 64 to 256 ranks.
 _BYTES_PER_STEP, _S_PER_STEP = 28_000, 1.2e-3
 _TREES = ("doubleBinaryTree", "nccl-tree")
 
 
 def is_program_name(name: str) -> bool:
-    """Return whether *name* is the name of a generated program, with or without options.
+    """Return whether *name* is a generated program, with or without options.
 
-    The names of the engine's built-in algorithms do not count, because other keys of system files select
-    these algorithms.
+    Built-in algorithms of the engine do not count, because other keys of system files select them.
     """
     return name.split(":", maxsplit=1)[0] in _MADE
 
 
 def check_program_size(name: str, ranks: int) -> None:
-    """Raise `ConfigError` with an estimate for a program with too many steps to inspect or prove."""
+    """Raise `ConfigError`, with an estimate of the cost, if a program has too many steps to prove."""
     base, *more = name.split(":")
     channels = 1
     if base.startswith(_NCCL):
@@ -231,13 +229,13 @@ def check_program_size(name: str, ranks: int) -> None:
 def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 << 20) -> Program:
     """Return the program called *name* for *collective* among *ranks* ranks.
 
-    Names are ``ring``, ``nccl-ring:LL:8``, ``nccl`` or ``all-pairs-get:32``, for example. Names of NCCL's
-    algorithms may be followed by a protocol and a number of channels. Names of all-pairs programs may be
-    followed by a number of workgroups. ``nccl`` is the algorithm that NCCL chooses for a size, and
-    ``nccl:a100`` is NCCL's choice on an A100 node.
+    Examples of names are ``ring``, ``nccl-ring:LL:8``, ``nccl`` and ``all-pairs-get:32``. NCCL's
+    algorithms may be followed by a protocol and a number of channels, all-pairs programs by a
+    number of workgroups. ``nccl`` is the algorithm that NCCL chooses for the size, and
+    ``nccl:a100`` its choice on an A100 node.
 
-    *size_bytes* is the size of the larger buffer and is relevant only for ``nccl``. Raises `ConfigError` for
-    an unrecognised name or a program that does not support the collective.
+    *size_bytes* is the size of the larger buffer; only ``nccl`` uses it. Raises `ConfigError` for
+    an unknown name, or if the program does not support the collective.
     """
     base, *more = name.split(":")
     if base in BUILTIN_PROGRAMS and not more:
@@ -273,7 +271,7 @@ _KEPT = 64
 
 @dataclass(frozen=True, order=True)
 class Demand:
-    """A collective that programs may run: its kind, number of ranks and bytes (as in ASTRA-sim)."""
+    """A collective that needs a program: its kind, number of ranks, and bytes as ASTRA-sim counts them."""
 
     collective: str
     ranks: int
@@ -281,21 +279,21 @@ class Demand:
 
     @classmethod
     def of(cls, comm_type: int, ranks: int, size_bytes: int) -> Demand | None:
-        """Return the demand of a collective type in Chakra's schema, or None for a type without programs."""
+        """Return the demand of a collective type of Chakra's schema, or None if programs do not cover it."""
         kind = CollectiveType.of(comm_type)
         return cls(kind.key, ranks, size_bytes) if kind is not None and kind.ring_passes else None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen programs by demand, and sentences on demands without a program."""
+    """The programs by demand, and notes on demands that got none."""
 
     programs: Mapping[Demand, Program]
     remarks: tuple[str, ...] = ()
 
 
 def read_proved(path: Path) -> Program:
-    """Return the program in *path* after proving it correct; raises `ConfigError` with the first bug."""
+    """Read the program in *path* and prove it correct; raises `ConfigError` with the first bug."""
     content = read_bytes(path)
     return _proved(content, hashlib.sha256(content).digest(), str(path))
 
@@ -313,11 +311,11 @@ def _proved(content: bytes, _digest: bytes, source: str) -> Program:
 
 
 def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: Iterable[Demand]) -> Choice:
-    """Return the program that runs each of *demands*; None means the algorithm of the system file.
+    """Return the program for each of *demands*; None means the algorithm in the system file.
 
-    *files* maps a collective to programs. A string such as ``nccl`` is the name of a program that is
-    generated for each demand. Raises `ConfigError` for a size that no file fits, and for files that fit no
-    collective.
+    *files* maps a collective to its candidates. A string such as ``nccl`` names a program that is
+    generated for each demand. Raises `ConfigError` for a size that no candidate supports, and for
+    candidates that no collective can use.
     """
     programs: dict[Demand, Program] = {}
     remarks: dict[str, None] = {}
@@ -334,7 +332,7 @@ def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: I
 def _check_ranks(
     collective: str, candidates: Sequence[Program | str | None], demands: Sequence[Demand]
 ) -> None:
-    """Raise `ConfigError` if no collective has a number of ranks for which there is a program."""
+    """Raise `ConfigError` if none of the collectives has a number of ranks that some program supports."""
     if any(isinstance(program, str) for program in candidates):
         return
     programs = [program for program in candidates if isinstance(program, Program)]
@@ -403,7 +401,7 @@ def _made(name: str, demand: Demand) -> Program:
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
-    """Return why *program* cannot run the collective *demand*, or None if it can run it."""
+    """Return why *program* cannot run the collective *demand*, or None if it can."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)

@@ -1,13 +1,13 @@
-"""Run a program symbolically, with vector clocks that hold for every allowed order of its steps.
+"""Run a program symbolically, with vector clocks that hold for every order its steps may take.
 
-Each cell contains a set of contributions. The run uses one allowed order of the steps. The clock of a step
-shows the steps that precede it in *all* orders. If steps that wait for the same token have a fixed order, the
-program terminates either in all orders or in none. Without races, all orders have the same result.
+Each cell holds a set of contributions. The run takes the steps in one allowed order, and the clock
+of a step records which steps precede it in *all* orders. If steps that wait for the same token have
+a fixed order, a program terminates in all orders or in none, and without races all orders give the
+same result.
 
-The threads of a thread block synchronise only at a ``nop`` or barrier. Between two such synchronisations,
-each leading thread is a separate strand, which signals and waits on the channels and semaphores with its
-number. Each lane of data is also a strand. The work of a proxy has one strand for each thread that requests
-work.
+The threads of a thread block synchronise only at a ``nop`` or a barrier. In between, each leading
+thread is a strand of its own: it signals and waits on the channels and semaphores with its number.
+Each lane of data is a strand, too, and so is a proxy's work for each thread that requests some.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """The content of a cell: the input chunks summed in it, those added twice, and the part of a chunk."""
+    """The content of a cell: the input chunks summed in it, those added twice, and which part of a chunk."""
 
     mask: int
     twice: int
@@ -35,12 +35,12 @@ class Value(NamedTuple):
 
 
 def contribution(program: Program, rank: int, chunk: int) -> int:
-    """Return the set of contributions that contains only one input chunk of a rank."""
+    """Return the set that contains a single input chunk of a rank."""
     return 1 << (rank * program.chunks + chunk)
 
 
 class Access(NamedTuple):
-    """An access to a cell, with its step, position on the strand, and clock of all preceding steps."""
+    """An access to a cell: its step, its position on its strand, and the clock of what precedes it."""
 
     step: Step
     strand: int
@@ -49,21 +49,21 @@ class Access(NamedTuple):
     writes: bool
     packet: bool
     value: Value | None
-    order: int  # position of the access in the executed order
+    order: int  # position in the executed order
     proxied: bool
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether each element of the access precedes an event with *clock* in all orders."""
+        """Return whether this access precedes an event with *clock* in all orders, element by element."""
         return bool(clock[self.strand] >= self.time)
 
     def precedes_whole(self, later: Access) -> bool:
-        """Return whether all elements of the access precede every element of *later* in all orders."""
+        """Return whether every element of this access precedes every element of *later* in all orders."""
         half = 0 if self.proxied and later.proxied else len(later.clock) // 2
         return bool(later.clock[half + self.strand] >= self.time)
 
 
 class Event(NamedTuple):
-    """The release or acquisition of a token: step, position on the strand, and clock."""
+    """The release or acquisition of a token: its step, position on the strand, and clock."""
 
     step: Step
     strand: int
@@ -71,12 +71,12 @@ class Event(NamedTuple):
     clock: Clock
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether the release or acquisition precedes an event with *clock* in all orders."""
+        """Return whether this event precedes an event with *clock* in all orders."""
         return bool(clock[self.strand] >= self.time)
 
 
 class Moved(NamedTuple):
-    """A completed move of a cell by a step, with its position on the strand."""
+    """A completed move of a cell, with its step and position on the strand."""
 
     step: Step
     move: Move
@@ -85,7 +85,7 @@ class Moved(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A step at which the run is blocked, and the awaited token or message."""
+    """A blocked step, and the token or message that it waits for."""
 
     step: Step
     awaits: Token
@@ -93,10 +93,10 @@ class Blocked(NamedTuple):
 
 @dataclass
 class Run:
-    """The record of a run: accesses by cell, final values, and tokens and messages that remain.
+    """The record of a run: accesses by cell, final values, and the tokens and messages left over.
 
-    *inputs* are the initial values of cells. *overlaps* are accesses to packets, by the raw cells in the same
-    memory. *parts* is the number of parts of each chunk.
+    *inputs* are the initial values of cells. *overlaps* are accesses to packets, keyed by the raw
+    cells in the same memory. *parts* is the number of parts of each chunk.
     """
 
     parts: int
@@ -108,39 +108,38 @@ class Run:
     packets: set[Cell] = field(default_factory=set)  # cells that hold packets
     tokens: dict[Token, int] = field(default_factory=dict)
     done: list[Step] = field(default_factory=list)
-    began: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id(step): strand, and its time
+    began: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id(step): strand and position on it
     blocked: list[Blocked] = field(default_factory=list)
     gives: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # by id(step) and number of the take
+    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # by id(step) and index of the take
     writers: dict[Cell, list[tuple[Step, Clock, Value | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
-    ends: dict[int, Clock] = field(default_factory=dict)  # by rank; the start of rank r is on strand r
-    knowledge: int = 0  # sum of the clocks of takes and packet reads; grows with each run until complete
+    ends: dict[int, Clock] = field(default_factory=dict)  # by rank; strand r starts rank r
+    knowledge: int = 0  # sum of the clocks of takes and packet reads; grows until a fixed point
 
 
 @dataclass
 class _Block:
-    """The execution state of a thread block."""
+    """The progress of a thread block."""
 
     key: tuple[int, int]
     steps: list[Step]
     at: int = 0
     move: int = 0
     taken: int = 0
-    arrived: int = -1  # generation of the barrier at which the thread block waits
+    arrived: int = -1  # generation of the barrier where the block waits
     base: Clock | None = None
     strands: dict[tuple[object, ...], Clock] = field(default_factory=dict)
 
 
 def execute(unrolled: Unrolled, depth: int = 0, earlier: Run | None = None) -> Run:
-    """Run *unrolled* once, with up to *depth* messages in flight per connection of an XML (0: no limit).
+    """Run *unrolled* once, with at most *depth* messages in flight per connection of an XML (0: no limit).
 
-    From the clocks of an *earlier* run of the same program, the function knows the signals that a wait
-    requires.
+    The clocks of an *earlier* run of the same program tell which signals a wait needs.
     """
     return _Machine(unrolled, depth, earlier).run()
 
@@ -172,7 +171,8 @@ class _Machine:
                 for move in step.moves:
                     self.packet_writers.update(cell for cell in move.targets if holds_packets(cell))
         self.mixed = any(cell[0] != "m" for cell in self.packet_writers)
-        # The second half of a clock covers the steps before a point where all threads of a block synchronise.
+        # The second half of a clock covers steps before the last point where all threads of a block
+        # synchronised.
         self.half = len(self.strand_of)
         self.width = 2 * self.half if self.mixed else self.half
         self._begin()
@@ -198,7 +198,7 @@ class _Machine:
         self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
-        """Start every rank; other ranks cannot use the buffers of a rank before the rank has started."""
+        """Start every rank; no rank's buffers may be used by others before."""
         for (rank, _), block in self.blocks.items():
             block.base = np.zeros(self.width, np.int32)
             block.base[rank] = 1
@@ -215,7 +215,7 @@ class _Machine:
         self.result.values = dict(self.result.inputs)
 
     def run(self) -> Run:
-        """Run the program until no step can continue."""
+        """Run until no step can continue."""
         while self.ready:
             block = self.ready.popleft()
             while block.at < len(block.steps):
@@ -234,8 +234,6 @@ class _Machine:
     def _wake(self, what: object) -> None:
         self.ready.extend(self.waiting.pop(what, ()))
 
-    # Clocks of strands.
-
     def _clock(self, block: _Block, strand: tuple[object, ...]) -> Clock:
         clock = block.strands.get(strand)
         if clock is None:
@@ -244,7 +242,7 @@ class _Machine:
         return clock
 
     def _meet(self, block: _Block) -> Clock:
-        """Synchronise all threads of the thread block, and return the joint clock."""
+        """Synchronise all threads of the thread block; return their joint clock."""
         clock = np.zeros(self.width, np.int32) if block.base is None else block.base.copy()
         for other in block.strands.values():
             np.maximum(clock, other, out=clock)
@@ -264,10 +262,8 @@ class _Machine:
         clock[number] += 1
         return number
 
-    # Steps.
-
     def _advance(self, block: _Block, step: Step) -> object | None:
-        """Execute a step as far as possible; return the awaited token or message, or None if completed."""
+        """Execute as much of a step as possible; return the token or message it waits for, None if done."""
         if step.joins:
             self._meet(block)
         if step.after is not None:
@@ -328,7 +324,7 @@ class _Machine:
     def _ask(self, block: _Block, proxy: Token, number: int) -> tuple[Clock, int]:
         """Return the clock and strand of the work that thread *number* requests from a *proxy*.
 
-        The work follows all requests (of any thread) that precede this request in every order.
+        The work follows every request, by any thread, that precedes this one in all orders.
         """
         lead = (block.key, "lead", number)
         own = self._clock(block, lead)
@@ -376,7 +372,7 @@ class _Machine:
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
     def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
-        """Return the clocks of token releases that are certain once *needed* releases have happened."""
+        """Return the clocks of the releases of *token* that must have happened once *needed* of them have."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
@@ -396,8 +392,6 @@ class _Machine:
                 certain.append(give.clock)
         return certain
 
-    # Data.
-
     def _move(self, block: _Block, step: Step, move: Move) -> object | None:
         for cell in move.awaited:
             if cell not in self.result.packets:
@@ -412,7 +406,7 @@ class _Machine:
             for known in self._packet_clocks(cell, strand, int(clock[strand])):
                 np.maximum(clock, known, out=clock)
             self.result.knowledge += int(clock.sum())
-        clock = clock.copy()  # all accesses of the move share this copy, which is never changed
+        clock = clock.copy()  # shared by all accesses of the move, and never modified
         proxied = move.proxy is not None
         access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0, proxied)
         self.result.moves.append(Moved(step, move, strand, access.time))
@@ -438,9 +432,9 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell, strand: int, time: int) -> list[Clock]:
-        """Return the clock of the steps that precede every possible writer of the packets in a cell.
+        """Return the clocks of what precedes every possible writer of the packets in a cell.
 
-        A writer that always follows the reader (at *time* on *strand*) is not a possible writer.
+        A writer that always follows the reader (at *time* on *strand*) is not possible.
         """
         if self.packet_writers[cell] == 1:
             return [clock for _, clock, _ in self.result.writers[cell]]
@@ -449,7 +443,7 @@ class _Machine:
         return [np.minimum.reduce(clocks)] if clocks else []
 
     def _counts(self, cell: Cell) -> bool:
-        """Return whether a *cell* is a message, or a chunk of a message, which occupies a slot."""
+        """Return whether *cell* is a message, or a chunk of one that occupies a slot."""
         return cell[0] == "m" and (self.unrolled.program.chunkwise or cell[5] == 0)
 
     def _write(self, cell: Cell, access: Access) -> None:
@@ -482,7 +476,7 @@ class _Machine:
 
 
 def _sum(read: list[Value | None]) -> Value | None:
-    """Return the sum of the values that a move reads, or None if a value is missing."""
+    """Return the sum of the values that a move reads, or None if one is missing."""
     total: Value | None = None
     for value in read:
         if value is None:

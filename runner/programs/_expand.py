@@ -1,4 +1,4 @@
-"""Write programs as Chakra graphs or MSCCL XML, and replace collectives of a workload by messages."""
+"""Write programs as Chakra graphs or MSCCL XML, and replace a workload's collectives by messages."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": No
 
 
 def graphs_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> list[Graph]:
-    """Return the graph of each rank; local work takes no time if *memory_bytes_per_ns* is 0."""
+    """Return a graph per rank; local work moves *memory_bytes_per_ns*, or takes no time if that is 0."""
     return [graph_of_messages(lowered, rank, memory_bytes_per_ns) for rank in range(len(lowered.ranks))]
 
 
 def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
-    """Return the workload whose graphs contain the messages of the program."""
+    """Return the workload whose graphs are the program's messages; see `graphs_of`."""
     graphs = graphs_of(lowered, memory_bytes_per_ns)
     program = lowered.program
     metadata = {
@@ -42,7 +42,7 @@ def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
 
 
 def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
-    """Return the graph of one rank of the program; local work moves *speed* bytes per ns."""
+    """Return the graph of one rank; local work moves *speed* bytes per ns."""
     nodes = lowered.ranks[rank]
     rows = [_row(rank, number, node, speed) for number, node in enumerate(nodes)]
     edges = [
@@ -53,10 +53,10 @@ def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
 
 def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
     place = f"thread block {node.place[0]}, op {node.place[1]}"
-    # Every message has a separate lane, because all messages may be in flight concurrently.
+    # Each message has its own lane, because any number of them may be in flight at once.
     row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": number}
     if node.kind == "local":
-        # The time of each pass over the data is rounded to whole ns, as in the engine's built-in reductions.
+        # Every pass over the data is rounded to whole ns by itself, as in the engine's built-in reductions.
         once = int(node.size_bytes / speed) if speed else 0
         return row | {"name": f"local work ({place})", "duration_ns": node.passes * once}
     row |= {"comm_size_bytes": node.size_bytes, "comm_tag": node.tag, "kind": "communication"}
@@ -66,7 +66,7 @@ def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
 
 
 def demands_of(workload: Workload) -> set[Demand]:
-    """Return the collectives of *workload* that programs may run: kind, number of ranks and bytes."""
+    """Return the collectives of *workload* that programs could run."""
     demands: set[Demand] = set()
     for graph in workload.graphs:
         for kind, group, size in {each[1:] for each in _collectives(graph.nodes)}:
@@ -78,11 +78,11 @@ def demands_of(workload: Workload) -> set[Demand]:
 def expand_workload(
     workload: Workload, messages: Mapping[Demand, Lowered], memory_bytes_per_ns: float = 0.0
 ) -> Workload:
-    """Return *workload* with each collective that has a program replaced by the program's messages.
+    """Return *workload* with each collective in *messages* replaced by its program's messages.
 
-    The collective's node becomes computation without duration that depends on the messages, so that the
-    node's dependents still wait for the collective. Local work moves *memory_bytes_per_ns* bytes per ns, and
-    takes no time if this speed is 0.
+    The collective's node becomes a compute node without duration that depends on the messages, so
+    that its dependents still wait for the collective. Local work moves *memory_bytes_per_ns* bytes
+    per ns, or takes no time if that is 0.
     """
     tags = _Tags(1 + max((int(graph.nodes["comm_tag"].max()) for graph in workload.graphs), default=0))
     graphs = [
@@ -94,7 +94,7 @@ def expand_workload(
 
 @dataclass
 class _Tags:
-    """Message tags: a collective uses the same tags on all ranks, and no tags of other collectives."""
+    """Message tags: the same on all ranks of a collective, and distinct between collectives."""
 
     free: int
     of: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Tags:
 
 
 def _collectives(nodes: pd.DataFrame) -> list[tuple[int, int, int, int]]:
-    """Return the node id, kind, group and bytes of each collective, in the order of node ids."""
+    """Return the node id, kind, group and bytes of each collective, in order of node ids."""
     rows = nodes[nodes["type"] == NodeType.COMM_COLL].sort_values("node_id")
     columns = (rows[name].tolist() for name in ("node_id", "comm_type", "group", "comm_size_bytes"))
     return list(zip(*columns, strict=True))
@@ -173,7 +173,7 @@ def _tag_count(lowered: Lowered) -> int:
 
 
 def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Sequence[int]) -> pd.DataFrame:
-    """Return the *nodes* of a program as nodes of the ranks *members*, with new ids, lanes and tags."""
+    """Return the *nodes* of a program for the ranks *members*, with new ids, lanes and tags."""
     moved: pd.DataFrame = nodes.copy()
     moved["node_id"] += fresh
     moved["stream"] += lane
@@ -193,7 +193,7 @@ _MOST_COUNT = 72
 
 
 def write_msccl(program: Program) -> str:
-    """Return *program* as MSCCL XML; raises `ConfigError` if no interpreter could run *program*."""
+    """Return *program* as MSCCL XML; raises `ConfigError` if no interpreter could run it."""
     if program.language != "msccl":
         raise ConfigError(
             f"{program.source}: it is an MSCCL++ plan, and MSCCL XML has no steps for its puts and signals."

@@ -1,4 +1,4 @@
-"""Compute figures of a program (traffic by pair of ranks, steps, lower bounds), and plot it as SVG."""
+"""Summarise a program (traffic per pair of ranks, steps, lower bounds) and draw it as SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._model import Program
 
 @dataclass(frozen=True)
 class Traffic:
-    """The messages and bytes from one rank to another rank in one step, including flags and signals."""
+    """The messages and bytes from one rank to another in one step, including flags and signals."""
 
     step: int
     source: int
@@ -29,10 +29,10 @@ class Traffic:
 class Inspection:
     """Summary figures of a program for one size.
 
-    *steps* is the length of the longest chain of dependent messages, and *rounds* is the number of
-    repetitions of the steps. *most_sent_bytes* and *most_received_bytes* are the maxima over ranks.
-    *least_bytes* is a lower bound on the received bytes of any program for this collective (None if unknown).
-    *link_bytes* are the bytes that the busiest pair sends in one direction.
+    *steps* is the longest chain of dependent messages, and *rounds* how often the steps repeat.
+    *most_sent_bytes* and *most_received_bytes* are maxima over ranks. *least_bytes* is a lower
+    bound on the bytes that the busiest rank of any program for this collective receives (None if
+    unknown). *link_bytes* is what the busiest pair sends in one direction.
     """
 
     program: Program
@@ -87,7 +87,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
 
 
 def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the figures of an inspection as pairs (name, text): of the program, and of the traffic."""
+    """Return the figures as (name, text) pairs: those of the program first, then those of its traffic."""
     program = found.program
     place = "in place" if program.in_place else "out of place"
     most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
@@ -114,7 +114,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
 
 
 def _steps(lowered: Lowered) -> dict[int, int]:
-    """Return the step of each message by tag, which is one more than the latest step it depends on."""
+    """Return the step of each message by tag: one more than the latest step it depends on."""
     starts = list(accumulate((len(nodes) for nodes in lowered.ranks), initial=0))
     nodes = [node for ranks in lowered.ranks for node in ranks]
     receives = {node.tag: number for number, node in enumerate(nodes) if node.kind == "receive"}
@@ -134,7 +134,7 @@ def _steps(lowered: Lowered) -> dict[int, int]:
         number = ready.pop()
         level = levels[number] + (nodes[number].kind == "send")
         for other in later[number]:
-            # Nodes after a send on the same rank wait for the dependencies of the send.
+            # On the same rank, nodes after a send wait for what the send depends on.
             mine = level if nodes[other].kind == "receive" else levels[number]
             levels[other] = max(levels[other], mine)
             missing[other] -= 1
@@ -144,7 +144,7 @@ def _steps(lowered: Lowered) -> dict[int, int]:
 
 
 def _least_bytes(program: Program, size_bytes: int) -> int | None:
-    """Return the minimum of bytes that the busiest rank must receive without in-network reduction."""
+    """Return the least bytes that the busiest rank must receive without in-network reduction."""
     count = program.num_ranks
     share = Fraction(count - 1, count)
     least = {
@@ -156,11 +156,11 @@ def _least_bytes(program: Program, size_bytes: int) -> int | None:
     return None if least is None else int(least)
 
 
-# Above these limits, the arrows of a plot are indistinguishable.
+# Beyond these limits, the arrows of a plot can no longer be distinguished.
 _MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
-# Browsers draw up to this number of boxes without delay.
+# Browsers draw this many boxes without delay.
 _MOST_CELLS = 50_000
-# The margin at both ends of an arrow, as a share of the step's width.
+# Margin at both ends of an arrow, as a fraction of the step's width.
 ARROW_GAP = 0.06
 _COLOURS = ("#8a939c", "#3b82c4", "#d9731a", "#b2182b")
 _LEFT, _TOP, _BOTTOM, _RIGHT = 80, 64, 44, 24
@@ -175,13 +175,13 @@ _STYLE = (
 
 
 def has_arrows(found: Inspection) -> bool:
-    """Return whether the plot of a program has arrows instead of shaded boxes."""
+    """Return whether the plot of a program uses arrows rather than shaded boxes."""
     few = len(found.traffic) <= _MOST_ARROWS and found.steps <= _MOST_STEPS
     return few and found.program.num_ranks <= _MOST_RANKS
 
 
 def size_groups(sizes: Iterable[int], most: int = len(_COLOURS)) -> list[tuple[str, int, int]]:
-    """Return at most *most* ranges that contain all *sizes* (bytes), as label, minimum and maximum."""
+    """Group *sizes* (bytes) into at most *most* ranges, each with label, minimum and maximum."""
     distinct = sorted(set(sizes))
     count = max(1, min(most, len(distinct)))
     whole, more = divmod(len(distinct), count)
@@ -194,7 +194,7 @@ def size_groups(sizes: Iterable[int], most: int = len(_COLOURS)) -> list[tuple[s
 
 
 def traffic_sentence(item: Traffic) -> str:
-    """Return the traffic between two ranks in one step as a sentence."""
+    """Describe the traffic between two ranks in one step as a sentence."""
     return (
         f"Step {item.step}: rank {item.source} to rank {item.destination}, {bytes_text(item.size_bytes)} in "
         f"{count_text(item.messages, 'message')}"
@@ -202,9 +202,9 @@ def traffic_sentence(item: Traffic) -> str:
 
 
 def program_picture(found: Inspection) -> str:
-    """Return an SVG of the traffic of each step between ranks, with arrows or shaded boxes.
+    """Draw the traffic between ranks in each step as SVG, with arrows or shaded boxes.
 
-    Raises `ConfigError` if the numbers of ranks and steps exceed the drawing limits.
+    Raises `ConfigError` for more ranks and steps than can be drawn.
     """
     arrows = has_arrows(found)
     ranks, steps = found.program.num_ranks, max(1, found.steps)
@@ -239,7 +239,7 @@ def _axes(ranks: int, steps: int, row: int, step: float) -> list[Svg]:
 
 
 def _arrows(found: Inspection) -> list[Svg]:
-    """Return the lines of ranks, the borders of steps, and an arrow for each pair of ranks in a step."""
+    """Return the rank lines, the step borders, and an arrow per pair of ranks and step."""
     ranks, steps = found.program.num_ranks, found.steps
     end, bottom = _LEFT + _ARROW_STEP * steps, _TOP + _ARROW_ROW * ranks
     parts = [element("path", class_="grid", d=f"M{_LEFT} {_rank_y(rank):g}H{end}") for rank in range(ranks)]
@@ -273,7 +273,7 @@ def _rank_y(rank: int) -> float:
 
 
 def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> list[Svg]:
-    """Return the legend of the plot: a line and a range of sizes for each colour."""
+    """Return the legend: a line and a range of sizes per colour."""
     parts, x = [element("text", "sent in one step:", x=12, y=48)], 120.0
     for (label, _, _), colour in zip(groups, colours, strict=False):
         parts.append(element("path", d=f"M{x:g} 44h20", stroke=colour, stroke_width=3))
@@ -283,7 +283,7 @@ def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> l
 
 
 def _boxes(found: Inspection, step: float) -> list[Svg]:
-    """Return a box for the bytes that a rank sends in a step; a darker box stands for more bytes."""
+    """Return a box per rank and step, darker for more bytes sent."""
     targets: dict[tuple[int, int], list[int]] = defaultdict(list)
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for item in found.traffic:

@@ -1,15 +1,13 @@
 """Convert a program to messages with dependencies, which every backend and ASTRA-sim can run.
 
 * A put, a send or a packet becomes a message to the rank that owns the filled buffer. The thread block
-  continues immediately, but sends its messages to one peer in order.
-* A signal directly after data to the same peer is part of the data's message. Other signals are separate
-  messages.
-* A read of another rank's buffer (a get, or a reduction that reads) becomes a request and a reply.
-* Operations of the switch are replaced by messages: a multicast by a message to each rank, and an in-network
-  reduction by a read from each rank.
+  continues immediately, but its messages to one peer are sent in order.
+* A signal right after data to the same peer travels with the data. Other signals are messages of their own.
+* Reading another rank's buffer (a get, or a reduction that reads) becomes a request and a reply.
+* A multicast by the switch becomes one message per rank, and an in-network reduction one read per rank.
 * Reductions and copies take the time to read and write their bytes at local memory bandwidth.
 * The protocol LL sends twice the bytes (8 of 16 bytes are flags). LL128 sends 128 bytes for 120 bytes.
-* An XML with chunks larger than an NCCL slot runs in rounds: the thread blocks repeat all steps for each part
+* An XML whose chunks exceed an NCCL slot runs in rounds: the thread blocks repeat all steps for each part
   of the chunks.
 """
 
@@ -35,11 +33,11 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A node of a rank: a ``send`` or a ``receive`` of some bytes, or ``local`` work on the bytes.
+    """A node of a rank: a ``send`` or a ``receive`` of some bytes, or ``local`` work on them.
 
-    Local work moves its bytes *passes* times. For example, a reduction reads twice and writes once. *after*
-    are the numbers of the rank's nodes on which the node depends. *tag* is unique for each message, and equal
-    at the two ends of the message. *place* is the (thread block, op) of the node.
+    Local work moves its bytes *passes* times; a reduction reads twice and writes once. *after* are
+    the numbers of the rank's nodes that must precede it. *tag* is unique to a message and the same
+    at both ends. *place* is the (thread block, op) from which the node comes.
     """
 
     kind: str
@@ -53,10 +51,9 @@ class Message:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program as messages: the nodes of each rank for one size, and sentences on approximations.
+    """A program as messages: the nodes of each rank for one size, and notes on approximations.
 
-    *rounds* is the number of repetitions of the steps of an XML. Each repetition processes a part of the
-    chunks.
+    *rounds* is how often the steps of an XML repeat, each time for another part of the chunks.
     """
 
     program: Program
@@ -67,17 +64,17 @@ class Lowered:
 
 
 def lower(program: Program, size_bytes: int) -> Lowered:
-    """Return the messages of *program* for a collective of *size_bytes*, as ASTRA-sim defines sizes.
+    """Return the messages of *program* for a collective of *size_bytes*, counted as ASTRA-sim does.
 
-    Raises `ConfigError` for a size that the chunks do not divide or that takes too many rounds, and for a
-    program that deadlocks.
+    Raises `ConfigError` for a size that the chunks do not divide or that takes too many rounds, and
+    for a program that deadlocks.
     """
     return _Lowering(program, Sizes(program, size_bytes)).run()
 
 
 @dataclass
 class _Frontier:
-    """The dependencies of a thread block's next op: nodes of the rank, and data in flight to other ranks."""
+    """What the next op of a thread block depends on: nodes of the rank, and data in flight to other ranks."""
 
     nodes: dict[int, None] = field(default_factory=dict)
     pending: dict[int, dict[int, None]] = field(default_factory=dict)  # receives, by peer
@@ -95,13 +92,13 @@ class _Frontier:
 class _Block:
     rank: int
     block: ThreadBlock
-    ops: list[tuple[Op, int]]  # op and its iteration or round (-1: none)
+    ops: list[tuple[Op, int]]  # with its iteration or round (-1: none)
     at: int = 0
     part: int = 0
     arrived: int = -1
     frontier: _Frontier = field(default_factory=_Frontier)
     last_send: dict[int, int] = field(default_factory=dict)
-    stale: set[int] = field(default_factory=set)  # peers whose data cannot carry a signal
+    stale: set[int] = field(default_factory=set)  # peers to which data can no longer carry a signal
 
 
 class _Lowering:
@@ -135,7 +132,7 @@ class _Lowering:
                 self.ready.append(_Block(rank.rank, block, self._unrolled(rank.rank, block)))
 
     def _go_in_rounds(self) -> None:
-        """Record the assumption that the program runs in rounds; raises `ConfigError` for too many steps."""
+        """Note that the program runs in rounds; raises `ConfigError` for too many steps."""
         program, turns = self.program, self.turns
         if turns * program.num_ops > _MOST_STEPS:
             raise ConfigError(
@@ -149,13 +146,13 @@ class _Lowering:
         ] = None
 
     def _unrolled(self, rank: int, block: ThreadBlock) -> list[tuple[Op, int]]:
-        """Return each op of a thread block with its iteration, or with its round in an XML."""
+        """Return each op of a thread block with its iteration, or its round in an XML."""
         if self.program.language == "msccl":
             return [(op, turn) for turn in range(self.turns) for op in block.ops]
         return list(self.sizes.unrolled(rank, block))
 
     def run(self) -> Lowered:
-        """Convert every thread block to messages and return the nodes of all ranks."""
+        """Convert all thread blocks; return the nodes of every rank."""
         while self.ready:
             block = self.ready.popleft()
             while block.at < len(block.ops):
@@ -178,7 +175,7 @@ class _Lowering:
                 "'chakrascope algorithm prove' shows why."
             )
         for nodes in self.nodes:
-            if not nodes:  # a rank without work gets a node that takes no time
+            if not nodes:  # a rank without work still needs a node
                 nodes.append(Message("local", -1, 0, 0, (), (-1, "-")))
         return Lowered(
             self.program,
@@ -191,14 +188,12 @@ class _Lowering:
     def _wake(self, what: tuple[object, ...]) -> None:
         self.ready.extend(self.waiting.pop(what, ()))
 
-    # Nodes.
-
     def _add(self, rank: int, message: Message) -> int:
         self.nodes[rank].append(message)
         return len(self.nodes[rank]) - 1
 
     def _message(self, block: _Block, op: Op, peer: int, size: int) -> int:
-        """Add a message of *size* bytes to *peer*; return the number of the receive node at *peer*."""
+        """Add a message of *size* bytes to *peer*; return the number of its receive node there."""
         self.tags += 1
         place = (block.block.id, op.place)
         after = dict(block.frontier.nodes)
@@ -212,7 +207,7 @@ class _Lowering:
         return receive
 
     def _read(self, block: _Block, op: Op, peer: int, size: int) -> int:
-        """Add a request for *size* bytes from *peer*; return the number of the rank's receive node."""
+        """Add a request for *size* bytes to *peer* and its reply; return the number of the receive node."""
         self.tags += 2
         place = (block.block.id, op.place)
         after = tuple(block.frontier.nodes)
@@ -223,7 +218,7 @@ class _Lowering:
         return self._add(block.rank, Message("receive", peer, size, answer, (), place))
 
     def _local(self, block: _Block, op: Op, passes: int, size: int, also: Iterable[int] = ()) -> int:
-        """Add local work after all earlier work and the nodes *also*; the thread block waits for the work."""
+        """Add local work that follows all earlier work and the nodes *also*, and that the block waits for."""
         after = dict(block.frontier.nodes) | dict.fromkeys(also)
         place = (block.block.id, op.place)
         node = self._add(block.rank, Message("local", -1, size, 0, tuple(after), place, passes))
@@ -231,7 +226,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Make the thread block depend only on *nodes*; earlier data can then not carry later signals."""
+        """Let the thread block depend on *nodes* alone; data sent before can no longer carry signals."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 
@@ -240,8 +235,6 @@ class _Lowering:
         if fresh:
             block.frontier.nodes.update(dict.fromkeys(fresh))
             block.stale.update(block.frontier.pending)
-
-    # Ops.
 
     def _advance(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
         if op.after is not None:
@@ -318,7 +311,7 @@ class _Lowering:
         return None
 
     def _step(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
-        """Convert a step of an XML in a round: receive, reduce and send the data of each slot."""
+        """Convert a step of an XML in one round: receive, reduce and send the data of each slot."""
         parts = MESSAGE_OPS.get(op.name, ())
         size = self.rounds.piece(op, turn)
         pieces = self.rounds.messages(size) if parts else [size]
@@ -399,7 +392,7 @@ class _Lowering:
         flagged: bool,
         copied: bool,
     ) -> None:
-        """Store *size* bytes on all *targets*; local copies take time, local results of a sum do not."""
+        """Store *size* bytes in all *targets*; a local copy takes time, storing a local sum does not."""
         for target in targets:
             for rank in target.ranks:
                 if rank != block.rank:

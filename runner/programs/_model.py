@@ -1,7 +1,7 @@
-"""The model of collective programs: the ordered operations of each rank on parts of its buffers.
+"""The model of collective programs: for each rank, ordered operations on parts of its buffers.
 
-MSCCL XML files and MSCCL++ plans share this model. All references are resolved: a region names its rank and
-buffer, and a channel names its peers, so that no later step needs a lookup.
+MSCCL XML files and MSCCL++ plans share this model. All references are resolved: a region names its
+rank and buffer, and a channel its peers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-# The steps of MSCCL XML that take part in a message, and the actions of each step.
+# Which steps of MSCCL XML exchange messages, and what each of them does.
 MESSAGE_OPS = {
     "s": ("send",),
     "r": ("receive",),
@@ -19,7 +19,7 @@ MESSAGE_OPS = {
     "rrc": ("receive", "reduce"),
     "rrcs": ("receive", "reduce", "send"),
 }
-# Ops of plans that write or read data with embedded flags, which need no signal.
+# Ops of plans whose data carries flags, so that no signal is needed.
 PACKET_OPS = frozenset({"ppkt", "rppkt", "cpkt", "upkt", "repkt", "respkt", "recpkt", "recspkt", "gstorepkt"})
 # Ops of plans that move no data.
 CONTROL_OPS = frozenset(
@@ -38,7 +38,7 @@ CONTROL_OPS = frozenset(
 
 
 class Buffer(str, Enum):
-    """A buffer of a rank; in-place programs have the input and the output in the same memory."""
+    """A buffer of a rank; in-place programs have input and output in the same memory."""
 
     INPUT = "i"
     OUTPUT = "o"
@@ -46,12 +46,12 @@ class Buffer(str, Enum):
 
     @property
     def words(self) -> str:
-        """The name of the buffer for use in a sentence."""
+        """The buffer's name in a sentence."""
         return {"i": "input", "o": "output", "s": "scratch"}[self.value]
 
 
 class ChannelType(str, Enum):
-    """The transport of a plan's channel: loads and stores, a proxy with a NIC, or the switch."""
+    """How a channel of a plan moves data: by loads and stores, by a proxy with a NIC, or in the switch."""
 
     MEMORY = "memory"
     PORT = "port"
@@ -60,7 +60,7 @@ class ChannelType(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region: *count* chunks from *index* in a buffer of *ranks*; only a switch has several ranks."""
+    """*count* chunks from *index* in a buffer of *ranks*; only a switch's region has several ranks."""
 
     ranks: tuple[int, ...]
     buffer: Buffer
@@ -70,11 +70,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One end of a channel: the *number*-th channel of its *type* between *rank* and *peer*.
+    """One end of a channel: number *number* among those of its *type* between *rank* and *peer*.
 
-    The other end is the channel of *peer* with the same type and number and with *rank* as its peer. A switch
-    channel has no peer (-1). Switch channels are numbered per rank, and *ranks* are the members of a switch
-    channel.
+    The other end has the same type and number, with rank and peer exchanged. Switch channels have
+    no peer (-1), are numbered per rank, and have *ranks* as members.
     """
 
     type: ChannelType
@@ -86,19 +85,19 @@ class Channel:
 
     @property
     def other_end(self) -> Channel:
-        """The other end of the channel, at the peer."""
+        """The end of the channel at the peer."""
         return Channel(self.type, self.peer, self.rank, self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op of a plan or one step of an XML.
+    """An op of a plan or a step of an XML.
 
-    *path* is the place of the op: (3,), or (3, 2) for the third op inside the pipeline that is the fourth op.
-    Reductions sum all *sources* into each of *destinations*. A put copies source k to destination k. *after*
-    is the (thread block, op) of the same rank that must finish before the op. A *share* (k, n) means that the
-    op is the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its
-    *pipeline_chunks*.
+    *path* locates the op: (3,) is the fourth op, and (3, 2) the third op inside a pipeline that is
+    the fourth op. A reduction sums all *sources* into each of *destinations*; a put copies source k
+    to destination k. *after* is the (thread block, op) of the same rank that must finish first. A
+    *share* (k, n) makes the op the k-th of n equal parts. A pipeline repeats *body* for every
+    *unit_bytes* of each of its *pipeline_chunks*.
     """
 
     name: str
@@ -117,18 +116,18 @@ class Op:
 
     @property
     def place(self) -> str:
-        """The op's number as shown in messages."""
+        """The op's position as shown in messages."""
         return ".".join(map(str, self.path))
 
     @property
     def by_port(self) -> bool:
-        """Whether a proxy moves the data of the op, instead of the threads of the thread block."""
+        """Whether a proxy moves the data instead of the block's own threads."""
         return any(channel.type is ChannelType.PORT for channel in self.channels)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """A thread block with ops in order; in an XML, it has up to one *send* and one *receive* peer (-1: none).
+    """A thread block and its ops in order; in an XML, it has one *send* and one *receive* peer (-1: none).
 
     *threads* is the number of threads (0: the program's ``threads_per_block``).
     """
@@ -141,7 +140,7 @@ class ThreadBlock:
     threads: int = 0
 
     def walk(self) -> Iterator[Op]:
-        """Yield every op of the thread block once; the ops of a pipeline follow the pipeline."""
+        """Yield every op once, a pipeline before the ops in its body."""
         for op in self.ops:
             yield op
             yield from op.body
@@ -162,15 +161,15 @@ class RankProgram:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A collective program, which consists of the programs of all ranks.
+    """A collective program: the programs of all ranks.
 
-    *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom.
-    *language* is msccl or mscclpp. *chunks* is the number of chunks of a rank's larger buffer, which is the
-    output of an all-gather and otherwise the input. Sizes refer to the larger buffer; *most_bytes* is None
-    without an upper limit. The sizes of chunks differ by at most *alignment_bytes*. The chunk sizes of an XML
-    differ only with *uneven*. If *chunkwise* is true, each chunk of an XML's message can be a separate
-    message, because MSCCL's executor splits large buffers. If *reuses_scratch* is true, the iterations of a
-    pipeline reuse the scratch buffer.
+    *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or
+    custom. *language* is msccl or mscclpp. *chunks* divide a rank's larger buffer: the output of an
+    all-gather, otherwise the input. Sizes refer to that buffer; *most_bytes* is the largest
+    supported size (None: no limit). Chunks of a plan, and those of an XML with *uneven*, may differ
+    in size by up to *alignment_bytes*. With *chunkwise*, the chunks of an XML's message may travel
+    as separate messages, as MSCCL's executor splits large buffers. With *reuses_scratch*, the
+    iterations of a pipeline share the scratch buffer.
     """
 
     name: str
@@ -192,16 +191,16 @@ class Program:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks of the program."""
+        """The number of ranks."""
         return len(self.ranks)
 
     @property
     def num_ops(self) -> int:
-        """The total number of ops in the thread blocks of all ranks."""
+        """The number of ops of all ranks together."""
         return sum(len(tuple(block.walk())) for rank in self.ranks for block in rank.thread_blocks)
 
     def awaited(self) -> set[tuple[int, int, int]]:
-        """Return the (rank, thread block, place) of every op on which another op of the rank depends."""
+        """Return the (rank, thread block, op) of every op that another op of its rank waits for."""
         return {
             (rank.rank, *op.after)
             for rank in self.ranks
@@ -211,10 +210,10 @@ class Program:
         }
 
     def chunk_bytes(self, size_bytes: int) -> list[int]:
-        """Return the size of each chunk of a buffer of *size_bytes*; the first chunks may be a unit larger.
+        """Return the size of each chunk of a buffer of *size_bytes*; the first ones may be a unit larger.
 
-        If each rank has a slice of the buffer and chunks have different sizes, every slice is divided
-        separately.
+        If every rank has a slice of the buffer and chunks are uneven, each slice is divided by
+        itself.
         """
         slices = self.num_ranks if self.uneven and self.collective in {"all-gather", "reduce-scatter"} else 1
         return _cut(size_bytes // slices, self.chunks // slices, self.alignment_bytes) * slices
@@ -232,10 +231,10 @@ class Program:
         return whole // self.num_ranks if sliced and buffer is part else whole
 
     def home(self, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
-        """Return the buffer and index of a chunk in memory; in place, input and output share memory.
+        """Return where a chunk lies in memory: in place, input and output share memory.
 
-        The input of an all-gather and the output of a reduce-scatter are the rank's slice of the larger
-        buffer.
+        The input of an all-gather and the output of a reduce-scatter are the rank's slice of the
+        larger buffer.
         """
         if not self.in_place or buffer is Buffer.SCRATCH:
             return buffer, index
@@ -243,7 +242,7 @@ class Program:
         return Buffer.OUTPUT, index + (rank * self.chunks_of(rank, buffer) if buffer is sliced else 0)
 
     def where(self, rank: int, block: int | None = None, op: Op | None = None) -> str:
-        """Return the rank, thread block and op of a place in the program as text."""
+        """Describe a place in the program: its rank, thread block and op."""
         words = f"{self.source}: rank {rank}"
         if block is not None:
             words += f", thread block {block}"
@@ -251,7 +250,7 @@ class Program:
 
 
 def _cut(size_bytes: int, chunks: int, alignment_bytes: int) -> list[int]:
-    """Return the sizes of the *chunks* chunks of a buffer; all chunks except the last are whole units."""
+    """Divide a buffer into *chunks* sizes of whole units; only the last may have a partial unit."""
     units = -(-size_bytes // alignment_bytes)
     each, more = divmod(units, chunks)
     sizes = [(each + (chunk < more)) * alignment_bytes for chunk in range(chunks)]

@@ -1,10 +1,10 @@
-"""NCCL's ring, tree and NVLS algorithms as programs, written from NCCL's published source.
+"""NCCL's ring, tree and NVLS algorithms as programs, following NCCL's published source.
 
-Each channel has a separate part of the buffer and separate thread blocks. The machine's protocol determines
-the size of a slot. Chunks that are larger than a slot repeat the program. With the Simple protocol, a chunk
-of a ring has two slices, so that the next rank starts on the first slice while the second slice is in flight.
-Within a node, a tree is a chain of ranks. The first ranks of the nodes form two binary trees: one for even
-channels, and one for odd channels.
+Each channel has its own part of the buffer and its own thread blocks. The machine's protocol sets
+the size of a slot, and chunks larger than a slot repeat the program. With the Simple protocol, a
+ring sends a chunk in two slices, so that the next rank can start on the first while the second is
+in flight. A tree is a chain of ranks within a node, and a binary tree over the first rank of each
+node: one tree for even channels, one for odd ones.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SLICES = 2
 _ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
-# The number of a channel's 20 warps that reduce, by the number of ranks in the node. The other warps copy
-# data in and out (NCCL 2.30, src/device/all_reduce.h).
+# How many of a channel's 20 warps reduce, by number of ranks in the node. The others copy data in
+# and out (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
-# In each part of a channel that sends, one warp only executes fences and signals (src/device/prims_simple.h).
+# In each part of a channel that sends, one warp only issues fences and signals (src/device/prims_simple.h).
 _NVLS_SYNC_WARPS = 1
-# The number of 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from
-# ncclCollUnroll in src/include/device.h. A thread of the GPU model has one load in flight, so the number of
-# threads is larger by this factor.
+# 16-byte loads that a reducing thread has in flight: COLL_UNROLL in src/device/all_reduce.h, from
+# ncclCollUnroll in src/include/device.h. A thread of the GPU model has one load in flight, so there
+# are more threads by this factor.
 _NVLS_LOADS = 8
 _WARP_THREADS = 32
 _MOST_CHANNELS = 64
@@ -46,10 +46,10 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     ranks_per_node: int = 0,
     unit_bytes: int = _NVLS_UNIT_BYTES,
 ) -> Program:
-    """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among *ranks* ranks as a program.
+    """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among *ranks* ranks.
 
-    *ranks_per_node* shapes the tree (0: all ranks are in one node). *unit_bytes* is the part of each rank's
-    data that NVLS processes at a time. Raises `ConfigError` for combinations that NCCL does not support.
+    *ranks_per_node* shapes the tree (0: one node). *unit_bytes* is how much of each rank's data
+    NVLS processes at a time. Raises `ConfigError` for combinations that NCCL does not support.
     """
     if algorithm not in NCCL_ALGORITHMS:
         raise ConfigError(f"NCCL has no algorithm '{algorithm}'{did_you_mean(algorithm, NCCL_ALGORITHMS)}")
@@ -78,11 +78,8 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     return _nvls(name, ranks, channels, unit_bytes)
 
 
-# Rings.
-
-
 def _ring_names(collective: str, ranks: int) -> tuple[list[str], int]:
-    """Return the ring steps of a rank, and the distance from the rank's number to its first chunk."""
+    """Return the ring steps of a rank, and the offset of its first chunk from its own number."""
     between = ranks - 2
     if collective == "all-reduce":
         return ["s", *["rrs"] * between, "rrcs", *["rcs"] * between, "r"], 1
@@ -106,9 +103,6 @@ def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) 
     return writer.program(name, collective, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
 
 
-# Trees.
-
-
 def _binary_tree(count: int) -> list[int]:
     """Return the parent of each of *count* places in a binary tree (root: -1); odd places are leaves."""
     parents = [-1]
@@ -120,7 +114,7 @@ def _binary_tree(count: int) -> list[int]:
 
 
 def _second_tree(count: int) -> list[int]:
-    """Return the parents in the second tree: the first tree mirrored, or shifted by one for odd counts."""
+    """Return the parents in the second tree: the first one mirrored, or shifted by one for odd counts."""
     first = _binary_tree(count)
     if count % 2:
         return [(above + 1) % count if above >= 0 else -1 for above in (first[-1:] + first[:-1])]
@@ -128,7 +122,7 @@ def _second_tree(count: int) -> list[int]:
 
 
 def _parents(ranks: int, per_node: int, channel: int) -> list[int]:
-    """Return the parent of each rank: chains within nodes, and a binary tree of the nodes' first ranks."""
+    """Return each rank's parent: a chain within a node, and a binary tree over the nodes' first ranks."""
     nodes = ranks // per_node
     between = _second_tree(nodes) if channel % 2 else _binary_tree(nodes)
     parents = []
@@ -150,7 +144,7 @@ def _tree(name: str, ranks: int, protocol: str, channels: int, per_node: int) ->
 
 
 def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int], channel: int) -> None:
-    """Add the steps of a rank of a tree: reduce towards the root, then broadcast the result."""
+    """Add the steps of one rank of a tree: reduce towards the root, then broadcast the result."""
 
     def step(name: str, send: int = -1, receive: int = -1) -> None:
         writer.step(rank, name, channel, (send, receive), channel=channel)
@@ -173,8 +167,7 @@ def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int],
         step("s", send=child)
 
 
-# NVLS copies data to buffers of the switch, lets the switch sum and multicast each rank's part, and copies
-# data back.
+# NVLS copies data to buffers at the switch, which sums and multicasts each rank's part, and copies it back.
 
 
 def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
@@ -262,7 +255,7 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
 
 
 def _nvls_wavefronts(ranks: int) -> tuple[int, int, int]:
-    """Return how many wavefronts of an NVLS channel copy in, how many reduce, and how many copy out."""
+    """Return how many wavefronts of an NVLS channel copy in, reduce, and copy out."""
     reduce = _NVLS_REDUCE_WARPS_OF_FEW if ranks <= _NVLS_FEW_RANKS else _NVLS_REDUCE_WARPS
     copy_in = (_NVLS_WARPS - reduce + 1) // 2
     return (

@@ -1,7 +1,6 @@
-"""Prove that a collective program is correct on every rank in every order that the program allows.
+"""Prove that a collective program is correct in every order that it allows.
 
-The outcome of a correct program has no deadlock, no leftover signal or message, and the right result on each
-rank.
+Correct means: no deadlock, no signal or message left over, and the right result on each rank.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ._unroll import Cell, Step, Unrolled, unroll
 
 
 def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the steps that never complete; steps that no remaining op could unblock come first."""
+    """Yield the steps that never complete, first those that no remaining op could unblock."""
     hopeless = [found for found in run.blocked if not _hopes(unrolled, run, found)]
     cycle = not hopeless
     for found in hopeless or run.blocked:
@@ -54,7 +53,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
-    """Return whether an unexecuted op would provide the token or message of a blocked step."""
+    """Return whether an op that did not run would provide what a blocked step waits for."""
     done = {id(step) for step in run.done}
     kind = found.awaits[0]
     for steps in unrolled.steps.values():
@@ -75,7 +74,7 @@ def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
 
 
 def _past(run: Run, step: Step) -> tuple[str, ...]:
-    """Return the steps of the same thread block before *step*."""
+    """Return the earlier steps of the same thread block."""
     own = [
         other
         for other in run.done
@@ -85,7 +84,7 @@ def _past(run: Run, step: Step) -> tuple[str, ...]:
 
 
 def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the leftovers of a program's call: signals, changed semaphores, and unreceived messages."""
+    """Yield what a call of the program leaves behind: signals, changed semaphores, unreceived messages."""
     if run.blocked:
         return
     yield from _unreceived(unrolled)
@@ -104,7 +103,7 @@ def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the messages of an XML that are not received or only partly received."""
+    """Yield the messages of an XML that are received only in part or not at all."""
     steps = [step for own in unrolled.steps.values() for step in own]
     received = {cell for step in steps for move in step.moves for cell in move.awaited if cell[0] == "m"}
     for step in steps:
@@ -122,7 +121,7 @@ def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset()) -> Iterator[Problem]:
-    """Yield the chunks with final contributions that are *doubtful* or wrong for the collective."""
+    """Yield the chunks whose final contributions are *doubtful* or wrong for the collective."""
     program = unrolled.program
     if run.blocked or program.collective == "custom":
         return
@@ -142,7 +141,7 @@ def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset(
 
 
 def _shift(unrolled: Unrolled, run: Run) -> int:
-    """Return the distance to the rank from which rank 0 received its first chunk."""
+    """Return the distance to rank 0 from the rank that sent its first chunk, modulo the number of ranks."""
     program = unrolled.program
     buffer, index = program.home(0, Buffer.OUTPUT, 0)
     value = run.values.get((0, buffer.value, index, 0))
@@ -186,7 +185,7 @@ def _wrong_result(program: Program, run: Run, cell: Cell, value: Value | None, e
 
 
 def _set_words(program: Program, mask: int) -> str:
-    """Return a set of contributions as text that lists the ranks of each chunk."""
+    """Describe a set of contributions: the ranks that contributed to each chunk."""
     ranks_of: dict[int, list[int]] = {}
     while mask:
         bit = mask & -mask
@@ -209,17 +208,16 @@ def _numbers(ranks: list[int]) -> str:
 _MOST_PROBLEMS = 20
 _MOST_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)
-# The messages in flight per connection. NCCL has 8 steps, and a message with the protocol Simple takes 4
-# steps (MSCCL_CHUNKSTEPS).
+# Messages in flight per connection: NCCL has 8 steps, and a Simple message takes 4 (MSCCL_CHUNKSTEPS).
 _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The verdict on a program; the proof *holds* if there are no *problems*.
+    """The verdict on a program, which is correct if there are no *problems*.
 
-    *iterations* is the number of iterations of pipelines that were run (0: no pipelines). *depth* is the
-    number of messages that each connection of an MSCCL XML program must be able to buffer.
+    *iterations* is how many iterations of pipelines were run (0: there are none). *depth* is how
+    many messages each connection of an MSCCL XML must be able to buffer.
     """
 
     program: str
@@ -236,7 +234,7 @@ class Proof:
 
 
 def prove(program: Program) -> Proof:
-    """Run *program* symbolically for all orders that the program allows, and return the verdict.
+    """Run *program* symbolically for all orders that it allows, and return the verdict.
 
     Raises `ConfigError` for a program that cannot be run symbolically.
     """
@@ -270,7 +268,7 @@ def prove(program: Program) -> Proof:
 
 
 def _is_unused(unrolled: Unrolled, run: Run) -> bool:
-    """Return whether all bugs are races or reads of unwritten cells that do not affect any result."""
+    """Return whether the only bugs are races and unwritten reads that affect no result."""
     program = unrolled.program
     serious = itertools.chain(
         deadlocks(unrolled, run),
@@ -285,7 +283,7 @@ def _is_unused(unrolled: Unrolled, run: Run) -> bool:
 
 
 def _settled(unrolled: Unrolled) -> Run:
-    """Run the program repeatedly until the clocks no longer change; most programs need one run."""
+    """Run the program until its clocks no longer change; usually once is enough."""
     run = execute(unrolled)
     several = any(
         len({(give.step.rank, give.step.block) for give in gives}) > 1 for gives in run.gives.values()
@@ -301,7 +299,7 @@ def _settled(unrolled: Unrolled) -> Run:
 
 
 def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
-    """Return the number of messages that connections must buffer to avoid deadlocks, and any deadlocks."""
+    """Return how many messages connections must buffer to avoid deadlock, and the deadlocks if any remain."""
     program = unrolled.program
     slots = _SLOTS[program.protocol] if program.chunkwise else _DEPTHS[-1]
     for depth in _DEPTHS:
@@ -314,7 +312,7 @@ def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
 
 
 def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:
-    """Return the first problem of each op, at most *most* problems."""
+    """Return the first problem of each op, at most *most* of them."""
     seen = set()
     chosen: list[Problem] = []
     for problem in problems:

@@ -1,7 +1,4 @@
-"""Find unordered accesses of a program, doubtful values, and waits for signals without a fixed order.
-
-A `Problem` has the place, the description and the steps to reproduce.
-"""
+"""Find races in a program, doubtful values, and waits for signals in no fixed order."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """A bug of a collective program, with its place and the steps of the shortest run that exposes it.
+    """A bug of a collective program, its place, and the steps of the shortest run that exposes it.
 
-    *kind* is the kind of bug: deadlock, race, unwritten, result, leftover or order.
+    *kind* is deadlock, race, unwritten, result, leftover or order.
     """
 
     kind: str
@@ -55,14 +52,14 @@ def awaited_words(token: Token) -> str:
 
 
 def cell_words(cell: Cell) -> str:
-    """Return the name of a buffer's cell for messages to the user."""
+    """Name a cell in a message to the user."""
     packets = str(cell[1]).startswith(PACKETS)
     buffer = Buffer(str(cell[1]).removeprefix(PACKETS)).words
     return f"{'packets of ' if packets else ''}chunk {cell[2]} of the {buffer} buffer of rank {cell[0]}"
 
 
 def witness(run: Run, early: Access, late: Access) -> tuple[str, ...]:
-    """Return the shortest run with a problem: all steps that precede *early*, then *early* and *late*."""
+    """Return the shortest run that exposes a problem: what precedes *early*, then *early* and *late*."""
     steps = [
         step
         for step in run.done
@@ -104,9 +101,9 @@ def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the uses of a barrier by too many thread blocks, or with different expected counts.
+    """Yield barriers used by too many thread blocks, or with different expected counts.
 
-    A barrier counts arrivals and waits for exactly the expected number of arrivals.
+    A barrier counts arrivals and waits for exactly the expected number.
     """
     users: dict[tuple[int, int], dict[tuple[int, int], Step]] = defaultdict(dict)
     for steps in unrolled.steps.values():
@@ -134,7 +131,7 @@ def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
-    """Yield unordered pairs of accesses to the same cell with at least one write, in the run's order."""
+    """Yield unordered pairs of accesses to one cell, at least one of them a write, in the run's order."""
     for cell, accesses in run.accesses.items():
         for place, later in enumerate(accesses):
             for earlier in accesses[:place]:
@@ -143,7 +140,7 @@ def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
 
 
 def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
-    """Return whether the order of two unordered accesses changes a value that is read or written."""
+    """Return whether swapping two unordered accesses changes a value that is read or written."""
     accesses = run.accesses[cell]
     return _conflict(accesses, earlier, later) and not _harmless(
         accesses, earlier, later, run.inputs.get(cell)
@@ -151,17 +148,17 @@ def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
 
 
 def races(run: Run) -> Iterator[Problem]:
-    """Yield the races: pairs of unordered accesses to one location, of which at least one is a write."""
+    """Yield the races: unordered accesses to one cell, at least one of them a write."""
     for cell, earlier, later in unordered_pairs(run):
         if is_race(run, cell, earlier, later):
             yield _race(run, cell, earlier, later)
 
 
 def overlaps(run: Run) -> Iterator[Problem]:
-    """Yield the unordered pairs of a raw access and a packet access to the same memory.
+    """Yield unordered pairs of a raw access and a packet access to the same memory.
 
-    A thread processes different parts of the memory in the raw and the packet layout. A race is therefore
-    excluded only if all elements of one access precede all elements of the other access.
+    In the two layouts, a thread processes different parts of the memory. The pair is ordered only
+    if all elements of one access precede all elements of the other.
     """
     for cell, packets in run.overlaps.items():
         for packet in packets:
@@ -172,16 +169,16 @@ def overlaps(run: Run) -> Iterator[Problem]:
 
 
 def strangers(program: Program, run: Run) -> Iterator[Problem]:
-    """Yield accesses to another rank's buffer before this rank has begun, or after it may have ended.
+    """Yield accesses to another rank's buffer before that rank has begun or after it may have ended.
 
-    Packets for the scratch buffer may arrive early, because their flags identify the call. Early packets are
-    an error if a rank can end the call and overwrite unread packets with packets of the next call.
+    Packets to the scratch buffer may arrive early, because their flags identify the call. They are
+    an error if a rank could end its call and overwrite unread packets with those of the next call.
     """
     for cell, accesses in run.accesses.items():
         owner = cell[0]
         assert isinstance(owner, int)
         reads = [access for access in accesses if access.packet and not access.writes]
-        # Late packets from a single writer still arrive before the writer's packets of the next call.
+        # Late packets from a single writer still arrive before that writer's packets of the next call.
         writers = {access.step.rank for access in accesses if access.writes}
         alone, raw = len(writers) == 1, _taken_raw(run, cell)
         for access in accesses:
@@ -206,7 +203,7 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
 
 
 def _taken_raw(run: Run, cell: Cell) -> bool:
-    """Return whether an op accesses the memory of packets without using the packets' flags."""
+    """Return whether an op uses the memory of packets without checking their flags."""
     return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
 
 
@@ -215,9 +212,9 @@ def _arrives_before_reuse(
 ) -> bool:
     """Return whether late packets arrive before the packets of the call that reuses their memory.
 
-    With a double scratch buffer, the next call uses the other half, and the call after the next reuses the
-    memory. The stores of the writer have arrived if neither *owner* nor another writer in *accesses* can end
-    the next call before the writer has begun the next call. A proxy must also have served its next request.
+    With a double scratch buffer, that is the call after the next. The writer's stores have arrived
+    if neither *owner* nor another writer in *accesses* can end the next call before the writer has
+    begun it. A proxy must also have served its next request.
     """
     begun = write.strand if write.proxied else write.step.rank
     users = {access.step.rank for access in accesses if access.writes and access.strand != write.strand}
@@ -225,9 +222,9 @@ def _arrives_before_reuse(
 
 
 def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:
-    """Return whether *writer* ends a call only after *owner* has read packets that may be overwritten.
+    """Return whether *writer* ends a call only after *owner* has read the packets it may overwrite.
 
-    With a double scratch buffer, only packets of the call after the next could overwrite unread packets.
+    With a double scratch buffer, only packets of the call after the next could overwrite them.
     """
     end = run.ends[writer]
     if program.double_scratch:
@@ -239,8 +236,8 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
     if not (first.packet and second.packet and first.writes):
         return True
     if second.writes:
-        return first.value != second.value  # two writes of the same value do not conflict
-    # A flag tells the reader that some packet has arrived, but not which packet.
+        return first.value != second.value  # writing the same value twice is no conflict
+    # A flag tells the reader that a packet has arrived, but not which one.
     return any(
         other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
         for other in accesses
@@ -250,8 +247,8 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
 def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:
     """Return whether two unordered accesses have the same result in both orders.
 
-    The order does not matter if the cell already contains the written value, which is the *initial* value or
-    a value that an earlier step has written.
+    They do if the cell already holds the written value, as its *initial* value or from an earlier
+    step.
     """
     write, other = (second, first) if second.writes else (first, second)
     different = [access for access in accesses if access.writes and access.value != write.value]
@@ -295,7 +292,7 @@ def _race(run: Run, cell: Cell, first: Access, second: Access) -> Problem:
 
 
 def unwritten(run: Run) -> Iterator[Problem]:
-    """Yield the reads of unwritten cells, and the sums of different parts of chunks."""
+    """Yield reads of unwritten cells, and sums of different parts of chunks."""
     for cell, accesses in run.accesses.items():
         for access in accesses:
             if not access.writes and access.value is None:
@@ -309,16 +306,16 @@ def unwritten(run: Run) -> Iterator[Problem]:
 _ALWAYS = -1
 _Doubts = frozenset[int]
 _Key = tuple[int, Cell, bool]
-"""An access: id of its step, cell, whether it writes."""
+"""An access: id of its step, its cell, and whether it writes."""
 _NONE: _Doubts = frozenset()
 
 
 def doubtful_cells(run: Run) -> set[Cell]:
-    """Return the cells with final values that may differ in another order of the steps.
+    """Return the cells whose final values may differ in another order of the steps.
 
-    A read that races with a later write is correct in all orders in which the read comes first. Values that
-    depend on the read are therefore correct in steps that precede the write in every order. All other races
-    make values doubtful until the values are overwritten in every order.
+    A read that races with a later write is correct in the orders where it comes first, so values
+    computed from it are correct in steps that precede the write in every order. All other races
+    make values doubtful until they are overwritten in every order.
     """
     marks: dict[_Key, _Doubts] = defaultdict(frozenset)
     spoilers: list[Clock] = []
@@ -352,7 +349,7 @@ def _key(cell: Cell, access: Access) -> _Key:
 def _spread(
     run: Run, marks: dict[_Key, _Doubts], spoilers: list[Clock]
 ) -> tuple[dict[_Key, _Doubts], dict[Cell, _Doubts]]:
-    """Return the doubts about each access, and about the final values of cells."""
+    """Return the doubts about each access, and about the final value of each cell."""
     doubts: dict[_Key, _Doubts] = {}
     cells: dict[Cell, _Doubts] = {}
     for moved in run.moves:
@@ -369,7 +366,7 @@ def _spread(
 
 
 def _open(doubts: _Doubts, moved: Moved, spoilers: list[Clock]) -> _Doubts:
-    """Return the *doubts* that come from a write that may precede a move."""
+    """Return those of *doubts* whose write may precede a move."""
     return frozenset(
         doubt for doubt in doubts if doubt == _ALWAYS or spoilers[doubt][moved.strand] < moved.time
     )

@@ -1,4 +1,4 @@
-"""Compute the bytes that each op of a program moves for one collective size, and the rounds."""
+"""Compute how many bytes each op moves for a collective of one size, and in how many rounds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _MOST_OPS = 1 << 20
 def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
     """Return the bytes of the buffer that a program divides into chunks for a collective of *size_bytes*.
 
-    *size_bytes* is the size as defined by ASTRA-sim, which is the size of a rank's shard for an all-gather.
+    *size_bytes* is counted as in ASTRA-sim: for an all-gather, it is one rank's shard.
     """
     return size_bytes * ranks if collective == "all-gather" else size_bytes
 
 
 def divisor_of(program: Program) -> int:
-    """Return the divisor of valid sizes of the larger buffer; chunks of a plan may differ by a unit."""
+    """Return the number that must divide the larger buffer's bytes; chunks of a plan may differ by a unit."""
     if program.language == "msccl" and not program.uneven:
         return program.chunks
     return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
 
 
 def program_ops(program: Program, size_bytes: int) -> int:
-    """Return the number of ops that *program* executes for *size_bytes*, including pipeline repetitions.
+    """Return how many ops *program* executes for *size_bytes*, including pipeline repetitions.
 
     Raises `ConfigError` for the same sizes as `Sizes`.
     """
@@ -41,7 +41,7 @@ def program_ops(program: Program, size_bytes: int) -> int:
 
 
 def packet_sources(op: Op) -> Sequence[Region]:
-    """Return the sources of a plan's packet op that contain packets, which are data with flags."""
+    """Return the sources of a plan's packet op that hold packets: data with flags."""
     if op.name in {"upkt", "rppkt"}:
         return op.sources
     if op.name == "gstorepkt":
@@ -50,7 +50,7 @@ def packet_sources(op: Op) -> Sequence[Region]:
 
 
 class Sizes:
-    """The chunks of *program*, and the bytes that ops move, for a collective of *size_bytes* (in ASTRA-sim).
+    """The chunks of *program* and the bytes its ops move, for a collective of *size_bytes* (ASTRA-sim's).
 
     Raises `ConfigError` for a size that the chunks do not divide.
     """
@@ -72,11 +72,11 @@ class Sizes:
         self.unit_bytes = max(units, default=0)
 
     def turns(self, op: Op) -> int:
-        """Return the number of repetitions of a pipeline op."""
+        """Return how often a pipeline op repeats."""
         return -(-max(self.chunks) * op.pipeline_chunks // op.unit_bytes)
 
     def unrolled(self, rank: int, block: ThreadBlock) -> Iterator[tuple[Op, int]]:
-        """Yield the ops of a thread block with the round of the op's pipeline, or -1 outside of pipelines."""
+        """Yield the ops of a thread block, each with its pipeline's round (-1 outside pipelines)."""
         for op in block.ops:
             if op.name != "pipeline":
                 yield op, -1
@@ -101,7 +101,7 @@ class Sizes:
         return keys
 
     def of(self, op: Op, region: Region, turn: int, other: Region | None = None) -> int:
-        """Return the bytes of *region* that one execution of an op moves to or from *other*."""
+        """Return the bytes of *region* that an op moves to or from *other* at a time."""
         if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
             region = other
         rank = region.ranks[0]
@@ -118,15 +118,16 @@ class Sizes:
 
 
 SLOT_BYTES = {"Simple": 1 << 20, "LL": 1 << 15, "LL128": 576_000}
-"""The data that a slot of NCCL holds, by protocol (2.30: buffers of 8 steps, two of which a message of Simple
-fills; 512 threads with 8 bytes of LL on 8 lines; 640 threads with 120 words of LL128)."""
+"""Bytes of data in an NCCL slot, by protocol (2.30: buffers of 8 steps, of which a Simple message
+fills two; 512 threads with 8 bytes of LL on 8 lines; 640 threads with 120 words of LL128).
+"""
 
 
 class Rounds:
     """The *count* rounds of a program for one size, with slots of *slot_bytes* of data.
 
-    NCCL and MSCCL's interpreter have a few slots per connection and repeat all steps until the buffer is
-    processed. In a round, one slot of data of every chunk is processed.
+    NCCL and MSCCL's interpreter have a few slots per connection and repeat all steps until the
+    buffer is done. Each round processes one slot of every chunk.
     """
 
     def __init__(self, sizes: Sizes, slot_bytes: int) -> None:
@@ -137,7 +138,7 @@ class Rounds:
         self.count = -(-largest // self.piece_bytes)
 
     def piece(self, op: Op, turn: int) -> int:
-        """Return the bytes that *op* moves in a round, with one slot for each of the op's chunks."""
+        """Return the bytes that *op* moves in a round: one slot for each of its chunks."""
         regions = op.sources or op.destinations
         if not regions:
             return 0
@@ -146,6 +147,6 @@ class Rounds:
         return min(whole, (turn + 1) * most) - min(whole, turn * most)
 
     def messages(self, size_bytes: int) -> list[int]:
-        """Return the message sizes of a step: full slots and the remainder, or one empty message."""
+        """Return the sizes of a step's messages: full slots and a remainder, or one empty message."""
         full, rest = divmod(size_bytes, self.slot_bytes)
         return [self.slot_bytes] * full + [rest] * (rest > 0 or full == 0)

@@ -1,4 +1,4 @@
-"""Write programs step by step, with automatic thread blocks and dependencies."""
+"""Write programs step by step; thread blocks and dependencies follow automatically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Block:
 
 
 class StepWriter:
-    """Collects the steps of each rank in thread blocks by peers, and derives dependencies of steps."""
+    """Collects the steps of each rank in a thread block per pair of peers, and derives dependencies."""
 
     def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
         self.ranks = ranks
@@ -64,7 +64,7 @@ class StepWriter:
     def _waits(
         self, rank: int, number: int, sources: tuple[Region, ...], targets: tuple[Region, ...]
     ) -> list[tuple[int, int]]:
-        """Return the last step of each other thread block on which the step *number* depends."""
+        """Return the last step in each other thread block that the step *number* must wait for."""
         latest: dict[int, int] = {}
         before = [self.wrote.get(cell) for cell in _cells(rank, (*sources, *targets))]
         before += [read for cell in _cells(rank, targets) for read in self.read.get(cell, ())]
@@ -82,7 +82,7 @@ class StepWriter:
         alignment_bytes: int = 1,
         uneven: bool = False,
     ) -> Program:
-        """Return the program that contains all added steps."""
+        """Return the program made of all added steps."""
         gathers = collective == "all-gather"
         inputs = 0 if gathers else chunks
         outputs = chunks if gathers or not self.in_place else 0

@@ -1,7 +1,8 @@
-"""Unroll a program for a proof: split pipelines into iterations, regions into cells, and ops into moves.
+"""Unroll a program for its proof: pipelines into iterations, regions into cells, ops into moves.
 
-A cell is the largest part of a chunk that no op divides. A cell is smaller than a chunk if thread blocks
-share an op, or if a pipeline processes the chunk in units. A message of an XML has separate cells.
+A cell is the largest part of a chunk that no op divides. It is smaller than a chunk if thread
+blocks share an op, or if a pipeline processes the chunk in units. Messages of an XML have cells of
+their own.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from ._model import (
 )
 
 Token = tuple[object, ...]
-"""A target of signals and waits: a semaphore of a rank, or one direction of a channel."""
+"""What is signalled and waited for: a semaphore of a rank, or one direction of a channel."""
 Cell = tuple[object, ...]
-"""(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) of a message.
+"""(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) for a message.
 
-Packets have buffers of their own, named by `PACKETS` and the buffer. The packets of one part take the memory
-of two parts: those of part n that of the parts 2n and 2n + 1.
+Packets have separate buffers, named by `PACKETS` and the buffer. They take twice the memory of
+their data: the packets of part n occupy the parts 2n and 2n + 1.
 """
 PACKETS = "packets in "
 
@@ -60,10 +61,11 @@ _SUMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move of a cell: the sum of the cells *sources* is written to each of the cells *targets*.
+    """A move: the sum of the cells *sources* is written to each of the cells *targets*.
 
-    *awaited* are the sources with flags for which the move waits. *lane* identifies the moving threads by
-    element width and offset in the op. If a *proxy* moves the cell, thread number *lead* requested the move.
+    *awaited* are the sources whose flags the move waits for. *lane* is the element width and
+    offset, which determines the thread that moves an element. If a *proxy* moves the data, thread
+    *lead* requested it.
     """
 
     sources: tuple[Cell, ...]
@@ -89,21 +91,21 @@ class Step:
     takes: list[Token] = field(default_factory=list)
     gives: list[Token] = field(default_factory=list)
     after: tuple[int, int] | None = None
-    joins: bool = False  # all threads of the thread block synchronise
-    flushes: bool = False  # each thread waits for its proxy requests
+    joins: bool = False  # all threads of the block synchronise
+    flushes: bool = False  # each thread waits for the proxy requests it made
 
     @property
     def words(self) -> str:
-        """The name of the step in messages to the user."""
+        """The step's name in messages to the user."""
         turn = f", iteration {self.iteration}" if self.iteration >= 0 else ""
         return f"rank {self.rank}, thread block {self.block}, op {self.op.place} ({self.op.name}){turn}"
 
 
 @dataclass
 class Unrolled:
-    """The steps of every thread block, by (rank, thread block), and the number of parts of a chunk.
+    """The steps of each (rank, thread block), and the number of parts of a chunk.
 
-    *slots* is the number of pipeline iterations that fit into the scratch buffer (0: all iterations).
+    *slots* is how many pipeline iterations fit into the scratch buffer (0: all).
     """
 
     program: Program
@@ -115,7 +117,7 @@ class Unrolled:
 
 
 def unroll(program: Program) -> Unrolled:
-    """Return the steps of *program*; raises `ConfigError` for pipelines that cannot be unrolled."""
+    """Unroll *program*; raises `ConfigError` for pipelines that cannot be unrolled."""
     ops = [op for rank in program.ranks for block in rank.thread_blocks for op in block.walk()]
     pipelines = [op for op in ops if op.name == "pipeline"]
     if len({op.unit_bytes for op in pipelines}) > 1:
@@ -149,7 +151,7 @@ def unroll(program: Program) -> Unrolled:
 
 
 def _check_size(program: Program, turns: int, shares: int) -> None:
-    """Raise `ConfigError` for a program whose cells and steps would exhaust the memory."""
+    """Raise `ConfigError` for a program whose cells and steps would exhaust memory."""
     chunks = sum(max(rank.input_chunks, rank.output_chunks) + rank.scratch_chunks for rank in program.ranks)
     moved = sum(
         region.count
@@ -169,7 +171,7 @@ def _check_size(program: Program, turns: int, shares: int) -> None:
 
 
 def _slots(program: Program) -> int:
-    """Return the number of scratch units that a pipeline may run ahead, from initial semaphore values."""
+    """Return how many scratch units a pipeline may run ahead, from the semaphores' initial values."""
     if not program.reuses_scratch:
         return 0
     return max((value for rank in program.ranks for value in rank.semaphores), default=0)
@@ -184,7 +186,7 @@ class _Cutter:
         self.messages: Counter[tuple[str, int, int, int]] = Counter()
 
     def block(self, rank: RankProgram, block: ThreadBlock) -> Iterator[Step]:
-        """Yield the unrolled steps of thread block *block* of *rank* in order."""
+        """Yield the unrolled steps of *block*, a thread block of *rank*, in order."""
         if self.program.language == "msccl":
             for op in block.ops:
                 yield self._xml_step(rank.rank, block, op)
@@ -219,7 +221,7 @@ class _Cutter:
         return ("m", sender, receiver, channel, number)
 
     def _plan_steps(self, rank: int, block: ThreadBlock, op: Op, turn: int) -> Iterator[Step]:
-        if op.name == "rppkt" and op.by_port:  # the threads synchronise after the arrival of all packets
+        if op.name == "rppkt" and op.by_port:  # the threads synchronise once all packets have arrived
             ready = Step(rank, block.id, op, turn)
             ready.moves = [
                 Move(move.sources, (), move.sources, move.lane) for move in self._moves(rank, op, turn)
@@ -254,12 +256,12 @@ class _Cutter:
             for lane, (chunk, part) in enumerate(self._cells(op, turn)):
                 read = self._all_cells(op.sources[own], flags_in[own], chunk, part)
                 written = self._all_cells(op.destinations[own], flags_out[own], chunk, part)
-                # The proxy copies the memory of packets without waiting for the packets.
+                # A proxy copies the memory of packets without waiting for their flags.
                 awaited = () if proxy else tuple(cell for cell in read if holds_packets(cell))
                 yield Move(tuple(read), tuple(written), awaited, (_width(op), lane), proxy, number)
 
     def _cells(self, op: Op, turn: int) -> Iterator[tuple[int, int]]:
-        """Yield the (chunk, part) pairs that one execution of an op processes."""
+        """Yield the (chunk, part) pairs that an op processes at a time."""
         if turn < 0:
             parts = self.turns * self.shares
             number, of = op.share
@@ -288,12 +290,12 @@ class _Cutter:
 
 
 def holds_packets(cell: Cell) -> bool:
-    """Return whether a cell contains packets or a message, for which a reader can wait."""
+    """Return whether a cell holds packets or a message, which a reader can wait for."""
     return cell[0] == "m" or str(cell[1]).startswith(PACKETS)
 
 
 def overlapping(cell: Cell, parts: int) -> list[Cell]:
-    """Return the packet cells in the memory of a raw cell, or the raw cells in the memory of packets."""
+    """Return the packet cells in the memory of a raw cell, or the raw cells in that of a packet cell."""
     rank, buffer, chunk, part = cell
     assert isinstance(buffer, str)
     assert isinstance(chunk, int)
@@ -306,7 +308,7 @@ def overlapping(cell: Cell, parts: int) -> list[Cell]:
 
 
 def proxy_of(token: Token) -> Token | None:
-    """Return the proxy of a port channel that releases *token*, or None for other tokens."""
+    """Return the proxy of the port channel that releases *token*, or None for other tokens."""
     if token[0] == "channel" and token[1] == ChannelType.PORT.value:
         return ("proxy", *token[2:])
     return None
@@ -324,7 +326,7 @@ def _width(op: Op) -> str:
 
 
 def _packets(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Return, for each source and destination of a plan's op, whether the region contains packets."""
+    """Return for each source, and for each destination, of a plan's op whether it holds packets."""
     into, out = len(op.sources), len(op.destinations)
     if op.name not in PACKET_OPS:
         return (False,) * into, (False,) * out

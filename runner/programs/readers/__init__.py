@@ -1,4 +1,4 @@
-"""Read collective programs from MSCCL XML and MSCCL++ execution plans, optionally compressed with gzip."""
+"""Readers of collective programs: MSCCL XML and MSCCL++ execution plans, optionally gzipped."""
 
 from __future__ import annotations
 

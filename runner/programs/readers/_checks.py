@@ -1,4 +1,4 @@
-"""Limits of programs, and value checks that all program readers share."""
+"""Size limits of programs, and the value checks that all readers share."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ COLLECTIVES = {
     "broadcast": "broadcast",
     "sendrecv": "send-receive",
     "custom": "custom",
-    "test": "custom",  # name in the unit tests of MSCCL++'s language
+    "test": "custom",  # used in the unit tests of MSCCL++'s language
 }
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise `ConfigError` with *message* if the condition *holds* is false."""
+    """Raise `ConfigError` with *message* unless *holds*."""
     if not holds:
         raise ConfigError(message)
 
 
 def collective_named(key: str, name: str, source: str) -> str:
-    """Return Chakrascope's name of the collective that a file calls *name* in its *key*."""
+    """Return our name of the collective that a file's *key* calls *name*."""
     plain = name.lower().replace("_", "").replace("-", "")
     if plain not in COLLECTIVES:
         wrong = f"cannot be {name!r}" if name else "is missing"
@@ -64,7 +64,7 @@ _MISSING = object()
 
 
 class Fields:
-    """An object of a plan; *where* describes the place of the object, and *source* is the file."""
+    """An object of a plan. Errors name its place, *where*, and its file, *source*."""
 
     def __init__(self, data: Any, source: str, where: str = "") -> None:
         self.source = source
@@ -77,14 +77,14 @@ class Fields:
         return key in self.data
 
     def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
-        """Return the whole number *key* of the object, from *least* to *most*."""
+        """Return the integer *key*, which must lie between *least* and *most*."""
         value = self.data.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self._wrong(key, f"a whole number from {least} to {most}", value)
         return value
 
     def integers(self, key: str, least: int, most: int) -> list[int]:
-        """Return the list *key* of the object; its items must be whole numbers from *least* to *most*."""
+        """Return the list *key*, whose items must be integers between *least* and *most*."""
         values = self.data.get(key, _MISSING)
         if not isinstance(values, list) or not all(
             isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
@@ -94,28 +94,28 @@ class Fields:
         return values
 
     def text(self, key: str, default: str) -> str:
-        """Return the string *key* of the object."""
+        """Return the string *key*."""
         value = self.data.get(key, default)
         if not isinstance(value, str):
             raise self._wrong(key, "a string", value)
         return value
 
     def choice(self, key: str, allowed: Sequence[str]) -> str:
-        """Return the string *key* of the object, which must be one of *allowed*."""
+        """Return the string *key*, which must be one of *allowed*."""
         value = self.text(key, "")
         if value not in allowed:
             raise ConfigError(f"{self.where}: '{key}' cannot be {value!r}{did_you_mean(value, allowed)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return the boolean *key* of the object."""
+        """Return the boolean *key*."""
         value = self.data.get(key, default)
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false", value)
         return value
 
     def list(self, key: str, *, optional: bool = False) -> list[Fields]:
-        """Return the list *key* of the object; its items must be objects."""
+        """Return the list *key*, whose items must be objects."""
         values = self.data.get(key, [] if optional else _MISSING)
         if not isinstance(values, list):
             raise self._wrong(key, "a list", values)

@@ -1,11 +1,11 @@
-"""Read MSCCL XML, one file with the steps of every thread block of every rank.
+"""Read MSCCL XML: one file with the steps of every thread block of every rank.
 
 The expat parser refuses document types, so no entity is expanded and no other file is opened.
 
-Dependencies between steps are resolved like MSCCL's executor does: its parser (msccl-executor-nccl,
-msccl_parser.cc) drops every nop, moves the dependencies of nops to the next step, and joins reductions into
-the same place. The executor's kernel waits until the flag of the other thread block has at least the number
-of the awaited step. Only steps with hasdep=1 raise a flag. A nop without a dependency has no number.
+Dependencies are resolved as in MSCCL's executor. Its parser (msccl-executor-nccl, msccl_parser.cc)
+drops every nop, moves the nop's dependencies to the next step, and joins reductions into the same
+target. Its kernel waits until the other thread block's flag has reached the number of the awaited
+step. Only steps with hasdep=1 raise a flag, and a nop without a dependency has no number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_JOINED = 16
 
 @dataclass(frozen=True)
 class _Flag:
-    """The value of a thread block's flag after the step at *place* has completed."""
+    """The value of a thread block's flag once the step at *place* is done."""
 
     number: int
     place: int
@@ -32,10 +32,10 @@ class _Flag:
 def resolve_dependencies(
     blocks: Sequence[Sequence[Op]], raising: Sequence[Sequence[bool]], where: str
 ) -> list[tuple[Op, ...]]:
-    """Return the ops of a rank's *blocks*, each with the op that the executor awaits before it.
+    """Return the ops of a rank's *blocks*, each with the op that the executor waits for before it.
 
-    *raising* are the steps with hasdep=1. Raises `ConfigError` for programs that the executor rejects, and
-    for a flag that is never raised.
+    *raising* marks the steps with hasdep=1. Raises `ConfigError` for programs that the executor
+    rejects, and for a flag that is never raised.
     """
     flags = [
         _flags(ops, raises, f"{where}, thread block {number}")
@@ -77,7 +77,7 @@ def _flags(ops: Sequence[Op], raises: Sequence[bool], where: str) -> list[_Flag]
 
 
 def _joins(first: Op, second: Op) -> bool:
-    """Return whether the executor joins two reductions, which must have one target and one source buffer."""
+    """Return whether the executor joins two reductions: they need the same target and source buffer."""
     if second.name != "re" or second.after is not None:
         return False
     (target, source), (goal, other) = first.sources, second.sources
@@ -137,13 +137,13 @@ def _resolved(
 _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
 _PROTOCOLS = ("Simple", "LL", "LL128")
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
-# TACCL's writer puts the elements <copy> into a <gpu>. MSCCL's executor ignores these elements.
+# TACCL writes elements <copy> into a <gpu>, which MSCCL's executor ignores.
 _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", "copy": "gpu"}
 
 
 @dataclass
 class _Element:
-    """An XML element with its attributes and its position in the file."""
+    """An XML element with its attributes and its line in the file."""
 
     tag: str
     attributes: dict[str, str]
@@ -152,7 +152,7 @@ class _Element:
     children: list[_Element] = field(default_factory=list)
 
     def number(self, key: str, least: int, most: int, default: int | None = None) -> int:
-        """Return the integer value of the attribute *key*; raises `ConfigError` outside *least* to *most*."""
+        """Return the integer attribute *key*; raises `ConfigError` outside *least* to *most*."""
         text = self.attributes.get(key)
         if text is None and default is not None:
             return default
@@ -170,9 +170,9 @@ class _Element:
 
 
 def read_msccl(content: bytes, source: str) -> Program:
-    """Return the program in *content*, an MSCCL XML that was read from *source*.
+    """Parse *content*, an MSCCL XML read from *source*.
 
-    If no interpreter could run a step, raises `ConfigError` with its rank, thread block and step.
+    Raises `ConfigError` with rank, thread block and step if no interpreter could run it.
     """
     algo = _parse(content, source)
     count = algo.number("ngpus", 1, MOST_RANKS)
@@ -206,7 +206,7 @@ def read_msccl(content: bytes, source: str) -> Program:
 
 
 def _parse(content: bytes, source: str) -> _Element:
-    """Return the element <algo> of an MSCCL XML with all its descendants."""
+    """Return the <algo> element of an MSCCL XML with all its descendants."""
     root: list[_Element] = []
     stack: list[_Element] = []
     steps = 0

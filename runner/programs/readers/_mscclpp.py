@@ -1,4 +1,4 @@
-"""Read MSCCL++ execution plans, which are JSON files with ops that refer to channels by index."""
+"""Read MSCCL++ execution plans: JSON files whose ops refer to channels by index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST_UNIT = 1 << 40
 
 @dataclass
 class Tables:
-    """The tables that resolve the numbers in a rank's ops: channels, and accessible remote buffers."""
+    """What the indices in a rank's ops refer to: its channels, and the remote buffers it can access."""
 
     rank: int
     channels: Mapping[ChannelType, Sequence[Channel]]
@@ -43,7 +43,7 @@ class Tables:
     switch_buffer: dict[int, Buffer] = field(default_factory=dict)
 
     def of_block(self, block: Fields) -> Tables:
-        """Return the tables of a thread block, which has separate lists of channels and buffers."""
+        """Return the tables of a thread block, which has its own lists of channels and buffers."""
         own: dict[ChannelType, list[Channel]] = {}
         buffers: dict[int, Buffer] = {}
         for item in block.list("channels", optional=True):
@@ -67,7 +67,7 @@ class Tables:
         return Tables(self.rank, own, self.remote, remote, buffers)
 
     def channel(self, kind: ChannelType, number: int, where: str) -> Channel:
-        """Return the thread block's channel with the *number* among channels of *kind*."""
+        """Return the thread block's channel *number* among those of *kind*."""
         have = self.channels.get(kind, ())
         require(
             0 <= number < len(have),
@@ -102,7 +102,7 @@ class Tables:
 
 
 def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int) -> Op:
-    """Return the op at *path*; raises `ConfigError` for an op that no executor supports."""
+    """Read the op at *path*; raises `ConfigError` for an op that no executor supports."""
     name = item.text("name", "")
     item.where = f"{item.where}, op {'.'.join(map(str, path))}"
     if name not in OPS:
@@ -166,9 +166,9 @@ def _as_executed(
 ) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
     """Return the sources and destinations that MSCCL++'s executor (execution_kernel.hpp) would use.
 
-    Raises `ConfigError` for sources and destinations that the executor would ignore.
+    Raises `ConfigError` for those that it would ignore.
     """
-    if name in _READ_SCRATCH:  # this op reads packets only from the scratch buffer
+    if name in _READ_SCRATCH:  # reads packets from the scratch buffer only
         plain = 0 if name in _ONE_SOURCE else 1
         packets = tuple(replace(region, buffer=Buffer.SCRATCH) for region in sources[plain:])
         sources = (*sources[:plain], *packets)
@@ -196,7 +196,7 @@ def _as_executed(
 def _channels_to(
     tables: Tables, kind: ChannelType, rank: int, regions: Sequence[Region], where: str
 ) -> tuple[Channel, ...]:
-    """Return the thread block's channels to the remote ranks of *regions*, one channel per rank."""
+    """Return the thread block's channels to the remote ranks of *regions*, one per rank."""
     if kind is ChannelType.SWITCH:
         wanted = {region.ranks for region in regions if len(region.ranks) > 1}
         return tuple(c for c in tables.channels.get(kind, ()) if c.ranks in wanted)[:1]
@@ -238,14 +238,14 @@ def _pipeline(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: i
 
 
 _PROTOCOLS = ("Simple", "LL")
-# The ops that need both ends of their channels.
+# Ops that need both ends of their channels.
 _MEETINGS = {"signal", "rlxsignal", "wait", "rlxwait", "pws", "pwsf"}
 
 
 def read_mscclpp(content: bytes, source: str) -> Program:
-    """Return the program in *content*, an MSCCL++ execution plan that was read from *source*.
+    """Parse *content*, an MSCCL++ execution plan read from *source*.
 
-    If no executor could run an op, raises `ConfigError` with its rank, thread block and op.
+    Raises `ConfigError` with rank, thread block and op if no executor could run it.
     """
     try:
         data = parse_json(content)
@@ -366,9 +366,9 @@ def _remote_buffers(gpu: Fields, count: int) -> list[tuple[int, Buffer]]:
 
 
 def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
-    """Raise `ConfigError` for a signal or wait on a channel if the peer lacks the other end of the channel.
+    """Raise `ConfigError` for a signal or wait on a channel whose other end the peer lacks.
 
-    For channels that only carry data, the executor adds a missing end automatically.
+    For channels that only carry data, the executor adds a missing end by itself.
     """
     ends = {(end.type, end.rank, end.peer, end.number) for rank in ranks for end in rank.channels}
     for rank in ranks:
@@ -389,7 +389,7 @@ def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
 
 
 def _check_semaphores(blocks: Sequence[ThreadBlock], values: Sequence[int], where: str) -> None:
-    """Raise `ConfigError` if too many acquisitions would make a semaphore negative."""
+    """Raise `ConfigError` if the thread blocks acquire a semaphore more often than it is released."""
     left = Counter(dict(enumerate(values)))
     last: dict[int, str] = {}
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Read a program from a file of limited size, with automatic decompression and format detection."""
+"""Read a program from a file of limited size, detecting its format and compression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the decompressed content of *path*; raises `ConfigError` for an unreadable or too large file."""
+    """Return the decompressed content of *path*; raises `ConfigError` if it is unreadable or too large."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
@@ -38,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
-    """Return at most one byte more than the limit, read in pieces so that memory grows with the content."""
+    """Read piecewise up to one byte past the size limit, so that memory grows only with the content."""
     content = bytearray()
     while len(content) <= _MOST_BYTES and (piece := stream.read(_PIECE)):
         content += piece
@@ -46,15 +46,15 @@ def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
 
 
 def read_program(path: str | Path) -> Program:
-    """Return the program in the file *path*, an MSCCL XML or an MSCCL++ plan.
+    """Read the program in the file *path*, an MSCCL XML or an MSCCL++ plan.
 
-    For an invalid program, raises `ConfigError` with the file, rank, thread block and op of the mistake.
+    Raises `ConfigError` for an invalid program, with the file, rank, thread block and op at fault.
     """
     return parse_program(read_bytes(Path(path)), str(path))
 
 
 def parse_program(content: bytes, source: str) -> Program:
-    """Return the program in *content*, which messages call *source*; raises the errors of `read_program`."""
+    """Parse the program *content*; errors name *source*, and are those of `read_program`."""
     first = content.lstrip()[:1]
     if first == b"<":
         program = read_msccl(content, source)
