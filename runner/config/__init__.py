@@ -1,4 +1,4 @@
-"""Configurations: ASTRA-sim's files, read as validated dataclasses and written with the same meaning."""
+"""Configurations: ASTRA-sim's files as validated dataclasses, saved without a change of meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom collective algorithms of a system: their files, content hashes and copies in a study."""
+"""Custom collective algorithms of a system: their files, content hashes, and copies in a study."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def has_algorithms(system: SystemConfig) -> bool:
 
 
 def program_files(system: SystemConfig) -> dict[str, list[Path | str | None]]:
-    """Return the program files and program names of each collective, such as ``all-reduce``.
+    """Return the program files and names for each collective, such as ``all-reduce``.
 
-    None stands for ``builtin``, the system's built-in algorithm.
+    None stands for ``builtin``, the system's own algorithm.
     """
     files: dict[str, list[Path | str | None]] = {}
     for collective, key in zip(COLLECTIVES, _PROGRAMS, strict=True):
@@ -50,10 +50,10 @@ def _program_of(system: SystemConfig, name: str) -> Path | str | None:
 
 
 def found_from_here(system: SystemConfig) -> SystemConfig:
-    """Return *system* with absolute paths of the algorithms that exist in the working directory.
+    """Return *system* with absolute paths for algorithms that exist in the working directory.
 
-    ASTRA-sim searches the working directory for algorithms first. The paths of algorithms that are not there
-    are relative to the system's file.
+    ASTRA-sim searches the working directory first. All other paths are relative to the system's
+    file.
     """
     here = Path.cwd()
     changes: dict[str, Any] = {}
@@ -78,11 +78,11 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
 def with_algorithms(
     system: SystemConfig, algorithms: Mapping[str, Sequence[str]], dimensions: int
 ) -> SystemConfig:
-    """Return *system* with the algorithms of some collectives, such as ``all-reduce``, replaced.
+    """Return *system* with the algorithms of the collectives in *algorithms* replaced.
 
-    *algorithms* maps a collective to program files or program names such as ``nccl``. The first program that
-    fits a collective is used. The last name may be a built-in algorithm, which runs collectives that no
-    program fits. Raises `ConfigError` for an unknown name.
+    *algorithms* maps a collective, such as ``all-reduce``, to program files or names such as
+    ``nccl``; the first that fits is used. The last entry may be a built-in algorithm, for
+    collectives that no program fits. Raises `ConfigError` for an unknown name.
     """
     changes: dict[str, Any] = {}
     for collective, names in algorithms.items():
@@ -101,7 +101,7 @@ def with_algorithms(
 
 
 def refuse_programs(system: SystemConfig, backend: str) -> None:
-    """Raise `ConfigError` if *system* has programs and *backend* does not support them."""
+    """Raise `ConfigError` if *system* has programs, which *backend* does not support."""
     given = [key for key in _PROGRAMS if getattr(system, key)]
     if given:
         raise ConfigError(
@@ -125,7 +125,7 @@ def _found_program(name: str) -> str:
 
 
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping of a system's file with every algorithm path reduced to its file name."""
+    """Return a system file's mapping with every algorithm path reduced to its file name."""
     shown = dict(plain)
     customs = (f"{name}-implementation-custom" for name in COLLECTIVES)
     for key in (*customs, *(key.replace("_", "-") for key in _PROGRAMS)):
@@ -138,7 +138,7 @@ def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digests(system: SystemConfig) -> dict[str, str]:
-    """Return a hash of the content of each algorithm of *system*, keyed by collective or node."""
+    """Return a content hash for each algorithm of *system*, keyed by collective or node."""
     found = {}
     for use, name in _names(system).items():
         lines = [f"{number} {_digest(file)}" for number, file in sorted(_files(system, name).items())]
@@ -151,7 +151,7 @@ def digests(system: SystemConfig) -> dict[str, str]:
 
 
 def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") -> SystemConfig:
-    """Return *system* as stored in *folder*, with its algorithm files copied to the subfolder *inside*.
+    """Copy the algorithm files of *system* to ``folder/inside``; return the system as stored in *folder*.
 
     Raises `ConfigError` for an algorithm without files.
     """
@@ -179,9 +179,10 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
 
 
 def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
-    """Copy the algorithms of *system* into *folder* under a name from their content; return both.
+    """Copy the algorithms of *system* into *folder* under a name made of their content; return both.
 
-    The algorithm files are written atomically and only once. A system without algorithms has the name "".
+    Files are written atomically, and equal content only once. A system without algorithms has the
+    name "".
     """
     if not has_algorithms(system):
         return system, ""
@@ -218,7 +219,7 @@ def _names(system: SystemConfig) -> dict[str, str]:
 
 
 def _files(system: SystemConfig, name: str) -> dict[int, Path]:
-    """Return the trace files NAME.N.et of a custom algorithm, keyed by the number N."""
+    """Return the trace files NAME.N.et of a custom algorithm, keyed by N."""
     return _files_of(system.folder / name)
 
 
@@ -242,7 +243,7 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
 
 
 def _copy_program(file: Path, folder: Path, name: str) -> str:
-    """Copy a collective program into *folder* and return the name of the copy, which starts with *name*."""
+    """Copy a collective program into *folder*; return the copy's name, which starts with *name*."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copyfile(file, folder / f"{name}-{file.name}")

@@ -1,13 +1,13 @@
 """The key ``efficiency`` of a network configuration: overheads of the communication library.
 
-* ``wire``: the share of the bytes on a link that are payload.
-* ``message-cost``: the time between a sender's message and the sender's next message.
-* ``substitutes``: the collective that the library runs in place of a collective that it does not implement.
+* ``wire``: the fraction of the bytes on a link that are payload.
+* ``message-cost``: the time that a message occupies its sender.
+* ``substitutes``: what the library runs instead of a collective that it does not implement.
 * ``collectives``: the overhead of each collective by size.
 * ``messages``: the overhead of sends and receives by size.
-* ``handshake``: whether a message waits for a request of its receiver.
+* ``handshake``: whether a message waits for a request from its receiver.
 
-Because of this key, the bandwidth of a link excludes these overheads.
+With these overheads listed separately, a link's bandwidth is the raw one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from ._values import choice, mapping_of, reported_at, shown
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
-"""The event that a message waits for: none, or its receiver's request, which queues behind earlier
-messages."""
+"""What a message waits for: nothing, or the receiver's request, which queues behind earlier messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
-# Collectives without a root, which can replace each other for the same number of bytes.
+# Collectives without a root, any of which can replace another with the same number of bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
 _LEAST_WIRE = 0.01
 _MOST_POINTS = 1000
@@ -37,19 +36,21 @@ _MOST_PIECES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class EfficiencyPart:
-    """The overheads of a communication library in addition to the transfers on the links.
+    """The overheads of a communication library, on top of the transfers over the links.
 
-    *wire* is the share of bytes on a link that are payload (0 to 1). *message_cost_ns* is the cost of a
-    message for its sender. *collectives* maps an operation (``all_reduce``) to a curve: pairs of bytes and
-    ns, ascending by bytes. The curve is the overhead of the operation in addition to its messages. The
-    overhead is linear between two sizes, constant below the first size, and extrapolated from the last two
-    sizes beyond the last size. The size of an operation is the input of one rank, which is the shard for an
-    all-gather. *messages* is the curve for sends and receives. *substitutes* maps an operation to the
-    operation that replaces it for the same number of bytes. With *handshake* ``in-order``, a message leaves
-    once the receiver has requested the message, and the request queues behind the receiver's messages to the
-    sender. With ``none``, a message leaves when it is sent. *sends_first* maps an operation in which ranks
-    send before the request arrives to its number of concurrent pieces. The handshake also applies to these
-    operations. *written* is the part's mapping in the file.
+    *wire* is the fraction of the bytes on a link that are payload (0 to 1). *message_cost_ns* is
+    the time that a message occupies its sender. *collectives* maps an operation (``all_reduce``) to
+    a curve of its overhead: pairs of bytes and ns in ascending order. Between two sizes, the
+    overhead is linear; below the first, it is constant; above the last, it is extrapolated from the
+    last two. Sizes are the input of one rank, which for an all-gather is the shard. *messages* is
+    the curve of sends and receives. *substitutes* maps an operation to the one that replaces it
+    with the same number of bytes.
+
+    With *handshake* ``in-order``, a message leaves once the receiver's request has arrived, and
+    requests queue behind the receiver's own messages to the sender; with ``none``, it leaves when
+    it is sent. *sends_first* maps an operation whose ranks send before the request arrives, to its
+    number of concurrent pieces; the handshake applies to it as well. *written* is the mapping in
+    the file.
     """
 
     wire: float = 1.0
@@ -63,7 +64,7 @@ class EfficiencyPart:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
-        """Return the efficiency part that *data* describes; raises `ConfigError` for invalid data."""
+        """Parse *data*; raises `ConfigError` if it is invalid."""
         place = f"{where}: 'efficiency'"
         for key in mapping_of(data, place):
             if key not in _KEYS:
@@ -109,7 +110,7 @@ class EfficiencyPart:
         return known
 
     def cost_ns(self, operation: str, size_bytes: int) -> float:
-        """Return the overhead of *operation*, or of a ``message``, interpolated as the engine does."""
+        """Return the overhead in ns of *operation* or of a ``message``, interpolated as in the engine."""
         points = self.messages if operation == "message" else self.collectives.get(operation, ())
         if not points:
             return 0.0
@@ -120,7 +121,7 @@ class EfficiencyPart:
         return max(0.0, left_ns + (right_ns - left_ns) / (right - left) * (size_bytes - left))
 
     def instead(self) -> dict[int, int]:
-        """Return a map from replaced operations to their substitutes, as Chakra's operation numbers."""
+        """Return the substitute of each replaced operation, both as Chakra's operation numbers."""
         number = {kind.name.lower(): int(kind) for kind in CollectiveType}
         return {number[name]: number[other] for name, other in self.substitutes.items()}
 

@@ -1,4 +1,4 @@
-"""Nodes, links and packet settings of a network as integers, and their parsers."""
+"""A network's nodes, links and packet settings as integers, and the parsers for them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from ..engine import SETTINGS as ENGINE_SETTINGS
 from . import _values as values
 from ._values import reported_at, shown
 
-# The rate of a link between a rank and its router, relative to the rate of all other links.
+# The rate of the link between a rank and its router, relative to the fastest dimension.
 ROUTER_SPEEDUP = 8
 
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
-# The packet settings that only Chakrascope reads and ASTRA-sim ignores.
+# Packet settings of Chakrascope that ASTRA-sim ignores.
 OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "PACKET_TRAIN", "RETRANSMIT_TIMEOUT", "SEED")
-# Every setting of config.txt with its type and default: the engine's settings, the default loss and failure
-# of links, and the settings that have no effect. Values of the type "map" have the format `n (rate value)*n`.
+# Every setting of config.txt with its type and default: those of the engine, the default loss and
+# failure of links, and those without effect. Values of the type "map" have the format `n (rate
+# value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
     key: (setting.kind, f"{setting.default}Mb/s" if setting.kind == "rate" else setting.default)
     for key, setting in ENGINE_SETTINGS.items()
@@ -48,12 +49,12 @@ RATES = [key for key, (kind, _) in SETTINGS.items() if kind == "rate"]
 
 
 def parse_rate_bps(value: Any, where: str) -> int:
-    """Return the rate in *value* in bit/s, which is the default unit as in ns-3. Raises `ConfigError`."""
+    """Parse a rate in bit/s (the default unit, as in ns-3). Raises `ConfigError`."""
     return _quantity(lambda: parse_bandwidth(value, bare="bps") * 8 * 10**9, where)
 
 
 def parse_delay_ps(value: Any, where: str) -> int:
-    """Return the delay in *value* in ps; a bare number is in seconds, as in ns-3. Raises `ConfigError`."""
+    """Parse a delay in ps; a bare number is in seconds, as in ns-3. Raises `ConfigError`."""
     return _quantity(lambda: parse_duration(value, bare="s") * 1000, where)
 
 
@@ -66,7 +67,7 @@ def _quantity(read: Callable[[], Fraction], where: str) -> int:
 
 
 def read_setting(key: str, value: Any, where: str) -> Any:
-    """Return *value* in the type of the setting *key*; raises `ConfigError` for a value of another type."""
+    """Return *value* as the type of the setting *key*; raises `ConfigError` if it has another type."""
     if key not in SETTINGS:
         raise ConfigError(
             f"{where}: there is no setting '{key}'{did_you_mean(key, [*SETTINGS, *TOPOLOGY_KEYS])}"
@@ -125,7 +126,7 @@ _NO_EFFECT = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """A network dimension: its shape (``Ring``, ``FullyConnected``, ``Switch``), size and link figures."""
+    """A network dimension: its shape (``Ring``, ``FullyConnected``, ``Switch``), size, and link figures."""
 
     shape: str
     count: int
@@ -134,7 +135,7 @@ class Dimension:
 
 
 class FabricLink(NamedTuple):
-    """A full-duplex link between the nodes *a* and *b*; *loss* is the share of lost packets."""
+    """A full-duplex link between the nodes *a* and *b*; *loss* is the fraction of packets lost."""
 
     a: int
     b: int
@@ -144,7 +145,7 @@ class FabricLink(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """From *time_ns*, link number *link* has another rate; a rate of 0 means that the link is down."""
+    """From *time_ns* on, link number *link* has a new rate; 0 means that the link is down."""
 
     time_ns: int
     link: int
@@ -155,10 +156,10 @@ class LinkChange(NamedTuple):
 class Fabric:
     """The nodes of a packet-level network, numbered from 0, with its *switches* and links.
 
-    Nodes that are not switches are hosts. Rank r is the r-th host in ascending order. Hosts do not forward
-    packets. *changes* lists the links that fail or recover during a simulation, ascending by time. *settings*
-    contains the packet settings, with every key of `SETTINGS`. *assumptions* are sentences on the settings
-    that were chosen for this network.
+    Nodes that are not switches are hosts, and rank r is the r-th host. Hosts do not forward
+    packets. *changes* lists links that fail or recover during a simulation, in order of time.
+    *settings* has every key of `SETTINGS`. *assumptions* are notes on settings that were derived
+    for this network.
     """
 
     nodes: int
@@ -170,18 +171,18 @@ class Fabric:
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """The nodes of the fabric that are not switches, ascending."""
+        """The nodes that are not switches, in ascending order."""
         switches = set(self.switches)
         return tuple(node for node in range(self.nodes) if node not in switches)
 
     @property
     def device_of_node(self) -> dict[int, int]:
-        """The device number of each node in a network configuration: ranks first, followed by switches."""
+        """The device number of each node in the network configuration: ranks first, then switches."""
         return {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
 
     @property
     def lossy(self) -> bool:
-        """Whether any link of the fabric loses packets."""
+        """Whether any link loses packets."""
         return any(link.loss > 0 for link in self.links)
 
     @property
@@ -190,7 +191,7 @@ class Fabric:
         return any(change.time_ns > 0 for change in self.changes)
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for invalid nodes, switches or links, and for too many nodes."""
+        """Raise `ConfigError` for invalid nodes, switches or links, or too many nodes."""
         nodes, switches = self.nodes, self.switches
         if not 2 <= nodes <= 65_000:
             raise ConfigError(f"{where}: the number of nodes must be between 2 and 65000, not {nodes}.")
@@ -203,7 +204,7 @@ class Fabric:
                 raise ConfigError(f"{where}: the link {a}-{b} needs a rate above 0 and a loss below 1.")
 
     def hosts_first(self) -> Fabric:
-        """Return the same fabric with renumbered nodes: hosts come first, followed by switches."""
+        """Return the same fabric with nodes renumbered: hosts first, then switches."""
         number = self.device_of_node
         links = tuple(link._replace(a=number[link.a], b=number[link.b]) for link in self.links)
         time_us, *ends = self.settings["LINK_DOWN"]
@@ -212,7 +213,7 @@ class Fabric:
         return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def check_packets(self) -> None:
-        """Raise `ConfigError` for buffers below the ports' reserves, or for losses without retransmission."""
+        """Raise `ConfigError` for a buffer below its ports' reserves, or losses without retransmission."""
         switch, reserved = self._largest_reserve()
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if reserved >= size * _MIB:
@@ -230,7 +231,7 @@ class Fabric:
             )
 
     def with_room(self) -> Fabric:
-        """Return the fabric with a larger buffer if the default buffer is below the ports' reserves."""
+        """Return the fabric with a larger default buffer if the ports' reserves exceed it."""
         switch, reserved = self._largest_reserve()
         default = self.settings["BUFFER_SIZE"]
         if reserved < default * _MIB:
@@ -243,7 +244,7 @@ class Fabric:
         return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(sentence,))
 
     def _largest_reserve(self) -> tuple[int, int]:
-        """Return the switch with the largest port reserve, and the reserve in bytes, or (-1, 0)."""
+        """Return the switch with the largest total port reserve and that reserve in bytes, or (-1, 0)."""
         step = 1000 if self.settings["ASTRA_SIM_CLOCK"] else 1
         reserved = dict.fromkeys(self.switches, 0)
         for link in self.links:
@@ -254,7 +255,7 @@ class Fabric:
         return max(reserved.items(), key=lambda item: item[1], default=(-1, 0))
 
     def warnings(self) -> list[str]:
-        """Return one sentence for each packet setting that is unusual or has no effect."""
+        """Return a note for each packet setting that is unusual or has no effect."""
         sentences = []
         mode = self.settings["CC_MODE"]
         if mode not in (*CONGESTION_CONTROLS, NO_CONTROL):
@@ -273,7 +274,7 @@ class Fabric:
 
 
 def read_link(row: Any, where: str) -> FabricLink:
-    """Return the link ``[a, b, rate, delay, loss]`` of a topology; raises `ConfigError` if invalid."""
+    """Parse a link ``[a, b, rate, delay, loss]`` of a topology; raises `ConfigError` if invalid."""
     if not isinstance(row, Sequence) or isinstance(row, str) or not 4 <= len(row) <= 5:
         raise ConfigError(f"{where}: a link is [a, b, rate, delay, loss], not {shown(row)}.")
     place = f"{where}: the link {shown(list(row))}"

@@ -1,4 +1,4 @@
-"""Summary figures of a network: distances, switches, bisection bandwidth and accelerators."""
+"""Summary figures of a network: distances, switches, bisection bandwidth, and accelerators."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from ._symmetry import distances
 from ._system import SystemConfig
 
 _MOST_CUT_LINKS = 20_000
-_MOST_STEPS = 8_000_000  # limit on ranks times links, for searches from every rank
+_MOST_STEPS = 8_000_000  # limit on ranks times links when searching from every rank
 
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """Counts and distances of a network, computed from all links that have not failed.
+    """Counts and distances of a network, without its failed links.
 
     *tiers* counts switches by their distance in links from the nearest rank. *diameter_links* and
-    *diameter_ns* are the diameter, the largest distance between two ranks. The diameter is None if the
-    network has too many pairs of ranks. *halves_bytes_per_ns* is the bandwidth from the first half of the
-    ranks to the second half, or None for a network with too many links. *unreachable* counts pairs of ranks
-    without a path.
+    *diameter_ns* are the largest distance between two ranks, or None if there are too many pairs.
+    *halves_bytes_per_ns* is the bandwidth from the first half of the ranks to the second, or None
+    if there are too many links. *unreachable* counts the pairs of ranks without a path.
     """
 
     ranks: int
@@ -43,10 +42,10 @@ class NetworkFacts:
 
 
 def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[str]]:
-    """Return the links of *network* for packet-level backends, and the names of the linked devices.
+    """Return the links that packet-level backends see in *network*, and the names of the linked devices.
 
-    Ranks have the first device numbers, followed by switches. Raises `ConfigError` for a network without
-    links.
+    Devices are numbered with the ranks first, then the switches. Raises `ConfigError` for a network
+    without links.
     """
     fabric = fabric_of(network).hosts_first()
     ranks = len(fabric.hosts)
@@ -56,7 +55,7 @@ def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[st
 
 
 def network_facts(network: NetworkConfig) -> NetworkFacts:
-    """Return the summary figures of *network*; raises `ConfigError` for a network without links."""
+    """Compute the summary figures of *network*; raises `ConfigError` for a network without links."""
     links, names = network_links(network)
     ranks = network.num_ranks
     pairs = Counter((min(link.a, link.b), max(link.a, link.b)) for link in links)
@@ -87,7 +86,7 @@ def network_facts(network: NetworkConfig) -> NetworkFacts:
 
 
 def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
-    """Return the number of switches for each distance (1, 2, ... links) from the nearest rank."""
+    """Return how many switches are 1, 2, ... links away from the nearest rank."""
     around: dict[int, set[int]] = {}
     for link in links:
         around.setdefault(link.a, set()).add(link.b)
@@ -103,7 +102,7 @@ def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
 
 
 def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
-    """Return the maximum flow (bytes per ns) from the first half of the ranks to the second half."""
+    """Return the maximum flow from the first half of the ranks to the second, in bytes per ns."""
     if ranks < 2 or len(links) > _MOST_CUT_LINKS:
         return None
     import networkx as nx  # noqa: PLC0415 - slow to import, and no simulation needs it
@@ -120,7 +119,7 @@ def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
     return float(flow) / 8e9
 
 
-# The prefixes of preset names that identify an accelerator. Other presets do not identify a chip.
+# Prefixes of preset names that identify an accelerator; other presets fit several chips.
 _OF_NETWORKS = {
     "dgx-2-": "V100",
     "dgx-a100-": "A100",
@@ -141,11 +140,10 @@ _CHIP = ("peak-perf", "local-mem-bw")
 
 
 def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> list[str]:
-    """Return the names of the accelerators that the figures of *network* and *system* match.
+    """Return the names of the accelerators that *network* and *system* match.
 
-    The topology and bandwidth of the innermost dimension identify a network. The peak rates identify a
-    system. Files that were derived from a preset are therefore recognised. The list is empty if no preset has
-    these figures.
+    A network is matched by topology and bandwidth of its innermost dimension, and a system by its
+    peak rates, so files derived from a preset are recognised. The list is empty if nothing matches.
     """
     links, chips = _known()
     try:

@@ -1,4 +1,4 @@
-"""Failed and slow links of a network, applied to the links before the simulation."""
+"""Failed and slow links of a network, and their effect on its list of links."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure of the links between two *devices*, or of all links of a single device.
+    """A failure of the links between two *devices*, or of all links of one device.
 
-    Failed links keep the share *rate* of their bandwidth; *rate* 0 means that the links are down. Ranks have
-    the first device numbers, as in `Link`. *count* is the number of affected parallel links, None for all
-    links. The failure lasts from *at_ns* to *until_ns* (None: the end of the simulation). *written* is the
-    failure's entry in the file.
+    The links keep the fraction *rate* of their bandwidth; 0 means down. Devices are numbered as in
+    `Link`. *count* is how many parallel links fail (None: all). The failure lasts from *at_ns* to
+    *until_ns* (None: the end of the simulation). *written* is the entry in the file.
     """
 
     devices: tuple[int, ...]
@@ -39,7 +38,7 @@ class Failure:
 
     @property
     def timed(self) -> bool:
-        """Whether the failure begins or ends during the simulation."""
+        """Whether it begins or ends during the simulation."""
         return self.at_ns > 0 or self.until_ns is not None
 
     def lasts(self, time_ns: int) -> bool:
@@ -54,15 +53,15 @@ class Failure:
         return replace(self, devices=devices, count=count, written=(*own, *rest))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the failure's entry for a network YAML."""
+        """Return the entry for a network YAML."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in self.written}
 
     def hits(self, a: int, b: int) -> bool:
-        """Return whether the failure affects the links between the devices *a* and *b*."""
+        """Return whether links between the devices *a* and *b* are affected."""
         return {a, b} == set(self.devices) if len(self.devices) > 1 else self.devices[0] in (a, b)
 
     def text(self, names: Sequence[str], num_ranks: int) -> str:
-        """Return a sentence on the failure; unnamed devices from number *num_ranks* on are switches."""
+        """Describe the failure in a sentence; unnamed devices from number *num_ranks* are switches."""
 
         def name(device: int) -> str:
             if device < len(names):
@@ -76,7 +75,7 @@ class Failure:
         return f"Failure: {which}{some} is {state}{self._time()}."
 
     def short_text(self, names: Sequence[str]) -> str:
-        """Return a short form of the failure for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
+        """Describe the failure briefly, for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
         ends = "-".join(names[device] if device < len(names) else str(device) for device in self.devices)
         some = "" if self.count is None else f" ({self.count} of it)"
         state = "down" if self.rate == 0 else f"at {share_text(self.rate)}"
@@ -94,9 +93,9 @@ class Failure:
 def read_failures(
     data: Any, names: Sequence[str], where: str, entries: Sequence[str] = ()
 ) -> tuple[Failure, ...]:
-    """Return the failures in the list *data*; *names* are the device names.
+    """Parse the failures in the list *data*; *names* are the device names.
 
-    *entries* are names of the list's entries for error messages, by default their indices in ``failures`` of
+    Error messages call the entries *entries*; the default is their index in ``failures`` of
     *where*. Raises `ConfigError`.
     """
     if data is None:
@@ -118,10 +117,10 @@ def read_failures(
 
 
 def failure_of_text(text: str) -> dict[str, Any]:
-    """Return the ``failures`` entry for *text*, an argument of ``--fail``: ``A,B[=SHARE][@TIME]``.
+    """Parse an argument of ``--fail``, ``A,B[=SHARE][@TIME]``, to an entry of ``failures``.
 
-    A and B are devices, by number or name. A single device means all links of the device. Two numbers may be
-    written as ``64-72``, like in names of runs. TIME is ``5ms`` or ``5ms..8ms``. Raises `ConfigError`.
+    A and B are device numbers or names, and a single device means all its links. Two numbers may be
+    written ``64-72``, as in names of runs. TIME is ``5ms`` or ``5ms..8ms``. Raises `ConfigError`.
     """
     what, at, time = text.strip().partition("@")
     ends, equals, share = what.partition("=")
@@ -201,7 +200,7 @@ def _time(value: Any, key: str, where: str) -> int:
 
 
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
-    """Return the numbers of *devices*; for a rank behind a router, return the router's number."""
+    """Return the numbers of *devices*; a rank behind a router stands for the router."""
     number = {name: place for place, name in enumerate(names)}
     numbers = []
     for device in devices:
@@ -222,7 +221,7 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
 
 
 def check_failures(failures: Iterable[Failure], where: str) -> None:
-    """Raise `ConfigError` for timed failures, which most backends do not support."""
+    """Raise `ConfigError` for timed failures, which few backends support."""
     for failure in failures:
         if failure.timed:
             raise ConfigError(
@@ -236,11 +235,10 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
 def fail_links(
     failures: Sequence[Failure], links: Sequence[FabricLink], ends: Sequence[tuple[int, int]], where: str
 ) -> tuple[tuple[FabricLink, ...], tuple[LinkChange, ...]]:
-    """Return *links* after permanent failures, and the changes of their rates by timed failures.
+    """Return *links* after permanent failures, and the rate changes that timed failures cause.
 
-    *ends* are the devices of each link. If one link has several failures, their rates are multiplied. The
-    rate of the link stays above 0 unless the link is down. Raises `ConfigError` for a failure of a missing
-    link.
+    *ends* are the devices of each link. Several failures of a link multiply their rates, which stay
+    above 0 unless the link is down. Raises `ConfigError` for a failure of a missing link.
     """
     hits = [(failure, _hit(failure, ends, where)) for failure in failures]
 

@@ -1,4 +1,4 @@
-"""The network configuration: ASTRA-sim's analytical network YAML, or links between devices."""
+"""The network configuration: ASTRA-sim's analytical YAML, or links between devices."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .infragraph import read_network
 
 
 class Link(NamedTuple):
-    """A full-duplex link between devices *a* and *b*; ranks have the first numbers, then switches.
+    """A full-duplex link between the devices *a* and *b*; numbers start with the ranks, then the switches.
 
-    *bandwidth* is in units of 2^30 bytes per second, and *latency* is in ns. Numbers keep the notation of the
-    file, such as 10 or 10.0.
+    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Both keep the file's
+    notation, such as 10 or 10.0.
     """
 
     a: int
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 def read_links(data: Any, where: str) -> tuple[Link, ...]:
-    """Return the links in the list *data* from *where*; ``None`` means no links. Raises `ConfigError`."""
+    """Parse the list of links *data*; ``None`` means no links. Raises `ConfigError`."""
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
@@ -84,7 +84,7 @@ def _is_number(value: Any) -> bool:
 
 
 DIMENSION_KEYS: tuple[str, ...] = ("topology", "npus_count", "bandwidth", "latency")
-# The keys of network files that only Chakrascope reads and ASTRA-sim ignores.
+# Keys of Chakrascope that ASTRA-sim ignores.
 EXTENSIONS: tuple[str, ...] = (
     "assumptions",
     "calibration",
@@ -98,23 +98,25 @@ EXTENSIONS: tuple[str, ...] = (
 )
 _LOGICAL = "logical"
 GIB = 1 << 30
-_MOST_NAMED = 2  # maximum number of failures named in the title of a network
+_MOST_NAMED = 2  # failures named in the title of a network; others are counted
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network configuration, with the dimensions of the network ordered fastest-varying first.
+    """A network configuration; its dimensions are ordered from the fastest-varying to the slowest.
 
-    *topology* is the shape of each dimension (``Ring``, ``FullyConnected``, ``Switch``), and *npus_count* is
-    its size. *bandwidth* is the links' bandwidth in units of 2^30 bytes per second, and *latency* is the
-    links' delay in ns. A dimension joins two or more ranks. A single rank, which ASTRA-sim does not support,
-    is one dimension of size 1. *links* replace the dimensions for backends that model congestion. *packet*
-    contains the settings of packet-level backends, and *tcp* contains the settings of TCP. *devices* are the
-    names of the ranks and switches in *links*. *assumptions* lists the assumptions behind links and devices.
-    If *logical* is true, the dimensions only arrange the ranks, and their bandwidth and latency are not used.
-    *failures* remove links or slow them down. *efficiency* contains the overheads of the communication
-    library, and *calibration* contains the measurements behind the figures. *unknown* contains comments. A
-    wrong value or key raises `ConfigError`, which names the file *where*.
+    *topology* is the shape of each dimension (``Ring``, ``FullyConnected``, ``Switch``),
+    *npus_count* its size, *bandwidth* that of its links in units of 2^30 bytes per second, and
+    *latency* their delay in ns. A dimension has at least two ranks, but a single rank, which
+    ASTRA-sim does not support, is one dimension of size 1.
+
+    *links* replace the dimensions in backends that model congestion, and *devices* names their
+    ranks and switches. With *logical*, the dimensions only arrange the ranks, and their bandwidth
+    and latency are unused. *packet* and *tcp* hold the settings of packet-level backends and of
+    TCP. *failures* remove links or slow them down. *efficiency* has the overheads of the
+    communication library, and *calibration* the measurements behind the figures. *assumptions*
+    lists what was assumed for links and devices, and *unknown* holds comments. Raises
+    `ConfigError`, naming the file *where*, for a wrong key or value.
     """
 
     topology: tuple[str, ...]
@@ -140,7 +142,7 @@ class NetworkConfig:
 
     @property
     def title(self) -> str:
-        """The title of the network in results: the network's name and its failures."""
+        """The name of the network and its failures, as shown in results."""
         if not self.failures:
             return self.name
         named = [failure.short_text(self.devices) for failure in self.failures[:_MOST_NAMED]]
@@ -154,27 +156,27 @@ class NetworkConfig:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks: the product of the dimensions' sizes."""
+        """The number of ranks: the product of the dimensions."""
         return math.prod(self.npus_count)
 
     @property
     def has_links(self) -> bool:
-        """Whether the network has links, a packet-level topology or link failures besides its dimensions."""
+        """Whether there are links, a packet-level topology or link failures in addition to the dimensions."""
         return bool(self.links or self.failures) or (self.packet is not None and self.packet.is_graph)
 
     @property
     def is_tcp(self) -> bool:
-        """Whether ``ns3`` simulates TCP: the network has a ``tcp`` part, or no RoCE part (``packet``)."""
+        """Whether ``ns3`` simulates TCP: there is a ``tcp`` part, or no RoCE part (``packet``)."""
         return self.tcp is not None or self.packet is None
 
     @property
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
-        """The link bandwidth of each dimension in bytes per nanosecond (10^9 bytes per second)."""
+        """The link bandwidth of each dimension in bytes per ns."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on the assumptions behind the network and on the network's failures."""
+        """Notes on the network's assumptions and failures."""
         failed = [self.failure_text(failure) for failure in self.failures]
         own = self.links or (self.packet is not None and self.packet.is_graph)
         passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
@@ -186,16 +188,17 @@ class NetworkConfig:
         return [*self.assumptions, *failed]
 
     def failure_text(self, failure: Failure) -> str:
-        """Return a sentence on the links that *failure*, a failure of this network, affects."""
+        """Describe the links that *failure* affects, in a sentence."""
         return failure.text(self.devices, self.num_ranks)
 
     @classmethod
     def load(cls, path: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Read a network YAML; raises `ConfigError` for errors that ASTRA-sim refuses, but accepts one rank.
+        """Read a network YAML; raises `ConfigError` wherever ASTRA-sim would fail, except for a single rank.
 
-        A ``.txt`` file is read as ASTRA-sim's config.txt for ns-3, with all hosts in one dimension. An
-        InfraGraph file, or the XML of lstopo or NCCL, is converted to links. *options* add missing figures
-        (``link-defaults``), like the keys of a network YAML that names an InfraGraph.
+        A ``.txt`` file is read as ASTRA-sim's config.txt for ns-3, with all hosts in one dimension.
+        An InfraGraph file, or the XML of lstopo or NCCL, is converted to links, and *options*
+        supply missing figures (``link-defaults``) like the keys of a network YAML that names an
+        InfraGraph.
         """
         file = Path(path)
         if file.suffix == ".txt":
@@ -204,16 +207,17 @@ class NetworkConfig:
 
     @classmethod
     def load_packet(cls, path: str | Path, logical: str | Path | None = None) -> NetworkConfig:
-        """Read ASTRA-sim's config.txt for ns-3, with its topology and the logical topology JSON *logical*."""
+        """Read ASTRA-sim's config.txt for ns-3 with its topology, and the logical topology JSON *logical*."""
         file = Path(path)
         data = read_packet_files(file, None if logical is None else Path(logical))
         return cls.from_mapping(data, str(file), file.stem)
 
     @classmethod
     def preset(cls, name: str) -> NetworkConfig:
-        """Return the shipped network called *name*; `list_presets` lists the names.
+        """Return the shipped network called *name* (see `list_presets`).
 
-        Presets of nodes, such as ``hgx-h100-8x8``, exist for any number of nodes: ``hgx-h100-512x8``.
+        Presets of nodes, such as ``hgx-h100-8x8``, exist for any number of nodes:
+        ``hgx-h100-512x8``.
         """
         nodes = None if name in list_presets("network") else preset_of_nodes(name)
         if nodes is None:
@@ -226,12 +230,12 @@ class NetworkConfig:
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Return the preset *name* if `is_preset` is true, otherwise `load` the file."""
+        """Return the preset *name* if `is_preset`, otherwise `load` the file."""
         return cls.preset(str(name)) if is_preset("network", name) else cls.load(name, options)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:
-        """Return the network configuration in the mapping that was read from *where*."""
+        """Build the configuration from a mapping; errors name its source, *where*."""
         missing = [key for key in DIMENSION_KEYS if key not in data]
         if missing:
             unlike = [str(key) for key in data if key not in DIMENSION_KEYS]
@@ -301,11 +305,11 @@ class NetworkConfig:
             values.check_range(value, values.DELAY_NS, "latency", where)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the network file, including ignored keys."""
+        """Return the content for a network file, including ignored keys."""
         return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.beside_dimensions()
 
     def beside_dimensions(self) -> dict[str, Any]:
-        """Return the content of the network file without the four keys that describe the dimensions."""
+        """Return the content for a network file without the four keys of the dimensions."""
         data: dict[str, Any] = {}
         if self.links:
             data["links"] = [list(link) for link in self.links]
@@ -327,13 +331,13 @@ class NetworkConfig:
         return data | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
-        """Write the network configuration in ASTRA-sim's format."""
+        """Write the configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False))
 
 
 def _whole(value: Any, where: str) -> int:
-    """Return *value* as an integer; fractions are errors, which ASTRA-sim's YAML reader refuses."""
+    """Return *value* as an integer; a fraction is an error, as in ASTRA-sim's YAML reader."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
     return value

@@ -1,4 +1,4 @@
-"""Compile a network configuration, given by links or by dimensions, to a fabric."""
+"""Compile a network configuration, whether links or dimensions, to a fabric."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from ._failures import Failure, fail_links
 from ._network import GIB, NetworkConfig
 from ._packet import Clos
 
-# The simulated time (ns) from which ASTRA-sim counts the time of LINK_DOWN.
+# The simulated time (ns) at which ASTRA-sim starts counting the time of LINK_DOWN.
 _LINK_DOWN_FROM_NS = 2_000_000_000
-# The default settings of a network made from dimensions, which come from ASTRA-sim's sample configuration and
-# are scaled to the network's rates.
+# Settings of a network made from dimensions: ASTRA-sim's sample configuration, scaled to the network's rates.
 _OWN_DEFAULTS: dict[str, Any] = {
     "ALPHA_RESUME_INTERVAL": 1.0,
     "BUFFER_SIZE": 32,
@@ -42,7 +41,7 @@ _OWN_DEFAULTS: dict[str, Any] = {
     "RP_TIMER": 900.0,
     "VAR_WIN": 1,
 }
-# Thresholds in ASTRA-sim's sample: (bit/s, KMIN in kB, KMAX in kB, PMAX).
+# The thresholds in ASTRA-sim's sample: (bit/s, KMIN in kB, KMAX in kB, PMAX).
 _SAMPLE_ECN = (
     (25e9, 100, 400, 0.2),
     (40e9, 200, 800, 0.2),
@@ -53,10 +52,10 @@ _SAMPLE_ECN = (
 
 
 def fabric_of(network: NetworkConfig) -> Fabric:
-    """Return the fabric of *network*, from its links or, without links, from its dimensions.
+    """Return the fabric of *network*, from its links if it has any, otherwise from its dimensions.
 
-    The fabric's `changes` are the failures that begin or end during a simulation, including ASTRA-sim's
-    LINK_DOWN. Raises `ConfigError` for invalid failures, and for fewer hosts than ranks.
+    Its `changes` are the failures that begin or end during a simulation, including ASTRA-sim's
+    LINK_DOWN. Raises `ConfigError` for invalid failures and for fewer hosts than ranks.
     """
     part = network.packet
     settings = {key: default for key, (_, default) in SETTINGS.items()}
@@ -82,10 +81,9 @@ def fabric_of(network: NetworkConfig) -> Fabric:
 
 
 def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
-    """Return the fabric of *network* with all links intact, and the failures, which refer to these links.
+    """Return the fabric of *network* with all links intact, and its failures in terms of these links.
 
-    From the fabric and the failures, all backends get the same network. The packet settings are chosen for
-    the network with failures.
+    The packet settings are derived for the network with failures.
     """
     whole = replace(fabric_of(replace(network, failures=())), settings=fabric_of(network).settings)
     part, dimensions = network.packet, _dimensions(network)
@@ -98,7 +96,7 @@ def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
 
 
 def _translate(network: NetworkConfig, given: Mapping[str, Any]) -> Fabric:
-    """Return the fabric of the network's links, or of its dimensions if the network has no links."""
+    """Return the fabric of the network's links, or of its dimensions if it has none."""
     clos = None if network.packet is None else network.packet.fabric
     if clos is not None or not network.links:
         dimensions = _dimensions(network)
@@ -115,7 +113,7 @@ def _translate(network: NetworkConfig, given: Mapping[str, Any]) -> Fabric:
 
 
 def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure, ...]:
-    """Return ASTRA-sim's LINK_DOWN as a failure; *nodes* has the device number of each node."""
+    """Return ASTRA-sim's LINK_DOWN as a failure; *nodes* are the device numbers by node."""
     time_us, *ends = given.get("LINK_DOWN", (0, 0, 0))
     if not time_us:
         return ()
@@ -129,11 +127,10 @@ def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure,
 
 
 def _failing(network: NetworkConfig, whole: Fabric, given: Mapping[str, Any], routers: int = 0) -> Fabric:
-    """Return the fabric *whole* without failed links, with slow links, and with timed link changes.
+    """Apply the failures to the fabric *whole*: remove or slow down links, now or at later times.
 
-    In failures, ranks have the first device numbers, followed by switches. The first *routers* switches of
-    the fabric are the routers of ranks, at which the links of ranks end. Failures do not number these
-    routers.
+    Failures number the ranks first, then the switches. The first *routers* switches of the fabric
+    are those of the ranks, at which the ranks' links end, and have no number in failures.
     """
     order = {node: device - routers for node, device in whole.device_of_node.items()}
     failures = network.failures + _link_down(given, [order[node] for node in range(whole.nodes)])
@@ -148,10 +145,10 @@ def _failing(network: NetworkConfig, whole: Fabric, given: Mapping[str, Any], ro
 
 
 def _behind_routers(failure: Failure, whole: Fabric, ranks: int) -> list[Failure]:
-    """Return *failure* with the device numbers of the fabric *whole*, in which each rank has a router.
+    """Renumber the devices of *failure* for the fabric *whole*, in which each rank has a router.
 
-    A rank's links end at the rank's router. Failures cannot name the link between a rank and its router, so
-    a failed rank is translated to the other links of its router.
+    A rank's links end at its router. The link between the two cannot fail, so a failed rank means
+    all other links of its router.
     """
     devices = tuple(device + ranks for device in failure.devices)
     if len(devices) > 1 or devices[0] >= 2 * ranks:
@@ -172,7 +169,7 @@ def _dimensions(network: NetworkConfig) -> list[Dimension]:
 
 
 def _scaled_ecn(fabric: Fabric) -> dict[str, Any]:
-    """Return ASTRA-sim's sample marking thresholds, scaled to every link rate in *fabric*."""
+    """Return ASTRA-sim's sample marking thresholds, scaled to every link rate of *fabric*."""
     changed = {change.rate_bps for change in fabric.changes} - {0}
     rates = sorted({link.rate_bps for link in fabric.links} | changed)
     marks = {rate: _interpolate(float(rate)) for rate in rates}
@@ -194,20 +191,20 @@ def _interpolate(rate: float) -> tuple[float, float, float]:
 
 
 def _has_routers(dimensions: Sequence[Dimension], clos: Clos | None = None) -> bool:
-    """Return whether ranks need separate routers, because messages may have to pass other ranks."""
+    """Return whether ranks need routers because messages may have to pass through other ranks."""
     ring = dimensions[0].shape == "Ring" and dimensions[0].count > 3 and clos is None
     return len(dimensions) > 1 or ring
 
 
 def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = None) -> Fabric:
-    """Return a fabric equivalent to *dimensions*, which are fastest-varying first.
+    """Return a fabric equivalent to *dimensions*, which start with the fastest-varying.
 
-    A ``Switch`` dimension becomes one switch per group. A ``FullyConnected`` dimension becomes a link per
-    pair of ranks, and a ``Ring`` becomes links between neighbours. Every link has the rate and latency of its
-    dimension. Hosts do not forward messages. If a message may have to pass another rank (rings of more than
-    three ranks, several dimensions), each rank gets a router. The link between a rank and its router has no
-    latency and is eight times as fast as the fastest dimension. *clos* replaces the last dimension, and joins
-    all ranks with links of this dimension's rate and latency.
+    A ``Switch`` dimension becomes one switch per group, a ``FullyConnected`` one a link per pair of
+    ranks, and a ``Ring`` links between neighbours, all with the dimension's rate and latency. Hosts
+    do not forward, so where messages may have to pass through ranks (rings of more than three,
+    several dimensions), each rank gets a router, over a link without latency and eight times as
+    fast as the fastest dimension. *clos* replaces the last dimension: it joins all ranks by links
+    of that rate and latency.
     """
     counts = [dimension.count for dimension in dimensions]
     ranks = math.prod(counts)

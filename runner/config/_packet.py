@@ -1,8 +1,8 @@
-"""The key ``packet`` of a network configuration, which packet-level backends read.
+"""The key ``packet`` of a network configuration, for packet-level backends.
 
-The ``packet`` part contains settings of config.txt by name. Unless the topology is derived from the
-dimensions, the part also has ``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a
-``fabric`` in place of the last dimension. One file thus describes a network to every backend.
+It contains settings of config.txt by name and, unless the topology follows from the dimensions,
+``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a ``fabric`` in place of
+the last dimension. One file can thus describe a network to every backend.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MOST = 65_000
 
 @dataclass(frozen=True)
 class Clos:
-    """A Clos fabric of two tiers, or of three tiers with *leaves_per_pod*; all links have the same rate.
+    """A Clos fabric of two tiers, or of three with *leaves_per_pod*; all links have the same rate.
 
-    Each leaf joins *hosts_per_leaf* hosts, and has *hosts_per_leaf* / *oversubscription* uplinks, one to each
-    spine. With pods, each pod has separate spines, and each spine has *leaves_per_pod* divided by
-    *oversubscription* uplinks to cores, which join the pods.
+    Each leaf has *hosts_per_leaf* hosts and *hosts_per_leaf* / *oversubscription* uplinks, one to
+    each spine. With pods, every pod has its own spines, each with *leaves_per_pod* /
+    *oversubscription* uplinks to the cores that join the pods.
     """
 
     hosts_per_leaf: int
@@ -39,7 +39,7 @@ class Clos:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str) -> Clos:
-        """Return the Clos network that *data* describes; raises `ConfigError` for an impossible network."""
+        """Parse *data*; raises `ConfigError` for a Clos network that cannot exist."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
         for key, value in data.items():
@@ -62,7 +62,7 @@ class Clos:
         return clos
 
     def links(self, hosts: Sequence[int], first_switch: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the pairs of linked nodes of the Clos fabric, and the first unused node number."""
+        """Return the pairs of linked nodes, and the first unused node number."""
         leaf_count = -(-len(hosts) // self.hosts_per_leaf)
         leaves = range(first_switch, first_switch + leaf_count)
         pairs = [(host, leaves[place // self.hosts_per_leaf]) for place, host in enumerate(hosts)]
@@ -90,10 +90,9 @@ class Clos:
 
 @dataclass(frozen=True, kw_only=True)
 class PacketPart:
-    """The given packet settings by their names in config.txt, and the topology or the Clos fabric, if any.
+    """Packet settings by their names in config.txt, and the topology or the Clos fabric, if any.
 
-    *written* is the part's mapping as written in the file (``400Gbps`` instead of a number). This mapping is
-    hashed, and written to files.
+    *written* is the mapping in the file's own notation (``400Gbps``), which is hashed and saved.
     """
 
     settings: Mapping[str, Any]
@@ -103,7 +102,7 @@ class PacketPart:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The packet-level part of the network") -> PacketPart:
-        """Return the packet part that *data* describes; raises `ConfigError` for invalid data."""
+        """Parse *data*; raises `ConfigError` if it is invalid."""
         place = f"{where}: 'packet'"
         stated = [key for key in TOPOLOGY_KEYS if key in mapping_of(data, place)]
         if stated and "fabric" in data:
@@ -121,7 +120,7 @@ class PacketPart:
 
     @property
     def is_graph(self) -> bool:
-        """Whether the packet part has a topology, which replaces the dimensions."""
+        """Whether the part has a topology, which replaces the dimensions."""
         return self.topology is not None or self.fabric is not None
 
 
@@ -139,12 +138,12 @@ def _topology(part: Mapping[str, Any], where: str) -> Fabric:
 
 
 def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]:
-    """Read ASTRA-sim's config.txt for ns-3, the topology file named in it, and the logical topology JSON.
+    """Read ASTRA-sim's config.txt for ns-3, the topology file that it names, and the logical topology JSON.
 
-    Returns the mapping of a network configuration: the four keys of the dimensions and ``packet``. Without
-    *logical*, all hosts are in one dimension. The simulation uses ASTRA-sim's clock unless ASTRA_SIM_CLOCK is
-    given. The topology file may be in the working directory or next to config.txt. Raises `ConfigError` for
-    invalid files.
+    Returns the mapping of a network configuration: the four keys of the dimensions and ``packet``.
+    Without *logical*, all hosts form one dimension. The topology file may be in the working
+    directory or next to config.txt. The simulation uses ASTRA-sim's clock unless ASTRA_SIM_CLOCK is
+    given. Raises `ConfigError` for invalid files.
     """
     text = read_text(path, "ns-3 configuration")
     given = _parse_settings(text, str(path))
@@ -153,7 +152,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
-    # The default clock for ASTRA-sim's files is ASTRA-sim's clock.
+    # Files written for ASTRA-sim mean its clock.
     packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
     packet |= {
         "nodes": topology.nodes,
@@ -173,10 +172,10 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
 
 
 def _parse_settings(text: str, where: str) -> dict[str, Any]:
-    """Return the settings in the *text* of a config.txt; the last value of each setting counts.
+    """Parse the *text* of a config.txt; the last value of a setting wins.
 
-    Words that are not settings are skipped one at a time, as in ASTRA-sim. A word that looks like a misspelt
-    setting is an error.
+    Words that are no settings are skipped one at a time, as in ASTRA-sim, but a misspelt setting is
+    an error.
     """
     words = iter(text.split())
     settings: dict[str, Any] = {}
@@ -189,7 +188,7 @@ def _parse_settings(text: str, where: str) -> dict[str, Any]:
 
 
 def _take(words: Iterator[str], key: str, where: str) -> Any:
-    """Return the words of a config.txt that belong to the setting *key*."""
+    """Return the words that belong to the setting *key*."""
     kind = SETTINGS[key][0]
     try:
         if kind == "triple":
@@ -229,7 +228,7 @@ def _logical_dims(path: Path) -> list[int]:
 
 
 def _first_host_link(topology: Fabric) -> tuple[float, float]:
-    """Return the rate (bit/s) and delay (ns) of the first host's link, for the keys of the dimensions."""
+    """Return the rate (bit/s) and delay (ns) of the first host's link, as figures for the dimension."""
     switches = set(topology.switches)
     for link in topology.links:
         if link.a not in switches or link.b not in switches:
@@ -239,7 +238,7 @@ def _first_host_link(topology: Fabric) -> tuple[float, float]:
 
 def _find_beside(name: str, config: Path) -> Path:
     for candidate in (Path(name), config.parent / name):
-        if isfile(candidate):  # works even for a name that is too long for a file
+        if isfile(candidate):  # isfile, unlike Path.is_file, accepts names too long for a file
             return candidate
     raise ConfigError(
         f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."

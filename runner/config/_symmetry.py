@@ -1,4 +1,4 @@
-"""Prove that a graph of links is equivalent to network dimensions, or find a pair of ranks against it."""
+"""Prove that a graph of links is equivalent to network dimensions, or find ranks that disprove it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from ._fabric import Dimension, FabricLink
 
-_MOST_STEPS = 4_000_000  # limit on ranks times links: a search of some seconds
+_MOST_STEPS = 4_000_000  # limit on ranks times links; such a search takes some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
-_AT_ONCE = 400_000  # array elements per search step, which fit into a CPU cache
+_AT_ONCE = 400_000  # array elements per step of a search; they fit into a CPU cache
 _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
 class Way:
-    """The shortest paths between two ranks: their length in links, and extremes of latency and bandwidth."""
+    """The shortest paths between two ranks: their length in links, and the range of latency and bandwidth."""
 
     hops: int
     least_ps: int
@@ -39,11 +39,12 @@ class Way:
 def find_dimensions(
     ranks: int, links: Sequence[FabricLink], own_hops: int = 0
 ) -> tuple[list[Dimension], str]:
-    """Return dimensions with the latency and bandwidth of the paths between every pair of ranks.
+    """Find dimensions with the latency and bandwidth of the paths between all pairs of ranks.
 
-    The proof covers all pairs of ranks. Either the paths in each group of a level (consecutive ranks) have
-    one latency and one slowest link, or the ranks are a torus. *own_hops* links of a path connect ranks to
-    their own routers. If there is no proof, the list is empty, and the text is the reason.
+    Every pair is checked. Two structures are recognised: nested groups of consecutive ranks in
+    which all paths of a level have one latency and one slowest link, and tori. *own_hops* links of
+    each path connect ranks to their own routers. Without a proof, the list is empty, and the text
+    is the reason.
     """
     if ranks < 2:
         return [], "there is one rank"
@@ -60,9 +61,9 @@ def find_dimensions(
 
 
 def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
-    """Return two ranks between which shortest paths have different rates, and both rates in bit/s, or None.
+    """Return two ranks with shortest paths of unequal rates, and both rates in bit/s, or None.
 
-    Only the first ranks are checked, because hosts are usually alike.
+    Only the first ranks are searched from, because hosts are usually alike.
     """
     sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(links))))
     for source, row in distances(ranks, links, range(sources)):
@@ -73,7 +74,7 @@ def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int,
 
 
 class _Search:
-    """Breadth-first search from several ranks at once over links in both directions, sorted by target."""
+    """Breadth-first search from several ranks at once, over links in both directions sorted by target."""
 
     def __init__(self, ranks: int, links: Sequence[FabricLink]) -> None:
         a, b = (np.array([getattr(link, end) for link in links], dtype=np.int64) for end in "ab")
@@ -91,7 +92,7 @@ class _Search:
         self._to = ends[order]
 
     def ways(self, sources: Sequence[int]) -> Iterator[tuple[int, list[Way | None]]]:
-        """Yield each of *sources* with its paths to every rank; ranks on the path do not forward messages."""
+        """Yield each of *sources* with its shortest paths to every rank; ranks do not forward messages."""
         shape = (len(sources), self.nodes)
         rows = np.arange(len(sources))
         hops = np.full(shape, -1, dtype=np.int64)
@@ -132,7 +133,7 @@ class _Search:
 def distances(
     ranks: int, links: Sequence[FabricLink], sources: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Way | None]]]:
-    """Yield every rank, or each of *sources*, with its shortest paths to all ranks; None without a path."""
+    """Yield each of *sources* (default: every rank) with its shortest paths to all ranks; None: no path."""
     search = _Search(ranks, links)
     wanted = range(ranks) if sources is None else sources
     together = max(1, _AT_ONCE // max(1, 2 * len(links)))
@@ -141,7 +142,7 @@ def distances(
 
 
 def _levels(row: Sequence[Way | None]) -> list[int]:
-    """Return the group size of each level, up to all ranks, or an empty list if groups do not nest."""
+    """Return the group sizes from the lowest level to all ranks, or an empty list if groups do not nest."""
     ranks, sizes, start = len(row), [], 1
     while start < ranks:
         way = row[start]
@@ -160,7 +161,7 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
 def _verified(
     ranks: int, links: Sequence[FabricLink], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
 ) -> tuple[list[Dimension], str]:
-    """Return the dimensions of nested groups with the sizes *levels* if the distances of all ranks agree."""
+    """Return the dimensions of nested groups of the sizes *levels* if they hold for every rank."""
     starts = [1, *levels[:-1]]
     samples = [way for way in (first[start] for start in starts) if way is not None]
     direct = [way.hops == 1 + own_hops for way in samples]
@@ -184,16 +185,16 @@ def _verified(
 
 
 def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
-    """Return the rings, or fully connected groups, formed by the neighbours of rank 0.
+    """Return the dimensions, lowest first, that the neighbours of rank 0 suggest: (shape, size).
 
-    The lowest dimension comes first, and each dimension has a shape and a size. The list is empty if the
-    neighbours form no rings or groups.
+    The shapes are rings and fully connected groups. The list is empty if the neighbours form
+    neither.
     """
     ranks = len(first)
     near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
 
     def rest(stride: int, expected: frozenset[int]) -> list[tuple[str, int]] | None:
-        """Return dimensions with strides from *stride* on that, with *expected*, explain all neighbours."""
+        """Return dimensions with strides from *stride* that explain all neighbours not in *expected*."""
         if stride == ranks:
             return [] if expected == near else None
         for span in (span for span in range(ranks, stride, -stride) if ranks % span == 0):
@@ -211,7 +212,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
 def _verified_torus(
     ranks: int, links: Sequence[FabricLink], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
 ) -> tuple[list[Dimension], str]:
-    """Return the dimensions in *sizes* if all pairs of ranks have the distance that the shapes imply."""
+    """Return the dimensions *sizes* if every pair of ranks has the distance that they imply."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
     samples = [way for way in (first[stride] for stride in strides) if way is not None]
     for source, row in distances(ranks, links):

@@ -1,4 +1,4 @@
-"""The configurations of systems and remote memories, and the process groups: JSON files of ASTRA-sim."""
+"""ASTRA-sim's JSON files for systems, remote memories and process groups."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ INEFFECTIVE = {
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
     "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
-# The engine's fields with keys in system files, except file names and collective programs.
+# The engine's settings in system files, except file names and collective programs.
 _ENGINE = {each.key: each for each in FIELDS.values() if each.origin == "system"}
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
-_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # file keys that only Chakrascope reads
+_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # keys of Chakrascope that ASTRA-sim ignores
 
 
 @dataclass(frozen=True)
 class SystemConfig:
     """A rank's communication library and chip; ``None`` means that the file lacks the key.
 
-    Field names are the keys of the file with ``-`` replaced by ``_``. *endpoint_delay* is in ns,
-    *local_mem_bw* is in 10^9 bytes per second, and *peak_perf* is in TFLOPS. Algorithm lists have one entry
-    per network dimension. Paths of custom algorithms are relative to *folder*. Collective programs, which
-    extend ASTRA-sim's format, are MSCCL XML files, MSCCL++ plans, or ``builtin``. Each collective runs the
-    first program that fits the collective. *unknown* contains comments, and keys of ASTRA-sim that have no
-    effect. An implausible number or an unrecognised key raises `ConfigError`, which names the file *where*.
+    Fields are named like the keys of the file, with ``_`` for ``-``. *endpoint_delay* is in ns,
+    *local_mem_bw* in 10^9 bytes per second, and *peak_perf* in TFLOPS. Algorithm lists have one
+    entry per network dimension, and paths of custom algorithms are relative to *folder*. Collective
+    programs, an extension of ASTRA-sim's format, are MSCCL XML files, MSCCL++ plans or ``builtin``;
+    a collective runs the first that fits. *unknown* holds comments, and keys of ASTRA-sim without
+    effect. Raises `ConfigError`, naming the file *where*, for an implausible number or an unknown
+    key.
     """
 
     scheduling_policy: str | None = None
@@ -88,19 +89,19 @@ class SystemConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> SystemConfig:
-        """Read a system JSON; raises `ConfigError` for any error that ASTRA-sim refuses."""
+        """Read a system JSON; raises `ConfigError` wherever ASTRA-sim would fail."""
         file = Path(path)
         config = cls.from_mapping(read_json(file, "system configuration"), str(file))
         return replace(config, folder=file.parent, name=file.stem)
 
     @classmethod
     def preset(cls, name: str, dimensions: int = 1) -> SystemConfig:
-        """Return the shipped system called *name* for a network with the given number of *dimensions*."""
+        """Return the shipped system called *name*, for a network of *dimensions* dimensions."""
         return cls.load(preset_path("system", name)).for_dimensions(dimensions)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
-        """Return the system configuration in the mapping that was read from *where*."""
+        """Build the configuration from a mapping; errors name its source, *where*."""
         allowed = {_key(name) for name in _FIELDS}
         loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in allowed}
         unknown = {key: data[key] for key in data if key not in allowed}
@@ -116,7 +117,7 @@ class SystemConfig:
         return replace(self, **changes)
 
     def ineffective(self) -> list[str]:
-        """Return a sentence for each given key of the system that has no effect."""
+        """Return a note for each key that is set but has no effect."""
         dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
         if self.scheduling_policy is not None:
             dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
@@ -124,7 +125,7 @@ class SystemConfig:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences on absent keys with values that ASTRA-sim leaves undefined."""
+        """Warnings about absent keys whose values ASTRA-sim leaves undefined."""
         absent = (
             ("scheduling-policy", self.scheduling_policy, "LIFO"),
             ("collective-optimization", self.collective_optimization, "localBWAware"),
@@ -136,7 +137,7 @@ class SystemConfig:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the system file, including keys without effect, and with flags as 0 or 1."""
+        """Return the content for a system file, including keys without effect, and flags as 0 or 1."""
         data: dict[str, Any] = {}
         for name in _FIELDS:
             value = getattr(self, name)
@@ -146,7 +147,7 @@ class SystemConfig:
         return data | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
-        """Write the system configuration in ASTRA-sim's format."""
+        """Write the configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
@@ -163,7 +164,7 @@ def _attribute(key: str) -> str:
 
 
 def _convert(key: str, value: Any, where: str) -> Any:
-    """Return *value* with the type of ASTRA-sim's *key*."""
+    """Return *value* as the type of ASTRA-sim's *key*."""
     if key in _TEXTS:
         return values.text(value, key, where)
     if key in _CUSTOMS:
@@ -201,10 +202,10 @@ _NUMBERS = {each.key: each.limits for each in FIELDS.values() if each.origin == 
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """The location and cost of remote memory: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
+    """Location and cost of remote memory: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
-    Latency and bandwidth are integers. *unknown* contains comments. An implausible number or an unrecognised
-    key raises `ConfigError`, which names the file *where*.
+    Both are integers. *unknown* holds comments. Raises `ConfigError`, naming the file *where*, for
+    an implausible number or an unknown key.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"
@@ -227,12 +228,12 @@ class MemoryConfig:
 
     @classmethod
     def preset(cls, name: str) -> MemoryConfig:
-        """Return the remote-memory configuration called *name* that ships with the package."""
+        """Return the shipped remote memory called *name*."""
         return cls.load(preset_path("memory", name))
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:
-        """Return the memory configuration in the mapping that was read from *where*."""
+        """Build the configuration from a mapping; errors name its source, *where*."""
         kind = values.choice(
             data.get("memory-type", "NO_MEMORY_EXPANSION"), FIELDS["memory_type"].words, "memory-type", where
         )
@@ -242,26 +243,26 @@ class MemoryConfig:
         return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the remote-memory file without zeros, because an absent key means 0."""
+        """Return the content for a remote-memory file, without zeros because an absent key means 0."""
         numbers = {key: getattr(self, key.replace("-", "_")) for key in _NUMBERS}
         return (
             {"memory-type": self.memory_type} | {k: v for k, v in numbers.items() if v} | dict(self.unknown)
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the memory configuration in ASTRA-sim's format."""
+        """Write the configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
-_MOST_DIGITS = 18  # numbers with more digits may not fit into 64 bits
+_MOST_DIGITS = 18  # longer numbers may not fit into 64 bits
 
 
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
-    """Read the process groups in *path*: a map from id (above 0) to ranks in the order of the group's ring.
+    """Read process groups: ids above 0, each with its ranks in the order of the group's ring.
 
-    The text ``empty`` instead of a path means no groups, as in ASTRA-sim. Raises `ConfigError` for an id that
-    is not a number above 0 or occurs twice, and for members that are not distinct ranks.
+    The text ``empty`` instead of a path means no groups, as in ASTRA-sim. Raises `ConfigError` for
+    an id that is not a number above 0 or occurs twice, and for members that are not distinct ranks.
     """
     if str(path) == "empty":
         return {}

@@ -1,6 +1,6 @@
-"""The key ``tcp`` of a network configuration: TCP settings of hosts and switches, for the backend ``ns3``.
+"""The key ``tcp`` of a network configuration: TCP of hosts and switches, for the backend ``ns3``.
 
-Other keys of the network configuration describe its hosts, switches and links.
+Other keys of the configuration describe hosts, switches and links.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ...support import bytes_text, parse_duration, parse_size
 from ._values import mapping_of, reported_at, shown
 
 _Reader = Callable[[Any, str], Any]
-_LARGEST_BUFFER = 1 << 30  # bytes of a TCP window with the largest window scale
+_LARGEST_BUFFER = 1 << 30  # bytes of a TCP window at the largest window scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
-_LEAST_SEGMENT = 88  # bytes, the minimum segment size of Linux
+_LEAST_SEGMENT = 88  # bytes; the smallest segment size of Linux
 _MTU = (576, 65_535)
 
 
@@ -83,8 +83,7 @@ def _folder(value: Any, where: str) -> str:
     return value
 
 
-# Every TCP setting with its parser, its default and the source of the default. A default of None means that
-# the default depends on other settings.
+# Every TCP setting with its parser, its default and the default's source. None: it depends on other settings.
 _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
     "queue-disc": (_choice("fifo", "fq-codel", "red"), None, "of switches"),
@@ -111,19 +110,19 @@ _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "flow-monitor": (_flag, False, ""),
     "seed": (_whole(1, 1 << 31), 1, ""),
 }
-_QUIET = ("flow-monitor", "pcap", "seed")  # defaults that results need not list
+_QUIET = ("flow-monitor", "pcap", "seed")  # settings whose defaults are not listed in results
 
 
 @dataclass(frozen=True, kw_only=True)
 class TcpPart:
-    """The given TCP settings by name, in bytes and ns; *written* is the part's mapping in the file."""
+    """TCP settings by name, in bytes and ns; *written* is the mapping in the file."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The TCP part of the network") -> TcpPart:
-        """Return the TCP part that *data* describes; raises `ConfigError` for invalid data."""
+        """Parse *data*; raises `ConfigError` if it is invalid."""
         settings: dict[str, Any] = {}
         for key, value in mapping_of(data, f"{where}: 'tcp'").items():
             if key not in _SETTINGS:
@@ -136,10 +135,9 @@ class TcpPart:
         return part
 
     def complete(self) -> dict[str, Any]:
-        """Return every TCP setting, including defaults that depend on other settings.
+        """Return every setting, with defaults that depend on other settings filled in.
 
-        If the setting ``connect`` was not given, it stays None, because its default depends on the number of
-        ranks.
+        Without a value, ``connect`` stays None, because its default depends on the number of ranks.
         """
         settings = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
         marks = settings["congestion-control"] == "dctcp"
@@ -153,7 +151,7 @@ class TcpPart:
         return settings
 
     def assumptions(self) -> list[str]:
-        """Return one sentence for every TCP default in use, with the source of the default."""
+        """Return a note on every default in use, with its source."""
         words = []
         for key, value in self.complete().items():
             if key in self.settings or key in _QUIET or value is None:
@@ -174,7 +172,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _check(settings: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` for TCP settings that contradict each other."""
+    """Raise `ConfigError` for settings that contradict each other."""
     if settings["mss"] > settings["mtu"] - _TCP_IP_BYTES:
         raise ConfigError(
             f"{where}: 'mss' of 'tcp' ({settings['mss']}) does not fit into the 'mtu' ({settings['mtu']}) "

@@ -1,9 +1,8 @@
-"""Convert values of JSON and YAML configuration files, and check that they are plausible.
+"""Convert values of JSON and YAML configuration files, checking types and plausible ranges.
 
-ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1, and reads any text as
-a flag that is on. Each function of this module that takes a value, its key and its file raises `ConfigError`
-for a value of another type. The function `typed_fields` converts a whole mapping to the fields of a
-dataclass.
+ASTRA-sim converts silently: it truncates fractions, reads ``true`` as 1, and reads any text as a
+flag that is on. The functions here take a value, its key and its file, and raise `ConfigError` for
+a value of another type. `typed_fields` converts a whole mapping to the fields of a dataclass.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: 
 
 
 def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
-    """Return *value* if *value* is a mapping; raises `ConfigError` with the place *where*."""
+    """Return *value* if it is a mapping; raises `ConfigError`, naming *where*, otherwise."""
     if not isinstance(value, Mapping):
         raise ConfigError(
             f"{where} must be a mapping of keys to values, not {shown(value)}; correct the value."
@@ -31,10 +30,10 @@ def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
 
 
 def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of the dataclass *kind* in the mapping *value*, converted to the fields' types.
+    """Convert the mapping *value* to the fields of the dataclass *kind*.
 
-    The fields in *without* do not occur in files. Raises `ConfigError` with the place *where* for unknown or
-    missing keys, and for values of another type.
+    The fields in *without* are not allowed in files. Raises `ConfigError`, naming *where*, for
+    unknown or missing keys and for values of another type.
     """
     given = mapping_of(value, where)
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
@@ -49,7 +48,7 @@ def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[st
 
 
 def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
-    """Return *value* as an instance of the type *hint*: a dataclass, mapping, texts, number, flag or text."""
+    """Return *value* as the type *hint*: a dataclass, mapping, list of strings, number, flag or string."""
     if get_origin(hint) in {Union, types.UnionType}:
         if value is None:
             return None
@@ -67,7 +66,7 @@ def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
         return tuple(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_finite = is_number and abs(value) <= sys.float_info.max
-    # A whole number above 2^53 may be rounded when it is converted to a float.
+    # Integers above 2^53 may be rounded when converted to a float.
     if is_finite and (hint is float or (hint is int and value == int(value))):
         return hint(value)
     if type(value) is not hint or is_number:
@@ -76,27 +75,27 @@ def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
 
 
 class _Shown(reprlib.Repr):
-    """A `repr` for integers with any number of digits, which Python may refuse to print."""
+    """A `repr` that also works for integers with more digits than Python prints."""
 
     def repr_int(self, x: int, level: int) -> str:
-        """Return the digits of *x* or, for a huge *x*, its number of bits."""
+        """Return the digits of *x*, or its number of bits if it is huge."""
         return (
             super().repr_int(x, level) if x.bit_length() < _MOST_BITS else f"2^{x.bit_length() - 1} or more"
         )
 
 
 _MOST_BITS = 4096
-_SHOWN = _Shown()  # its output has bounded length for values of any size or depth
+_SHOWN = _Shown()  # bounds the output for values of any size or depth
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 
-# The keys of comments in files, because JSON has no syntax for comments.
+# Keys for comments, for which JSON has no syntax.
 COMMENTS = ("comment", "source")
 
 
 @contextmanager
 def reported_at(where: str) -> Iterator[None]:
-    """Convert a `ValueError` of the block, such as that of a unit's parser, to a `ConfigError` at *where*."""
+    """Raise a `ValueError` of the block, such as one of a unit's parser, as a `ConfigError` at *where*."""
     try:
         yield
     except ValueError as error:
@@ -108,19 +107,19 @@ def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
 
 
 def shown(value: Any) -> str:
-    """Return the text of *value* for an error message, in bounded length."""
+    """Return the text of *value* for an error message, shortened if necessary."""
     return _SHOWN.repr(value)
 
 
 def integer(value: Any, key: str, where: str) -> int:
-    """Return *value* as an integer; ``2.0`` is allowed, but fractions and booleans are errors."""
+    """Return *value* as an integer; ``2.0`` is allowed, fractions and booleans are errors."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
         return int(value)
     raise _wrong(where, key, "a whole number", value)
 
 
 def floating(value: Any, key: str, where: str) -> float:
-    """Return *value* as a float; any value except a finite number is an error."""
+    """Return *value* as a float; anything but a finite number is an error."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and abs(value) <= sys.float_info.max:
         return float(value)
@@ -128,7 +127,7 @@ def floating(value: Any, key: str, where: str) -> float:
 
 
 def flag(value: Any, key: str, where: str) -> bool:
-    """Return whether ASTRA-sim reads a flag as on: any number or boolean except 0, even ``false``."""
+    """Return whether ASTRA-sim reads *value* as on: any number but 0, and any boolean, even ``false``."""
     if isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):
@@ -137,21 +136,21 @@ def flag(value: Any, key: str, where: str) -> bool:
 
 
 def text(value: Any, key: str, where: str) -> str:
-    """Return *value* if *value* is a string; raises `ConfigError` for other types."""
+    """Return *value*, which must be a string."""
     if isinstance(value, str):
         return value
     raise _wrong(where, key, "a string", value)
 
 
 def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
-    """Return *value* as a tuple if it is a list of strings."""
+    """Return *value*, which must be a list of strings, as a tuple."""
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return tuple(value)
     raise _wrong(where, key, 'a list of strings, such as ["ring"]', value)
 
 
 def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
-    """Return *value* if it is one of the *allowed* names (case-sensitive)."""
+    """Return *value*, which must be one of *allowed* (case-sensitive)."""
     name = text(value, key, where)
     names = list(allowed)
     if name not in names:
@@ -168,13 +167,13 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
 
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
-BANDWIDTH = (1e-6, 1e9)  # plausible bandwidths in units of 2^30 bytes per second
-DELAY_NS = (0, 1e12)  # up to 1000 s; the sum of millions of delays stays below 2^64 ns
+BANDWIDTH = (1e-6, 1e9)  # in units of 2^30 bytes per second
+DELAY_NS = (0, 1e12)  # up to 1000 s, so that the sum of millions of delays stays below 2^64 ns
 MOST_RANKS = 1 << 24
 
 
 def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
-    """Raise `ConfigError`, which names *key* and its file *where*, for a *number* outside *limits*."""
+    """Raise `ConfigError`, naming *key* and its file *where*, if *number* is outside *limits*."""
     low, high = limits
     if not low <= number <= high:
         raise ConfigError(

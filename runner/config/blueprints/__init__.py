@@ -1,4 +1,4 @@
-"""Plug-ins that use the package ``infragraph`` to read its blueprints and the XML of lstopo and NCCL."""
+"""Plug-ins that use the package ``infragraph`` for its blueprints and for XML of lstopo and NCCL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ....errors import ConfigError, did_you_mean
 from .._values import shown
 
 _HOME = "infragraph.blueprints"
-_SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # misspelt component names in edges, and the correct names
-# Module, class and arguments of each device blueprint, by Chakrascope's name of the device.
+_SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # component names misspelt in edges, and their correct forms
+# Module, class and arguments of each device blueprint, by our name of the device.
 _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "dgx1": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx1",)),
     "dgx2": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx2",)),
@@ -30,7 +30,7 @@ _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "xe9680l": ("devices.dell.xe9680L", "Dellxe9680L", ()),
     "xe9685l": ("devices.dell.xe9685L", "Dellxe9685L", ()),
 }
-# Module, class and parameters of each fabric blueprint; a parameter with the default None is required.
+# Module, class and parameters of each fabric blueprint; a parameter whose default is None is required.
 _FABRICS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "clos": ("fabrics.closfabric", "ClosFabric", {}),
     "clos-fat-tree": (
@@ -60,15 +60,15 @@ _FABRICS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
 }
 BLUEPRINTS = tuple(sorted([*_DEVICES, *_FABRICS]))
-"""The blueprints that `make_blueprint` knows, by name."""
+"""The names of all blueprints."""
 
 
 def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the content of the blueprint that *settings* name, and notes on corrected mistakes.
+    """Build the blueprint that *settings* names; return its content, and notes on corrected mistakes.
 
-    The key ``blueprint`` is one of `BLUEPRINTS`. All other keys are parameters of the blueprint, such as
-    ``host`` (the name of a device), ``ports`` (of a switch), and bandwidths in Gb/s. Raises `ConfigError`,
-    even if the package is not installed.
+    The key ``blueprint`` is one of `BLUEPRINTS`. All other keys are the blueprint's parameters,
+    such as ``host`` (the name of a device), ``ports`` (of a switch), and bandwidths in Gb/s. Raises
+    `ConfigError` for invalid settings, or if the package is not installed.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
     if name not in BLUEPRINTS:
@@ -127,9 +127,9 @@ def _package(module: str) -> Any:
 
 
 def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
-    """Return the result of *make* as plain values; exceptions of the package become `ConfigError`."""
+    """Return the result of *make* as plain values; the package's exceptions become `ConfigError`."""
     try:
-        with redirect_stdout(StringIO()):  # some blueprints print to standard output
+        with redirect_stdout(StringIO()):  # some blueprints print
             return dict(make().serialize("dict"))
     except ConfigError:
         raise
@@ -141,7 +141,7 @@ def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
 
 
 def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return *data* with known mistakes of blueprints corrected, and a sentence on each correction."""
+    """Correct known mistakes of blueprints in *data*; return it with a note on each correction."""
     remarks = []
     spine = [edge for edge in data.get("edges", ()) if edge["ep1"].get("instance", "").startswith("tier_2[")]
     if any(edge["link"] != "tier_2_link" for edge in spine):
@@ -166,7 +166,7 @@ def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def import_xml(path: Path) -> dict[str, Any]:
-    """Return the machine in the XML of ``lstopo`` or of NCCL's topology dump as an InfraGraph device.
+    """Convert the XML of ``lstopo``, or of NCCL's topology dump, to an InfraGraph device.
 
     Raises `ConfigError` for other files, and without the package ``infragraph``.
     """

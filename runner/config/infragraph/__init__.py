@@ -1,4 +1,4 @@
-"""Read InfraGraph files and blueprints as the nodes and links of a network."""
+"""Read InfraGraph files and blueprints as nodes and links of a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expand an infrastructure: components of instances become nodes, and edges become lines."""
+"""Expand an infrastructure: components of instances become nodes, edges become links ("lines")."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._schema import Device, Edge, Infrastructure, LinkKind
 
 _MOST_NODES = 500_000
 _MOST_LINES = 2_000_000
-_DEEPEST = 20  # maximum nesting depth of devices
+_DEEPEST = 20  # maximum nesting of devices
 _ELEMENT = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
 _SLICE = re.compile(r"\s*(-?\d{1,9})?\s*(?:(:)\s*(-?\d{1,9})?\s*(?::\s*(-?\d{1,9})?\s*)?)?")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A component of an instance, with its full name (``host.0.xpu.3``), choice, type and device."""
+    """A component of an instance: its full name (``host.0.xpu.3``), choice, type and device."""
 
     name: str
     component: str
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Line:
-    """A link between the nodes *a* and *b*; *device* is the device that contains the link, if any."""
+    """A link between the nodes *a* and *b*; *device* is the device that contains it, if any."""
 
     a: int
     b: int
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass
 class Graph:
-    """The nodes, lines and interpretation notes; nodes are ordered by instance, index and component."""
+    """Nodes, lines and notes on the interpretation; nodes are in order of instance, index and component."""
 
     nodes: list[Node] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -52,10 +52,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The node numbering of a device: the number of nodes, and the node range of each component.
+    """How a device numbers its nodes: their total, and a range for each component.
 
-    The node range of a component consists of the first node, the number of nodes per copy, and the number of
-    copies.
+    A range is the first node, the number of nodes per copy, and the number of copies.
     """
 
     size: int
@@ -63,10 +62,7 @@ class _Layout:
 
 
 def expand(infrastructure: Infrastructure, where: str) -> Graph:
-    """Return the graph of *infrastructure*.
-
-    Raises `ConfigError` for unknown names, and for an infrastructure that is too large.
-    """
+    """Expand *infrastructure*; raises `ConfigError` for unknown names or if it is too large."""
     return _Expansion(infrastructure, where).graph()
 
 
@@ -81,7 +77,7 @@ class _Expansion:
         self._repeated = 0
 
     def graph(self) -> Graph:
-        """Return the graph of all nodes and lines of the infrastructure."""
+        """Return all nodes and lines of the infrastructure."""
         graph = Graph()
         bases: dict[str, int] = {}
         total = 0
@@ -183,7 +179,7 @@ class _Expansion:
                     yield Node(name, part.name, part.choice, part.type, device.name)
 
     def _inside(self, device: Device) -> list[Line]:
-        """Return the lines inside *device* and its nested devices, with nodes counted from its first node."""
+        """Return the lines inside *device* and the devices nested in it, counting nodes from its first."""
         if device.name in self._lines:
             return self._lines[device.name]
         lines: list[Line] = []
@@ -281,7 +277,7 @@ class _Expansion:
 
 
 def _split(element: str, place: str) -> tuple[str, str | None]:
-    """Return the name in an endpoint element and the text in brackets; None if brackets are missing."""
+    """Split an element of an endpoint into its name and the text in brackets (None without brackets)."""
     match = _ELEMENT.fullmatch(element)
     if match is None or not match[1]:
         raise ConfigError(

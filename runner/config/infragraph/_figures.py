@@ -1,4 +1,4 @@
-"""The user's additions to an InfraGraph file, and the rate (bit/s) and delay (ps) of every link."""
+"""The rate (bit/s) and delay (ps) of every link, from an InfraGraph file and the user's additions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIGURES = ("bandwidth", "latency", "width")
 
 @dataclass(frozen=True)
 class Default:
-    """Default figures of a link in bit/s, ps and bits per transfer; *texts* are the texts in the file."""
+    """Default figures of a link, in bit/s, ps and bits per transfer; *texts* are those of the file."""
 
     rate_bps: Fraction | None = None
     delay_ps: Fraction | None = None
@@ -28,11 +28,11 @@ class Default:
 
 @dataclass(frozen=True)
 class Options:
-    """The user's options: *defaults* by link name, ``device.link`` or ``*``, and names to exclude.
+    """The user's options: *defaults* by link name, ``device.link`` or ``*``, and what to leave out.
 
-    *without* are the names of excluded links and components. *ranks* is the choice or type of the components
-    that are ranks. *forwarding* states whether ranks forward messages of other ranks; with None, the network
-    determines this property.
+    *without* names links and components to leave out. *ranks* is the choice or type of the
+    components that are ranks. *forwarding* tells whether ranks forward messages of other ranks;
+    None derives this from the network.
     """
 
     defaults: Mapping[str, Default] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Options:
 
 
 def read_options(data: Mapping[str, Any], where: str) -> Options:
-    """Return the options among the keys of *data*; raises `ConfigError` naming *where*."""
+    """Parse the options among the keys of *data*; raises `ConfigError`, naming *where*."""
     defaults = data.get("link-defaults") or {}
     if not isinstance(defaults, Mapping):
         raise ConfigError(
@@ -88,7 +88,7 @@ def _default(data: Any, where: str) -> Default:
 
 
 def _with_unit(value: Any, examples: str) -> str:
-    """Return *value* if it has a unit; a bare number is an error, because units are easily confused."""
+    """Return *value*, which must have a unit: a bare number would be ambiguous."""
     if isinstance(value, str):
         try:
             float(value)
@@ -102,12 +102,12 @@ _SHOWN = 6
 
 
 def full_name(line: Line) -> str:
-    """Return the name of the link of *line*, which is ``device.link`` for a link inside a device."""
+    """Return the name of a line's link; inside a device, it is ``device.link``."""
     return f"{line.device}.{line.kind.name}" if line.device else line.kind.name
 
 
 def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[str, Default]]:
-    """Return the defaults that name the link of *line* with their keys, starting with the most specific."""
+    """Return the defaults that name the link of *line*, with their keys, most specific first."""
     return [
         (key, defaults[key]) for key in dict.fromkeys((full_name(line), line.kind.name)) if key in defaults
     ]
@@ -116,9 +116,9 @@ def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[st
 def figures(
     lines: Sequence[Line], nodes: Sequence[Node], defaults: Mapping[str, Default], where: str
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return the rate (bit/s) and delay (ps) of each of *lines*, and sentences on the assumptions.
+    """Return the rate (bit/s) and delay (ps) of each of *lines*, and notes on assumptions.
 
-    Raises `ConfigError` that lists every kind of link without a bandwidth or a latency.
+    Raises `ConfigError` with all kinds of links that lack a bandwidth or a latency.
     """
     kinds: dict[str, list[Line]] = {}
     for line in lines:
@@ -144,7 +144,7 @@ def figures(
 def _of_kind(
     line: Line, defaults: Mapping[str, Default]
 ) -> tuple[Fraction | None, Fraction | None, list[str], list[str]]:
-    """Return the rate and the delay for the link kind of *line*, with assumptions and missing figures."""
+    """Return the rate and delay of the link kind of *line*, with assumptions and missing figures."""
     kind = line.kind
     named = named_defaults(line, defaults)
     every = [*named, *(("*", defaults[key]) for key in ("*",) if key in defaults)]
@@ -160,8 +160,7 @@ def _of_kind(
             f"coding (link-defaults, '{key}')."
         )
     assumed = []
-    # If the file gives a rate in transfers per second, this rate has precedence over the defaults for all
-    # links.
+    # A rate in transfers per second in the file overrides the default for all links.
     allowed = every if kind.transfers is None else named
     if rate is None:
         rate, text = _first(allowed, "bandwidth")
@@ -177,7 +176,7 @@ def _of_kind(
 
 
 def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fraction | None, str]:
-    """Return the value of *figure* in the first default that has this figure, and the value's text."""
+    """Return *figure* from the first default that has it, as value and text."""
     for key, default in allowed:
         value = default.rate_bps if figure == "bandwidth" else default.delay_ps
         if value is not None:
@@ -196,7 +195,7 @@ def _lacking(missing: Sequence[str], where: str) -> str:
 
 
 def check_names(names: Iterable[str], known: Iterable[str], what: str, where: str) -> None:
-    """Raise `ConfigError` if one of *names* is not in *known*, for example a misspelt name."""
+    """Raise `ConfigError` if one of *names* is not in *known*, for example because it is misspelt."""
     allowed = sorted(set(known))
     for name in names:
         if name not in allowed:

@@ -1,4 +1,4 @@
-"""Read a network from an InfraGraph file, a blueprint, or a file that a plug-in converts to InfraGraph."""
+"""Read a network from an InfraGraph file, a blueprint, or a file that a plug-in converts to one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _DIMENSIONS = ("topology", "npus_count", "bandwidth", "latency")
 
 
 def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping of the network configuration in *path*, converted if it is an InfraGraph.
+    """Return the network mapping in *path*, converted if it is an InfraGraph.
 
-    The key ``infragraph`` of a network YAML may name an InfraGraph: a file next to the YAML, or a blueprint.
-    *options* are additional keys from `OPTION_KEYS`. Raises `ConfigError`.
+    A network YAML may name an InfraGraph in its key ``infragraph``: a file next to it, or a
+    blueprint. *options* are additional keys from `OPTION_KEYS`. Raises `ConfigError` if a file or
+    an option is invalid.
     """
     data = _content(path)
     if looks_like_infragraph(data):
@@ -46,7 +47,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the network of a YAML file that names an InfraGraph and may have additional keys."""
+    """Return the network of a YAML file that names an InfraGraph and may have further keys."""
     from ._network import network_mapping  # noqa: PLC0415 - most networks are none
 
     source = data["infragraph"]
@@ -85,10 +86,10 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
 
 
 def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the content of the blueprint that *settings* name, and notes on corrected mistakes.
+    """Build the blueprint that *settings* names; return its content, and notes on corrected mistakes.
 
-    Plug-ins of ``chakrascope.blueprints`` create blueprints. A plug-in is a module with ``BLUEPRINTS``
-    (names) and ``make_blueprint``.
+    Plug-ins of ``chakrascope.blueprints`` provide blueprints: modules with ``BLUEPRINTS`` (names)
+    and ``make_blueprint``.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
     plugins = [load_plugin(_BLUEPRINTS, each) for each in plugin_names(_BLUEPRINTS)]
@@ -101,7 +102,7 @@ def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Return two mappings of link defaults merged; the second mapping has precedence."""
+    """Merge two mappings of link defaults; the second wins."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **second}
     return second or first
@@ -111,7 +112,7 @@ OPTION_KEYS = ("infragraph", "link-defaults", "rank-forwarding", "ranks", "witho
 
 
 def looks_like_infragraph(data: Mapping[str, Any]) -> bool:
-    """Return whether the mapping of a file is an infrastructure or a device, with or without annotations."""
+    """Return whether a file's mapping is an infrastructure or a device, with or without annotations."""
     if "topology" in data or "infragraph" in data:
         return False
     return any(key in data for key in ("infrastructure", "instances", "components"))

@@ -1,4 +1,4 @@
-"""Convert an InfraGraph infrastructure to a network of ranks, other nodes and links with figures."""
+"""Convert an InfraGraph infrastructure to ranks, other devices and links with rates and delays."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ _SHOWN = 4
 
 
 def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping of the network configuration that an InfraGraph's *data* describe.
+    """Return the network mapping for the InfraGraph *data*.
 
-    The mapping has the four keys of the dimensions, ``links``, ``devices`` (device names) and
-    ``assumptions``. If the dimensions could not be proven, the mapping also has ``dimensions: logical``.
-    *options* are the keys of `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in *data* or
-    *options*.
+    It has the four keys of the dimensions, ``links``, ``devices`` (device names) and
+    ``assumptions``, and ``dimensions: logical`` if no dimensions could be proved. *options* are the
+    keys of `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in either.
     """
     infrastructure = read(data, where)
     chosen = read_options(options, where)
@@ -76,14 +75,14 @@ class _Network:
         }
 
     def _check_defaults(self, graph: Graph) -> None:
-        """Raise `ConfigError` for an unknown link name among the user's defaults."""
+        """Raise `ConfigError` if the user's defaults name an unknown link."""
         links = {name for line in graph.lines for name in (line.kind.name, full_name(line))}
         check_names(self._options.defaults, {*links, "*"}, "link-defaults", self._where)
         parts = {name for node in graph.nodes for name in _names(node)}
         check_names(self._options.without, links | parts, "without", self._where)
 
     def _without(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines, without links and components that the user excludes."""
+        """Return the lines without the links and components that the user leaves out."""
         gone = set(self._options.without)
         if not gone:
             return list(lines)
@@ -100,10 +99,10 @@ class _Network:
         return kept
 
     def _ports_merged(self, lines: Sequence[Line]) -> list[Line]:
-        """Return *lines* with ports merged into their components if the links between them have no figures.
+        """Merge ports into their components where the links between them have no figures.
 
-        A port is the end of a link. A port is a separate node only if its link inside the device has figures,
-        which come from the file or from the defaults for this link.
+        A port is the end of a link. It is a node of its own only if its link inside the device has
+        figures, from the file or from a default for this link.
         """
         behind: dict[int, set[int]] = {}
         kept_apart: set[int] = set()
@@ -135,7 +134,7 @@ class _Network:
         return [line for line in merged if line.a != line.b]
 
     def _find_ranks(self) -> list[int]:
-        """Return the nodes that are ranks, in the order of the file or of the file's annotations."""
+        """Return the nodes that are ranks, in the order of the file or of its annotations."""
         wanted = self._options.ranks
         ranks = [place for place, node in enumerate(self._nodes) if wanted in (node.choice, node.type)]
         gone = set(self._options.without)
@@ -160,7 +159,7 @@ class _Network:
         return [places[name] for name in sorted(given, key=lambda name: given[name])]
 
     def _pruned(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines on paths between ranks, without dead ends that lead to no rank."""
+        """Return the lines on paths between ranks, without dead ends."""
         ranks = set(self._ranks)
         around: dict[int, set[int]] = {}
         for line in lines:
@@ -186,7 +185,7 @@ class _Network:
     def _connected(
         self, wires: list[FabricLink], names: list[str]
     ) -> tuple[list[FabricLink], list[str], bool]:
-        """Return the links, device names, and whether ranks forward; each forwarding rank gets a router.
+        """Return the links, the device names, and whether ranks forward, in which case each gets a router.
 
         Raises `ConfigError` for two ranks without a path.
         """
@@ -215,7 +214,7 @@ class _Network:
         )
 
         def moved(node: int) -> int:
-            return node + ranks  # a rank's number becomes the number of its router; all other nodes follow
+            return node + ranks  # a rank's number becomes its router's; all other nodes follow
 
         own = [FabricLink(rank, moved(rank), fastest, 0) for rank in range(ranks)]
         outer = [FabricLink(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
@@ -241,7 +240,7 @@ class _Network:
             )
 
     def _dimensions(self, wires: Sequence[FabricLink], own_hops: int) -> dict[str, Any]:
-        """Return the keys of the proven dimensions, or of one logical dimension if the proof fails."""
+        """Return the keys of the proved dimensions, or of one logical dimension if there is no proof."""
         ranks = len(self._ranks)
         proven, reason = find_dimensions(ranks, wires, own_hops)
         if proven:
@@ -272,12 +271,12 @@ class _Network:
 
 
 def _names(node: Node) -> Iterable[str]:
-    """Return the names by which the user can exclude *node*."""
+    """Return the names by which the user can leave *node* out."""
     return node.component, f"{node.device}.{node.component}"
 
 
 def _unconnected(ranks: int, wires: Sequence[FabricLink], *, forwarding: bool) -> tuple[int, int] | None:
-    """Return two ranks without a path between them, or None if all ranks are connected."""
+    """Return two ranks without a path between them, or None if all are connected."""
     group: dict[int, int] = {}
 
     def root(node: int) -> int:

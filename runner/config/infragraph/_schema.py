@@ -1,7 +1,7 @@
-"""InfraGraph's infrastructure as typed values, which are checked during parsing.
+"""InfraGraph's infrastructure as typed values, checked as they are parsed.
 
-The format is public (infragraph.dev). InfraGraph describes devices made of components, instances of devices,
-and edges that join components by a scheme and a kind of link.
+The public format (infragraph.dev) describes devices made of components, instances of devices, and
+edges that join components by a scheme and a kind of link.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .._values import mapping_of, shown
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")
-MOST = 1_000_000  # limit on components, instances and links; a larger count is a mistake
+MOST = 1_000_000  # limit on components, instances and links, above which a count must be a mistake
 _BITS = {"gigabits_per_second": 10**9, "gigabytes_per_second": 8 * 10**9}
 _TRANSFERS = "gigatransfers_per_second"
 _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
@@ -24,7 +24,7 @@ _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
 
 @dataclass(frozen=True)
 class Component:
-    """A component: *count* equal parts of a device; *type* is its choice, or a custom component's type."""
+    """*count* equal parts of a device; *type* is their choice, or a custom component's type."""
 
     name: str
     count: int
@@ -34,7 +34,7 @@ class Component:
 
 @dataclass(frozen=True)
 class LinkKind:
-    """The rate and delay (ps) of a kind of link; the rate is in bit/s, or in transfers/s of unknown width."""
+    """Rate and delay (ps) of a kind of link; the rate is in bit/s, or in transfers/s of unknown width."""
 
     name: str
     rate_bps: Fraction | None = None
@@ -44,7 +44,7 @@ class LinkKind:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge: two endpoint texts from the file, joined by *scheme*; a nested device is the first end."""
+    """Two endpoint texts of the file, joined by *scheme*; a nested device is the first end."""
 
     place: str
     ep1: str
@@ -55,7 +55,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Device:
-    """A device: its components and link kinds by name, and its internal edges."""
+    """A device: components and link kinds by name, and edges inside it."""
 
     name: str
     components: Mapping[str, Component]
@@ -74,7 +74,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Infrastructure:
-    """The content of an InfraGraph file; *ranks* contains the rank annotations of nodes, by node name."""
+    """The content of an InfraGraph file; *ranks* are the rank annotations by node name."""
 
     name: str
     devices: Mapping[str, Device]
@@ -86,9 +86,9 @@ class Infrastructure:
 
 
 def read(data: Mapping[str, Any], where: str) -> Infrastructure:
-    """Return the infrastructure in *data*, which describes an infrastructure or a single device.
+    """Parse *data*, an infrastructure or a single device.
 
-    For missing values and wrong types, raises `ConfigError` with *where* and the key.
+    Raises `ConfigError`, naming *where* and the key, for missing values and wrong types.
     """
     annotations = mapping_of(data.get("annotations") or {}, f"{where}: 'annotations'")
     inner = mapping_of(data.get("infrastructure", data), f"{where}: 'infrastructure'")
@@ -111,7 +111,7 @@ def read(data: Mapping[str, Any], where: str) -> Infrastructure:
 
 
 def _named(data: Mapping[str, Any], key: str, where: str, parse: Any) -> dict[str, Any]:
-    """Return the parsed items of the list *key*, keyed by their names."""
+    """Return the parsed items of the list *key*, by name."""
     items: dict[str, Any] = {}
     for place, entry in _entries(data, key, where):
         item = parse(entry, place)
@@ -171,7 +171,7 @@ def _link(data: Mapping[str, Any], where: str) -> LinkKind:
 
 
 def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction] | None:
-    """Return the unit and the exact number in *data*, or None if there is no number."""
+    """Return the unit and exact value of the number in *data*, or None if there is none."""
     if data is None:
         return None
     values = mapping_of(data, where)
@@ -189,7 +189,7 @@ def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction]
 
 
 def _edges(data: Mapping[str, Any], where: str, outer: str) -> tuple[Edge, ...]:
-    """Return the edges of a device or, with *outer* ``instance``, of the infrastructure."""
+    """Return the edges of a device or, if *outer* is ``instance``, of the infrastructure."""
     edges = []
     for place, entry in _entries(data, "edges", where):
         scheme = entry.get("scheme", "one2one")
@@ -209,7 +209,7 @@ def _endpoint(data: Any, where: str, outer: str) -> str:
 
 
 def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the ranks that annotations assign to nodes, and the attributes that have no effect."""
+    """Return the rank that annotations assign to each node, and the attributes without effect."""
     ranks: dict[str, int] = {}
     unused: dict[str, None] = {}
     for key in ("nodes", "edges", "links"):
@@ -226,7 +226,7 @@ def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], t
 
 
 def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the mappings in the list *key*, with the place of each mapping for errors."""
+    """Return the mappings in the list *key*, each with its place for errors."""
     entries = data.get(key)
     if entries is None:
         return []
@@ -253,5 +253,5 @@ def _count(data: Mapping[str, Any], where: str, name: str) -> int:
 
 
 def _hint(value: Any, names: Sequence[str]) -> str:
-    """Return the end of an error message for a name that is not in *names*."""
+    """Return the end of an error message about a name that is not in *names*."""
     return did_you_mean(str(value)[:60], names)
