@@ -1,4 +1,4 @@
-"""Readers of host, device and linked traces, logs, tables of operations and text workloads."""
+"""Readers of traces (host, device, linked), logs, operation tables and text workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of collectives and tensor types: names, groups, element widths and precisions."""
+"""What is known about collectives and tensor types: names, group labels, element widths, precisions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import msgspec
 from ..chakra import CollectiveType, NodeType
 
 _BARRIER_BYTES = 64
-# Prefixes of the name of a collective in the annotations of the communication library.
+# Prefixes of the communication libraries' annotations.
 GLOO, NCCL = "gloo:", "nccl:"
 
 
 class LibraryCollective(msgspec.Struct, frozen=True):
-    """A collective of PyTorch and its libraries, and the *kind* that represents the collective in graphs.
+    """A collective of PyTorch or a library, and the *kind* that stands for it in graphs.
 
-    Simulators accept only five collectives. Any other collective is replaced by the most similar of the five,
-    as *note* describes. The size is that of the collective's input or, if ASTRA-sim uses the size of the
-    output, of its output. A collective that moves no data has *fixed_bytes*, which is -1 for other
-    collectives. Ranks of a *rooted* collective need not wait for each other.
+    Simulators know five collectives; any other is replaced by the most similar one, as *note* says.
+    Its size is that of the input, or of the output where ASTRA-sim counts the output. *fixed_bytes*
+    is the size of a collective that moves no data, and -1 otherwise. The ranks of a *rooted*
+    collective need not wait for each other.
     """
 
     name: str
@@ -63,7 +63,7 @@ _COLLECTIVES = {
     )
 }
 _SUFFIXES = re.compile(r"(_coalesced|_base|_into_tensor|_tensor|_oop|_single|_sparse|_uneven|_inplace)+$")
-# The names in PyTorch, NCCL and RCCL, without underscores. Names with a v denote uneven collectives.
+# Spellings in PyTorch, NCCL and RCCL, without underscores. A trailing v means uneven sizes.
 _SPELLINGS = {
     **{name.replace("_", ""): name for name in _COLLECTIVES},
     "allgatherv": "all_gather",
@@ -76,13 +76,13 @@ _SPELLINGS = {
 
 
 def collective_named(name: str) -> LibraryCollective | None:
-    """Return the collective that a library, profiler or log calls *name*, or None for other names."""
+    """Return the collective that a library, profiler or log calls *name*, or None if there is none."""
     plain = _SUFFIXES.sub("", name.lower().removeprefix(NCCL).strip("_")).replace("_", "")
     return _COLLECTIVES.get(_SPELLINGS.get(plain, ""))
 
 
 class CommOp(msgspec.Struct, frozen=True):
-    """The communication of an operator; *sized_by* is the argument that determines its size (-1: none)."""
+    """What an operator communicates; *sized_by* is the argument that gives the size (-1: none)."""
 
     node_type: NodeType
     sized_by: int
@@ -95,14 +95,14 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """The assumption that the replacement of a collective makes, or "" if there is no assumption."""
+        """The assumption made where another collective stands in for this one, or ""."""
         return "" if self.library is None else self.library.note
 
     @property
     def writes_first(self) -> bool:
-        """Whether the communication writes its first argument, so that other operators must wait for it.
+        """Whether the operator writes its first argument, so that later users of that must wait.
 
-        Operators may read the data of a send, and of a broadcast on its root.
+        Others may read the data of a send, or of a broadcast at its root, right away.
         """
         return self.node_type is not NodeType.COMM_SEND and self.collective is not CollectiveType.BROADCAST
 
@@ -134,8 +134,7 @@ COMM_OPS: Mapping[str, CommOp] = _operators(
     },
 ) | {"c10d::send": CommOp(NodeType.COMM_SEND, 0), "c10d::recv_": CommOp(NodeType.COMM_RECV, 0)}
 MESSAGE_OPS = frozenset(name for name, op in COMM_OPS.items() if op.library is None)
-# Functional collectives issue the operators above. With fake tensors, functional collectives issue no
-# operators.
+# Functional collectives issue the operators above, except on fake tensors.
 FUNCTIONAL = "_c10d_functional::"
 FUNCTIONAL_OPS: Mapping[str, CommOp] = _operators(
     FUNCTIONAL,
@@ -192,10 +191,10 @@ _TYPES = {
 }
 _UNKNOWN = _Type("", 0, False)
 _TENSOR = re.compile(r"Tensor\(([^)]*)\)")
-# Kernels that only copy data state the width of an element in their name. Other kernels state the type.
+# The width in bits in the names of kernels that only copy; other kernels name the type.
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _IN_KERNEL = re.compile(r"\b(?:c10::)?(BFloat16|Half|float|double)\b")
-# Parts of the names of kernels that multiply 32-bit numbers as TF32 (cuBLAS, CUTLASS).
+# Marks of kernels that multiply 32-bit numbers as TF32 (cuBLAS, CUTLASS).
 _TF32 = ("tf32", "s1688")
 
 
@@ -210,7 +209,7 @@ def is_floating(spelled: Any) -> bool:
 
 
 def short_type(spelled: Any) -> str:
-    """Return the short name of the type *spelled* of a tensor, or of the tensors of a list; "" if unknown."""
+    """Return the short name of a tensor's type, or of the types of a list of tensors; "" if unknown."""
     return next((one.short for one in _types(spelled) if one.short), "")
 
 
@@ -220,11 +219,11 @@ def numbers_per_element(spelled: Any) -> int:
 
 
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
-    """Return the precision of an operator: the narrowest floating-point type of its arguments (*types*).
+    """Return an operator's precision: the narrowest floating-point type of its arguments (*types*).
 
-    Products of 32-bit numbers are TF32 if the name of a kernel of *kernels* indicates TF32. Products of 4-bit
-    numbers are NVFP4 if their scales have the type ``float8_e4m3fn``, otherwise MXFP4. The result is "" if no
-    argument has a floating-point type.
+    32-bit products are TF32 if one of *kernels* is named so. 4-bit products are NVFP4 if their
+    scales are ``float8_e4m3fn``, otherwise MXFP4. The result is "" without a floating-point
+    argument.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
     precision = min(floating, key=lambda one: (one.size_bytes, one.short != "fp4"), default=_UNKNOWN).short
@@ -244,7 +243,7 @@ def kernel_width(kernel: str) -> int:
 
 
 def _types(spelled: Any) -> list[_Type]:
-    """Return the types in the text *spelled*, such as ``Tensor(c10::Half)``, ``c10::Half`` or a list."""
+    """Parse the types in a text such as ``Tensor(c10::Half)``, ``c10::Half`` or a list of these."""
     if not isinstance(spelled, str):
         return []
     return [_type(name) for name in (_TENSOR.findall(spelled) if "Tensor(" in spelled else [spelled])]
@@ -257,16 +256,16 @@ def _type(name: str) -> _Type:
 
 # Name, description and global ranks of a process group.
 DescribedGroup = tuple[str, str, tuple[int, ...]]
-# PyTorch's descriptions of groups that the script did not describe (torch/distributed/distributed_c10d.py).
+# What PyTorch writes for groups without a description (torch/distributed/distributed_c10d.py).
 _UNDESCRIBED = ("", "undefined", "default_pg")
 
 
 def group_labels(groups: Iterable[DescribedGroup]) -> dict[str, str]:
-    """Return a label for each of *groups* by name; *groups* are in order of creation.
+    """Return a label for each group by name; *groups* are in order of creation.
 
-    The label is the description, such as ``dp`` for a dimension of a device mesh, or "". Groups with the same
-    ranks and description are numbered. All ranks use the same numbers because ranks create their groups in
-    the same order.
+    The label is the description, such as ``dp`` for a dimension of a device mesh, or "". Groups
+    with equal ranks and description are numbered; the numbers agree between ranks, which create
+    groups in the same order.
     """
     labels: dict[str, str] = {}
     seen: Counter[tuple[tuple[int, ...], str]] = Counter()
@@ -279,7 +278,7 @@ def group_labels(groups: Iterable[DescribedGroup]) -> dict[str, str]:
 
 
 def described_groups(listed: Iterable[Any]) -> list[DescribedGroup]:
-    """Return the groups in a trace's list of groups; unexpected values count as absent."""
+    """Parse a trace's list of groups; unexpected values count as absent."""
     return [
         (
             str(item.get("pg_name")),

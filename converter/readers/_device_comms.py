@@ -1,4 +1,4 @@
-"""Determine the communication of a kernel from its arguments, its operator's arguments, or its name."""
+"""Determine what a kernel communicates: from its arguments, those of its operator, or its name."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ._kineto import CommArguments, Work
 from ._timeline import Op
 
 PARAMETERS = "record_param_comms"
-# Collectives that a kernel's name identifies. The size of such a collective comes from an operator.
+# Collectives that the kernel's name tells; their size comes from an operator.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
-# Operators that both communicate and compute. Their first tensor is not the communicated data.
+# Operators that communicate and compute, so that their first tensor is not what they send.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
-_MOST_IN_NODE = 8  # custom all-reduces of vLLM, SGLang and PyTorch have at most 8 ranks
+_MOST_IN_NODE = 8  # ranks in the custom all-reduces of vLLM, SGLang and PyTorch
 _ALL_RANKS = "custom and symmetric-memory collectives are of all ranks, as the only process group is"
 _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 
 
 class DeviceComm(msgspec.Struct, frozen=True):
-    """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
+    """A communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
-    *group_ranks* is () for all ranks. *group_label* is the label from `group_labels`. *sequence* is the
-    number of the communication in the group *group_name*; waits refer to this number (-1: unknown).
-    *storages* are the storages of its tensors. *notes* are assumptions. *splits* are the bytes for each
-    member, if the trace lists the splits.
+    *group_ranks* is () for all ranks, and *group_label* is as in `group_labels`. *sequence* numbers
+    the communications of the group *group_name* (-1: unknown); waits refer to it. *storages* are
+    those of its tensors. *splits* are the bytes per member, if the trace lists them. *notes* are
+    assumptions.
     """
 
     node_type: NodeType
@@ -81,7 +81,7 @@ def parameters(record: HostOp | None) -> Parameters | None:
     group = next((value for value in values[:at] if isinstance(value, list)), [])
     first = values[0]
     if isinstance(first, list):
-        # Messages are numbered separately, and kernels do not state the numbers of messages.
+        # Messages have a numbering of their own, which their kernels do not record.
         first = first[0] if _is_sequence(first) and not first[1] else -1
         group = next((value for value in values[1:at] if isinstance(value, list)), [])
     return Parameters(
@@ -108,10 +108,9 @@ def describe(
 ) -> DeviceComm | None:
     """Return the communication of the kernel *work*, or None if it is unknown.
 
-    *chain* are the operators around the kernel's launch, innermost first. *groups* maps names to global
-    ranks; () means all ranks. *alone* means that the innermost operator launched no other communication
-    kernel.
-    Point-to-point kernels are described by `peer_to_peer`.
+    *chain* are the operators around its launch, innermost first. *groups* maps names to global
+    ranks; () means all ranks. *alone* means that the innermost operator launched no other
+    communication kernel. Point-to-point kernels are the task of `peer_to_peer`.
     """
     holder, stated = _parameters_of(chain, host)
     record = host.operator(holder) if holder is not None else None
@@ -147,7 +146,7 @@ def peer_to_peer(
     host: HostTrace,
     ranks: tuple[int, ...],
 ) -> DeviceComm | None:
-    """Return the send or receive that operator *op* requests; peers are numbered within *ranks*."""
+    """Return the send or receive that *op* issues; it numbers its peer within *ranks*."""
     record = host.operator(op.record_id)
     if record is None or op.name not in MESSAGE_OPS:
         return None
@@ -187,7 +186,7 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective that a kernel's name states, or "" if the name states none."""
+    """Return the collective that a kernel's name tells, or ""."""
     pattern = kernel_pattern(kernel)
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 
@@ -203,7 +202,7 @@ def _members(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of the process group (() for all ranks), and the assumptions made."""
+    """Return the ranks of the process group (() for all ranks), and what was assumed."""
     if arguments is not None and arguments.group_ranks:
         return arguments.group_ranks, ()
     name = _group_name(arguments, stated)
@@ -233,7 +232,7 @@ def _size(library: LibraryCollective, arguments: CommArguments | None, record: H
 def _splits(
     library: LibraryCollective, size: int, stated: Parameters | None, chain: Sequence[Op], host: HostTrace
 ) -> tuple[int, ...]:
-    """Return the bytes for each member, if the library or an operator around the launch states splits."""
+    """Return the bytes per member if the library, or an operator around the launch, lists splits."""
     if library.kind not in _MAY_BE_UNEVEN:
         return ()
     splits = shared_out(size, stated.input_splits) if stated else ()
@@ -261,8 +260,8 @@ def _by_launcher(
 ) -> int:
     """Return the bytes that a custom or symmetric-memory collective of all ranks moves, or -1 if unknown.
 
-    The operator around the launch that is named after the *collective* has the communicated data as its first
-    tensor, in the signatures of PyTorch, vLLM, SGLang and TensorRT-LLM.
+    The data is the first tensor of the operator named after the *collective* around the launch, in
+    the signatures of PyTorch, vLLM, SGLang and TensorRT-LLM.
     """
     for op in chain:
         record, called = host.operator(op.record_id), op.name.rpartition("::")[2].lower()
@@ -276,10 +275,10 @@ def _by_launcher(
 
 
 def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
-    """Return whether all *groups* of several ranks span all ranks.
+    """Return whether every group of several ranks spans all ranks.
 
-    If no group has several ranks, all ranks communicate if they fit into one node, because custom kernels
-    stay within a node.
+    Without such a group, all ranks communicate if they fit into one node, which custom kernels
+    never leave.
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}
     return sizes == {world_size} or (not sizes and 1 < world_size <= _MOST_IN_NODE)

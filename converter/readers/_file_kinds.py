@@ -1,4 +1,4 @@
-"""Recognise files by their first megabyte and ranks in the names of tools, and unpack archives of traces."""
+"""Recognise files by their first megabyte, find ranks in file names, and unpack archives of traces."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from ...errors import ChakrascopeError, TraceFormatError, UsageError
 from ...support import load_plugin, plugin_names
 from .._files import most_unpacked_bytes
 
-# Words before a rank's number. A host may also be called worker3, so the first pattern has precedence.
+# Words before a rank's number. A host may be called worker3, too, so the first pattern wins.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-# A separate number at the end of a file name. The 8 in Qwen3-8B, a process id and a time do not match this
-# pattern.
+# A number on its own at the end of a file name, unlike the 8 in Qwen3-8B, a process id or a time.
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Indices of a rank in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
-# If a name has only these indices, the tensor-parallel index is the rank, because expert-parallel groups lie
-# within tensor-parallel groups.
+# Where a name has only these indices, the tensor-parallel one is the rank, because expert-parallel
+# groups lie within tensor-parallel groups.
 _WITHIN_TENSOR = {"tp", "ep"}
 # Default names of torch.profiler: WORKER.TIME.pt.trace.json. The default WORKER is HOST_PID.
 _PYTORCH_NAME = re.compile(r"(?P<worker>.+)\.(?P<time>\d+)\.pt\.trace\.json(?P<gzip>\.gz)?")
 _OF_HOST, _STEP = re.compile(r".*?_\d+"), "_step_"
-# Random names of the host traces that ENABLE_PYTORCH_EXECUTION_TRACE requests.
+# Names that ENABLE_PYTORCH_EXECUTION_TRACE gives to host traces at random.
 _CHANCE_NAME = re.compile(r"tmp[a-z0-9_]{8}\.et\.json")
-# Traces of vLLM's front end, and traces of all ranks that SGLang merged.
+# Traces of vLLM's front end, and SGLang's merged traces of all ranks.
 _NOT_ONE_RANK = re.compile(r".*\.async_llm\..*|merged-.*")
 _ENDING = re.compile(r"(\.\d+\.pt)?(\.trace|\.et)?\.json(\.gz)?$")
 _HOST_PREFIX = "execution_trace_"
@@ -47,7 +46,7 @@ FileKind = Literal["device", "host", "linked", "archive", "log", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
-_GZIP_WBITS = 16  # makes zlib expect a gzip header
+_GZIP_WBITS = 16  # tells zlib to expect a gzip header
 _HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
 _XZ_MEMORY_BYTES = 1 << 28  # an xz file may require gigabytes of memory
@@ -69,7 +68,7 @@ def kind_of(path: Path) -> FileKind:
 
 
 def kind_and_tool(path: Path) -> tuple[FileKind, str]:
-    """Return the kind of a file (see `kind_of`), and the plug-in that reads a log (``""`` without one)."""
+    """Return the kind of a file (see `kind_of`), and the plug-in for a log (``""`` for others)."""
     if _is_archive(path):
         return "archive", ""
     head = _head(path)
@@ -84,10 +83,7 @@ def kind_and_tool(path: Path) -> tuple[FileKind, str]:
 
 
 def stated_rank(path: Path) -> int | None:
-    """Return the rank that the trace at *path* states, or the rank in the file's name.
-
-    The result is None if neither states a rank.
-    """
+    """Return the rank in the trace at *path* or, if it has none, in the file name; None without either."""
     found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
     return int(found[1]) if found else rank_in_name(path)
 
@@ -121,7 +117,7 @@ def stated_process(path: Path) -> int | None:
 
 
 def _head(path: Path) -> bytes:
-    """Return the first megabyte of *path*, decompressed; for a damaged file, its readable part."""
+    """Return the first megabyte of *path* after decompression, or what is readable of it."""
     try:
         with path.open("rb") as file:
             data = file.read(_HEAD_BYTES)
@@ -133,7 +129,7 @@ def _head(path: Path) -> bytes:
 
 
 def _tail(path: Path) -> bytes:
-    """Return the end of an uncompressed file, in which tools that rewrite traces may put the rank."""
+    """Return the end of an uncompressed file, where tools that rewrite traces may put the rank."""
     try:
         with path.open("rb") as file:
             if file.read(2) == _GZIP_MAGIC:
@@ -145,10 +141,10 @@ def _tail(path: Path) -> bytes:
 
 
 def _is_archive(path: Path) -> bool:
-    """Return whether the file at *path* is a zip or tar archive, compressed or not, with any name.
+    """Return whether *path* is a zip or tar archive, compressed or not, whatever its name.
 
-    The decision depends on the first header, because `tarfile` accepts zeros as an empty archive and trusts
-    the length in a header.
+    Only the first header counts: `tarfile` accepts zeros as an empty archive, and trusts lengths in
+    headers.
     """
     try:
         with path.open("rb") as file:
@@ -170,10 +166,10 @@ def _is_archive(path: Path) -> bool:
 
 
 def rank_in_name(path: Path) -> int | None:
-    """Return the rank in the name of the file *path* or of its folder, or None if there is no rank.
+    """Return the rank in the name of the file *path* or of its folder, or None.
 
-    Numbers in PyTorch's default names are a process and a time. An index in a group is not a rank, except a
-    tensor-parallel index in a name without an index of data or pipeline parallelism.
+    Numbers in PyTorch's default names are a process and a time. An index within a group is not a
+    rank, except a tensor-parallel index without one of data or pipeline parallelism.
     """
     found = _rank_place(path.name)
     found = found or next(filter(None, (word.search(path.parent.name) for word in _RANK_WORDS)), None)
@@ -187,10 +183,10 @@ def worded_rank(path: Path) -> int | None:
 
 
 def common_name(name: str) -> str:
-    """Return the pattern that the file names of a job's ranks follow, with ``{rank}`` for the rank.
+    """Return the pattern of a job's file names, with ``{rank}`` in place of the rank.
 
-    ``*`` replaces indices in groups. In PyTorch's default names, ``*`` also replaces the time, and host and
-    process if they do not state the rank.
+    ``*`` replaces indices within groups and, in PyTorch's default names, the time, and also host
+    and process unless they give the rank.
     """
     if _CHANCE_NAME.fullmatch(name):
         return "tmp*.et.json"
@@ -209,22 +205,22 @@ def common_name(name: str) -> str:
 
 
 def indices_in_name(name: str) -> str:
-    """Return the indices of a rank in its groups in *name*, such as ``TP-0, PP-1``, or "" without indices."""
+    """Return a rank's indices within its groups in *name*, such as ``TP-0, PP-1``, or ""."""
     return ", ".join(match[0] for match in _INDEX.finditer(name))
 
 
 def is_of_one_rank(name: str) -> bool:
-    """Return whether *name* is the name of a single rank's trace (not of a front end or merged ranks)."""
+    """Return whether *name* is a trace of one rank, not of a front end or of merged ranks."""
     return _NOT_ONE_RANK.fullmatch(name) is None
 
 
 def name_of_capture(name: str) -> str:
-    """Return the part of *name* that the host and device trace of one rank have in common."""
+    """Return the part of *name* that the host trace and the device trace of a rank share."""
     return _ENDING.sub("", name).removeprefix(_HOST_PREFIX)
 
 
 def _rank_place(name: str) -> re.Match[str] | None:
-    """Return the match of the rank in *name*; the last group of the match is the number."""
+    """Match the rank in *name*; the last group of the match is the number."""
     if found := _rank_word(name):
         return found
     if _PYTORCH_NAME.fullmatch(name) or _CHANCE_NAME.fullmatch(name):
@@ -236,7 +232,7 @@ def _rank_place(name: str) -> re.Match[str] | None:
 
 
 def _rank_word(name: str) -> re.Match[str] | None:
-    """Return the match of a word and a rank in *name*, but not of a host such as worker3."""
+    """Match a word followed by a rank in *name*, but not a host such as worker3."""
     pytorch = _PYTORCH_NAME.fullmatch(name)
     of_host = pytorch is not None and _OF_HOST.fullmatch(pytorch["worker"]) and _STEP not in name
     words = _RANK_WORDS[:1] if of_host else _RANK_WORDS
@@ -247,7 +243,7 @@ _MOST_BYTES = 2**34
 _MOST_MEMBERS = 20_000
 _MOST_DEPTH = 16
 _PIECE_BYTES = 2**20
-# Maximum number of bytes of an archive to search for traces.
+# How much of an archive is searched for traces, in bytes.
 _LOOKED_AT_BYTES = 2**26
 _TRACE_NAMES = (".json", ".json.gz", "manifest.json")
 _DAMAGES = (
@@ -270,17 +266,17 @@ _OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {
 
 
 class _TooMuch(Exception):
-    """The error for an archive that exceeds the limit on the unpacked size."""
+    """Raised for an archive whose content exceeds the size limit."""
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """Unpack the archive *path* into a temporary folder, which the context yields.
+    """Unpack the archive *path* into a temporary folder for the duration of the block.
 
-    The files get the archive's modification time, so that caches recognise the files if the archive is
-    unpacked again. Errors in the context name files by their names in the archive. Raises `TraceFormatError`
-    for an archive that is damaged, has links or names that point outside, or unpacks to far more bytes than
-    traces do. Raises `UsageError` for an archive of an unsupported kind.
+    The files get the archive's modification time, so that caches still recognise them when it is
+    unpacked again. Errors in the block name files as in the archive. Raises `TraceFormatError` for
+    an archive that is damaged, has links or names that point outside, or unpacks to far more than
+    traces would, and `UsageError` for an unsupported kind of archive.
     """
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name) / (path.name.split(".")[0] or "archive")
@@ -295,7 +291,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether the archive *path* (if large, its start) contains files with names of traces."""
+    """Return whether the archive *path*, or the start of a large one, has files named like traces."""
     try:
         with ExitStack() as stack:
             for index, (name, _, _) in enumerate(_members(path, stack, _LOOKED_AT_BYTES)):
@@ -384,7 +380,7 @@ def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, boo
             f"{path} is compressed with zstd. Unpack it with 'tar xf {path}' and give the folder."
         )
     source = stack.enter_context(opener(path) if opener else path.open("rb"))
-    # A tar header may announce gigabytes of names, which tarfile would read into memory.
+    # tarfile would read the gigabytes of names that a header can announce into memory.
     archive = stack.enter_context(tarfile.TarFile(fileobj=_Limited(source, most)))  # type: ignore[arg-type]
     for member in archive:
         if not (member.isreg() or member.isdir()) or member.issparse():
@@ -398,7 +394,7 @@ def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, boo
 def _opener(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
     def opened() -> IO[bytes]:
         file = archive.extractfile(member)
-        assert file is not None  # the member is a plain file
+        assert file is not None  # only plain files are opened
         return file
 
     return opened
@@ -415,11 +411,11 @@ def _zip_members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bo
 
 
 class _Limited:
-    """A forward-only stream that limits the number of bytes read."""
+    """A forward-only stream that reads at most a given number of bytes."""
 
     def __init__(self, source: IO[bytes], most: int) -> None:
         self._source = source
-        # The bytes read include headers and padding.
+        # Headers and padding count as well.
         self._most = most + _MOST_MEMBERS * 2 * tarfile.BLOCKSIZE
         self._place = 0
 

@@ -1,4 +1,4 @@
-"""Find trace files by patterns with ``{rank}``, folders, or lists of files, and traces of graph captures."""
+"""Find the traces of all ranks by a pattern with ``{rank}``, in a folder or in a list of files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ._file_kinds import (
 )
 
 CAPTURE_FOLDER = "capture_traces"
-"""The folder's name in vLLM's and SGLang's scripts for TraceLens."""
+"""The folder's name in TraceLens's scripts for vLLM and SGLang."""
 
 NAMED_LIKE_TRACE = (
     "is named like the trace of a rank, but is empty or damaged; copy it again, or remove it to leave out "
@@ -41,9 +41,9 @@ NAMED_LIKE_TRACE = (
 _RANK = "{rank}"
 _JSON_NAMES = (".json", ".json.gz")
 _MOST_FILES = 20_000
-# Names in traces for the device of a job that computes on the host.
+# What traces of jobs on the host give as their device.
 HOST_DEVICES = frozenset({"", "cpu"})
-# Kinds of files to search for in a folder, by side.
+# The kinds of files that each side accepts in a folder.
 _KINDS = {"device": ("device",), "host": ("host", "linked"), "linked": ("linked",)}
 
 Files = str | Sequence[str | Path]
@@ -54,9 +54,9 @@ def find_rank_traces(
 ) -> list[RankTraces]:
     """Return the traces of ranks 0, 1, ... for the file arguments of `convert_files`.
 
-    Raises `UsageError` if a pattern matches nothing, if ranks are missing or differ between host and device
-    traces, or if a host trace has no device trace and is not linked. Archives, which `with_archives_open`
-    opens, also raise `UsageError`.
+    Raises `UsageError` if a pattern matches nothing, if ranks are missing or differ between host
+    and device traces, if a host trace has neither times nor a device trace, or if a file is an
+    archive (open these with `with_archives_open`).
     """
     if linked_trace is not None:
         if host_trace is not None or device_trace is not None:
@@ -86,7 +86,7 @@ def find_rank_traces(
 
 @contextmanager
 def with_archives_open(*sides: Files | None) -> Iterator[tuple[Files | None, ...]]:
-    """Yield *sides* with each archive replaced by a temporary folder of its contents.
+    """Yield *sides* with the content of each archive, in a temporary folder, in place of the archive.
 
     Raises the errors of `unpacked`.
     """
@@ -103,10 +103,10 @@ def _is_archive(file: str) -> bool:
 
 
 def find_sides(target: str) -> dict[str, str]:
-    """Return *target* for each kind of traces in it: ``host``, ``device`` or ``linked``; {} if none.
+    """Return *target* for each side that it has traces of (``host``, ``device``, ``linked``).
 
-    *target* is a trace file, a pattern or a folder. From a folder, host and device traces are used together.
-    Linked traces are used only if the folder has no device traces.
+    *target* is a trace, a pattern or a folder. Linked traces count only in a folder without device
+    traces.
     """
     path = Path(target)
     if path.is_dir():
@@ -119,7 +119,7 @@ def find_sides(target: str) -> dict[str, str]:
 
 
 def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
-    """Return the traces of *hosts*, which must be linked traces because there are no device traces."""
+    """Return the traces of *hosts*, which must be linked, because no device trace exists."""
     unlinked = sorted(set(hosts) - linked)
     if unlinked or not hosts:
         which = f" ({hosts[unlinked[0]]})" if unlinked else ""
@@ -162,7 +162,7 @@ def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int,
 
 
 def _listed(files: str, side: str) -> list[Path]:
-    """Return the traces of one side: in the folder *files*, by the pattern *files*, or the file *files*."""
+    """Return the traces of one side in a folder, for a pattern, or the single file."""
     if Path(files).is_dir():
         found = [path for path in _traces_in(Path(files)) if kind_of(path) in _KINDS[side]]
         if not found:
@@ -203,7 +203,7 @@ def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> di
 
 
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
-    """Return why *path* cannot be the trace of *rank*, given the ranks *stated*."""
+    """Explain why *path* cannot be the trace of *rank*, given the ranks already *stated*."""
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (
@@ -228,7 +228,7 @@ def _matching(pattern: str, side: str) -> dict[int, Path]:
     before, after = pattern.split(_RANK)
     expression = re.compile(glob_expression(before) + r"(\d{1,9})" + glob_expression(after))
     found: dict[int, Path] = {}
-    before, after = (part.replace("[", "[[]") for part in (before, after))  # names of folders may contain [
+    before, after = (part.replace("[", "[[]") for part in (before, after))  # a literal [
     for name in sorted(glob.glob(f"{before}[0-9]*{after}")):
         match = expression.fullmatch(name)
         if match is None:
@@ -249,13 +249,13 @@ def _matching(pattern: str, side: str) -> dict[int, Path]:
 
 
 def glob_expression(pattern: str) -> str:
-    """Return a regular expression for the wildcards ``*`` and ``?`` of *pattern*, within one folder."""
+    """Return a regular expression for the wildcards ``*`` and ``?``, which do not match ``/``."""
     parts = {"*": "[^/]*", "?": "[^/]"}
     return "".join(parts.get(character, re.escape(character)) for character in pattern)
 
 
 def _refuse(path: Path, side: str) -> None:
-    """Raise `UsageError` for a file that is absent or an archive."""
+    """Raise `UsageError` if a file is missing or an archive."""
     if not path.is_file():
         raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
     if kind_of(path) == "archive":
@@ -266,16 +266,16 @@ def _refuse(path: Path, side: str) -> None:
 
 
 class RankTraces(msgspec.Struct, frozen=True):
-    """The trace files of one rank, and facts about these files.
+    """The trace files of one rank, and what is known about them.
 
-    *groups* maps group names to global ranks (() means all ranks), *group_labels* maps names to labels.
-    *steps* are empty if only the trace states the steps. A host trace covers all steps, or *structure* alone.
-    *evidence_path* is the file of the tracer's other observations. *device* is the rank's device, such as
-    ``cuda:0``. *linked* means that the public linker wrote the host trace, which may also serve as the device
-    trace. *process* is the recorded process (0 if unknown), *host* is its machine ("" if unknown).
-    *capture_paths* are traces of the capture of the graphs that this trace launches. Unreadable capture
-    traces are omitted unless *captures_given*. *annotation* marks the steps, if requested; only *steps* that
-    contain the annotation count.
+    *groups* maps group names to global ranks (() means all ranks), and *group_labels* names to
+    labels. *steps* is empty if only the trace has the steps. A host trace covers all steps, or only
+    *structure*. *evidence_path* is the file of the tracer's other observations. *device* is the
+    rank's device, such as ``cuda:0``. *linked* means that mlc-chakra's linker wrote the host trace,
+    which may then also serve as device trace. *process* is the process number (0: unknown), and
+    *host* its machine (""). *capture_paths* are traces of the capture of graphs launched in this
+    trace; unreadable ones are skipped unless *captures_given*. *annotation* marks the steps, if
+    requested: then only *steps* that contain it count.
     """
 
     rank: int
@@ -299,11 +299,11 @@ class RankTraces(msgspec.Struct, frozen=True):
 def host_ranks(
     hosts: Mapping[Path, int | None], devices: Mapping[Path, int | None]
 ) -> dict[Path, int | None]:
-    """Return the rank of each host trace, None if unknown; the arguments map files to stated ranks.
+    """Return the rank of each host trace (None: unknown), given the ranks stated by all files.
 
-    The order of precedence is a device trace of the same name, the name of the host trace, and the only
-    device trace of the same process. In containers, all processes may have the same number, in which case
-    this number is not used.
+    It comes from the device trace of the same name, else from the file's own name, else from the
+    only device trace of the same process. In containers, all processes may have the same number,
+    which is then ignored.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -320,7 +320,7 @@ def host_ranks(
 
 
 def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | None, Path]:
-    """Return *pairs* by key, without keys that occur more than once."""
+    """Return *pairs* by key, leaving out keys that occur more than once."""
     times = Counter(key for key, _ in pairs)
     return {key: path for key, path in pairs if times[key] == 1 and key is not None}
 
@@ -328,11 +328,11 @@ def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | N
 def with_capture_traces(
     ranks: Sequence[RankTraces], given: str | Path | Sequence[Path] | None
 ) -> list[RankTraces]:
-    """Return *ranks* with the capture traces of each rank in *given*, a file or folder.
+    """Return *ranks* with the capture traces in *given*, a file or folder, added to each.
 
-    The default is the folder ``capture_traces`` next to a device trace. A rank gets the files whose names
-    state this rank or no rank. If there are no such files, the rank gets the files of the lowest rank, which
-    captured the same graphs. Raises `UsageError` if *given* has no trace.
+    The default is the folder ``capture_traces`` next to a device trace. A rank gets the files named
+    after it or after no rank; failing that, those of the lowest rank, which captured the same
+    graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))

@@ -1,4 +1,4 @@
-"""Find the operators that communicate, with the bytes, groups and ends of their communications."""
+"""Find the operators that communicate, with bytes, group and times of each communication."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ._timeline import Op, Ops
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 _SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}
-# The namespaces of communication operators, and the operators in them that move no data between ranks.
+# Namespaces of communication operators, and which of those move no data between ranks.
 _LIBRARIES = ("c10d::", FUNCTIONAL, "c10d_functional::")
 _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_collective_as_graph_input"})
 
-# Argument that lists the rows of the input for each member, and operators with a tensor for each member.
+# The argument with the rows of the input for each member, and operators with a tensor per member.
 _INPUT_SPLITS = {"c10d::alltoall_base_": 4, "_c10d_functional::all_to_all_single": 2}
 _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 _INFERRED = (
@@ -46,15 +46,14 @@ _NO_GROUPS = "the traces list no process groups: all ranks are assumed where siz
 
 
 class Communication(msgspec.Struct):
-    """One communication of this rank, with the operator that issued it.
+    """One communication of this rank, and the operator that issued it.
 
-    The operator issued the communication at *issued_ns*. The library recorded the communication from
-    *begun_ns* to *end_ns*. *awaited_ns* is the time at which the thread had finished waiting, if this time
-    differs from the end. The communication cannot have ended before *entered_ns*, when the last rank known to
-    participate entered it. An operator with one of the *written* storages as an argument probably needs the
-    result. *splits* are the bytes for each member of the group, if the trace lists the splits. *named* is
-    false if the trace lacks the group. *members* is the group size that the amount of data implies (0 if
-    unknown).
+    It was issued at *issued_ns*, and recorded by the library from *begun_ns* to *end_ns*.
+    *awaited_ns* is when the thread had finished waiting for it, if later. It cannot have ended
+    before *entered_ns*, when the last rank known to take part entered it. An operator that uses one
+    of the *written* storages probably needs the result. *splits* are the bytes per member, if
+    listed. *named* is false if the trace lacks the group. *members* is the group size that the
+    amount of data implies (0: unknown).
     """
 
     op: int
@@ -85,9 +84,9 @@ def communications(
 ) -> list[Communication]:
     """Return the communications that *ops* issue, in order.
 
-    Gloo's annotations (of any thread) have record ids that directly follow the record ids of their operators.
-    *groups* maps names to global ranks; () means all ranks. *last_entries* are the times at which the last
-    rank entered collectives of the *flights*.
+    The record ids of Gloo's annotations, on any thread, directly follow those of their operators.
+    *groups* maps names to global ranks; () means all ranks. *last_entries* are the times at which
+    the last rank entered the collectives of *flights*.
     """
     spans = _Spans.of(ops)
     flights_of = {
@@ -109,8 +108,7 @@ def communications(
         comm.named, comm.members = name in groups, _members(record, comm)
         entry = flight.entry if flight is not None else None
         entered_ns = last_entries.get(entry, 0) if entry is not None else 0
-        # An entry time that contradicts this rank's measurement is ignored, because the clocks of the ranks
-        # differ.
+        # Clocks of ranks differ, so an entry time that contradicts this rank's own times is ignored.
         comm.entered_ns = entered_ns if op.start_ns <= entered_ns <= comm.end_ns else op.start_ns
         comm.storages = host.storages_of(op.record_id)
         if spec.writes_first:
@@ -134,14 +132,14 @@ class _Spans(msgspec.Struct, frozen=True):
         own = events.take(which(texts, lambda text: text.startswith(GLOO))[events.name])
         order = np.argsort(own.record_id, kind="stable")
         communicates = which(texts, COMM_OPS.__contains__)
-        # Records of the whole trace are needed because the next step's records limit the last annotations.
+        # Records of the whole trace, because those of the next step bound the last annotations of this one.
         records = np.sort(events.record_id[communicates[events.name] & events.is_operator])
         return cls(issuing(ops), records, own.record_id[order], own.start_ns[order], own.end_ns[order])
 
     def measured(self, op: Op) -> tuple[int, int]:
-        """Return start and end of the annotations of *op* before the next operator's record.
+        """Return the start and end of the annotations between *op* and the next operator's record.
 
-        If there are no annotations, start and end are the end of *op*.
+        Without annotations, both are the end of *op*.
         """
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1
@@ -154,8 +152,8 @@ class _Spans(msgspec.Struct, frozen=True):
 def issuing(ops: Ops) -> np.ndarray:
     """Return the operators that issue a communication, in order.
 
-    A functional collective counts as issuing a communication if no operator inside it issues one. With fake
-    tensors, the trace records a functional collective twice, inside itself.
+    A functional collective issues one itself only if no operator inside it does. With fake tensors,
+    the trace records it twice, nested.
     """
     plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
     functional = np.flatnonzero(which(ops.trace.texts, FUNCTIONAL_OPS.__contains__)[ops.name])
@@ -175,7 +173,7 @@ def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
 
 
 def lost_communications(ops: Ops) -> list[str]:
-    """Return the names of operators that communicate in ways that this module does not support."""
+    """Return the names of operators that communicate in an unsupported way."""
     known = issuing(ops)
     lost = which(ops.trace.texts, _may_communicate)[ops.name] & ~_encloses(ops, known)
     lost[known] = False
@@ -217,9 +215,9 @@ def _size_bytes(spec: CommOp, record: HostOp) -> int:
 
 
 def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | None:
-    """Return an operator's communication, total bytes and bytes per member; None if the operator computes.
+    """Return an operator's communication, total bytes and bytes per member; None if it computes.
 
-    Raises `ValueError` if this module does not support the operator's communication.
+    Raises `ValueError` for an unsupported communication.
     """
     spec = _SPECS.get(record.name)
     if spec is None:
@@ -230,9 +228,9 @@ def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | No
 
 
 def _members(record: HostOp, comm: Communication) -> int:
-    """Return the number of participating ranks that the amount of data implies, or 0 if unknown.
+    """Return how many ranks take part according to the amount of data, or 0 if unknown.
 
-    The number is the ratio of the gathered or scattered data to the data of one rank.
+    It is the ratio of the gathered or scattered data to the data of one rank.
     """
     if comm.splits:
         return len(comm.splits)
@@ -245,10 +243,9 @@ def _members(record: HostOp, comm: Communication) -> int:
 
 
 def split_bytes(record: HostOp) -> tuple[int, ...]:
-    """Return the bytes that the operator *record* lists for each member of its group, or () without a list.
+    """Return the bytes per group member that an operator lists, or () if it lists none.
 
-    Operators in `_INPUT_SPLITS` list the rows of their input for each member. Other operators have a tensor
-    for each member.
+    Operators in `_INPUT_SPLITS` list rows of their input, others have a tensor per member.
     """
     moved = tensors(_argument(record.inputs, 0 if record.name in FUNCTIONAL_OPS else 1))
     place = _INPUT_SPLITS.get(record.name)
@@ -260,7 +257,7 @@ def split_bytes(record: HostOp) -> tuple[int, ...]:
 
 
 def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
-    """Return *size_bytes* divided in proportion to *parts*, or () if the division is not exact."""
+    """Divide *size_bytes* in proportion to *parts*; return () if that is not exact."""
     if not isinstance(parts, list) or not parts or not all(type(part) is int and part >= 0 for part in parts):
         return ()
     total = sum(parts)
@@ -270,15 +267,15 @@ def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
 
 
 def _argument(values: list[Any], index: int) -> Any:
-    """Return the argument at *index* of *values*, or 0 if the trace lacks the argument."""
+    """Return the argument at *index*, or 0 if the trace lacks it."""
     value = values[index] if index < len(values) else 0
     return value if isinstance(value, (int, list)) else 0
 
 
 def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) -> str:
-    """Return the name of the process group of operator *index*, or "" if unknown.
+    """Return the process group's name for operator *index*, or "" if unknown.
 
-    Gloo's operators do not name the group. The name comes from the last text argument of the enclosing
+    Gloo's operators do not name it: it comes from the last text argument of the enclosing
     functional collective, or from the flight record.
     """
     name: str | None = None
@@ -292,11 +289,11 @@ def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) ->
 
 
 def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:
-    """Return the known flights of the trace's collectives, or messages, by record id.
+    """Match the trace's collectives, or messages, with flights; return the flights by record id.
 
-    Both sources have the same order, but their clocks may differ by more than the distance of two records.
-    Entries are matched in order if both sources have equally many entries, and this match is closer in time
-    than a match shifted by one entry.
+    Both are in the same order, but their clocks may differ by more than two records are apart.
+    Equally many entries are matched in order, if that is closer in time than matching them shifted
+    by one.
     """
     events = ops.trace.events
     alike = which(ops.trace.texts, (MESSAGE_OPS if is_p2p else COMM_OPS.keys() - MESSAGE_OPS).__contains__)
@@ -318,7 +315,7 @@ def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int,
 
 
 def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
-    """Return the flight that encloses *op*, was enqueued during *op*, or is nearest to *op* in time."""
+    """Return the flight that encloses *op*, was enqueued during it, or else is nearest in time."""
     at = bisect_left(flights, op.start_ns - _LONGEST_CALL_NS, key=lambda flight: flight.time_created_ns)
     best: tuple[int, Flight] | None = None
     for flight in flights[at:]:
@@ -335,10 +332,10 @@ def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
 def with_inferred_groups(
     comms: Sequence[Communication], rank: int, groups: Mapping[str, tuple[int, ...]], world_size: int
 ) -> tuple[list[Communication], list[str]]:
-    """Return *comms* with inferred groups if the traces of *rank* name no group, and the assumptions.
+    """Infer the groups of *comms* where the traces of *rank* name none; also return the assumptions.
 
-    *groups* are the groups that the traces list; () means all ranks. The group of all ranks is used if the
-    sizes of communications agree with this group, or are inconclusive.
+    *groups* are the groups in the traces; () means all ranks. The group of all ranks is used unless
+    the sizes of communications contradict it.
     """
     listed = {ranks for ranks in groups.values() if rank in ranks}
     used = {comm.group_ranks for comm in comms if comm.named}
@@ -364,15 +361,15 @@ def with_inferred_groups(
     return inferred, sorted(notes)
 
 
-# The key of a collective: the name of its group, and its number in the group.
+# Identifies a collective on every rank: the name of its group, and its number there.
 Entry = tuple[str, int]
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A collective or message of the flight record: enqueue time (Unix ns) and process group.
+    """A collective or message in the flight record, with its enqueue time (Unix ns) and group.
 
-    *time_ended_ns* is the return of the call, if recorded (for messages, and in a fake world).
-    *collective_seq_id* counts the group's collectives and is the same on every rank.
+    *time_ended_ns* is when the call returned, if recorded (for messages, and in a fake world).
+    *collective_seq_id* counts the collectives of the group, equally on every rank.
     """
 
     time_created_ns: int = 0

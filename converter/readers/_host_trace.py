@@ -1,4 +1,4 @@
-"""Read host traces: the JSON of PyTorch's ExecutionTraceObserver, with tensors and groups but no times."""
+"""Read host traces, the JSON of PyTorch's ExecutionTraceObserver: tensors and groups, but no times."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostOp(msgspec.Struct, frozen=True):
-    """The arguments of an operator, in the trace's spelling, and its schema.
+    """The arguments of an operator, spelled as in the trace, and its schema.
 
-    Operators that differ only in the identity of their tensors share a `HostOp`. In a trace read from a file,
-    tensors therefore have number, storage and offset 0, and `HostTrace.storages` has the storages.
+    Operators that differ only in the identity of their tensors share a `HostOp`. Tensors read from
+    a file therefore have number, storage and offset 0; their storages are in `HostTrace.storages`.
     """
 
     name: str
@@ -46,7 +46,7 @@ class HostOp(msgspec.Struct, frozen=True):
 
 
 class Kinds:
-    """The arguments of a trace's operators, decoded on request."""
+    """The arguments of a trace's operators, decoded when needed."""
 
     def __init__(
         self, names: Sequence[str], schemas: Sequence[str], arguments: Sequence[str], place: str = ""
@@ -56,7 +56,7 @@ class Kinds:
         self._decoded: dict[int, HostOp] = {}
 
     def renamed(self, pairs: Sequence[Sequence[int]], names: Sequence[str]) -> Kinds:
-        """Return new kinds for *pairs* of an existing kind and the number of a name (-1: unchanged)."""
+        """Return the kinds for *pairs* of an existing kind and a name's index (-1: keep the name)."""
         return Kinds(
             [self.names[kind] if name < 0 else names[name] for kind, name in pairs],
             [self._schemas[kind] for kind, _ in pairs],
@@ -126,7 +126,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return frozenset(self.storages[self.begin[row] : end[row]].tolist())
 
     def names(self) -> np.ndarray:
-        """Return the name of each operator."""
+        """The name of each operator."""
         names: np.ndarray = np.array(self.kinds.names, dtype=object)[self.kind]
         return names
 
@@ -136,16 +136,14 @@ class HostTrace(msgspec.Struct, frozen=True):
         return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
-        """Return for each of *rows* a range of the inputs' storages, as begin and end in alternation.
-
-        Row -1 has no storages.
-        """
+        """Return the range of each row's input storages: begin and end in turn; none for row -1."""
         return self._slices(rows, self.begin, self.inputs_end)
 
     def writes(self, rows: np.ndarray) -> np.ndarray:
-        """Return the begin and end of the outputs' storages, in the format of `reads`.
+        """Return the range of each row's output storages, as `reads` does for inputs.
 
-        An operator that changes an argument and has no outputs writes the storages of its first argument.
+        An operator without outputs that changes an argument writes the storages of its first
+        argument.
         """
         in_place = (self.inputs_end == self.end) & self.changing()
         begin = np.where(in_place, self.begin, self.inputs_end)
@@ -166,7 +164,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return replace(self, kind=kind.ravel(), kinds=self.kinds.renamed(different.tolist(), list(numbers)))
 
     def subset(self, rows: np.ndarray, records: np.ndarray) -> HostTrace:
-        """Return the trace of *rows* under the ids *records*, in any order."""
+        """Return the trace of *rows*, in any order, with the new ids *records*."""
         rows = rows[np.argsort(records, kind="stable")]
         columns = ("kind", "thread", "begin", "end", "inputs_end", "first_end")
         return replace(
@@ -178,7 +176,10 @@ class HostTrace(msgspec.Struct, frozen=True):
 
 
 def read_host_trace(path: Path) -> HostTrace:
-    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x."""
+    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x.
+
+    Raises `TraceFormatError` for a file that is damaged or not a host trace.
+    """
     reader = HostReader()
     stream(path, reader)
     texts, kinds, columns = reader.texts(), reader.kinds(), reader.operators()
@@ -200,7 +201,7 @@ def read_host_trace(path: Path) -> HostTrace:
         process=reader.process(),
         **columns,
     )
-    # If several records have the same id, the last record in the file is used.
+    # Of records with the same id, the last in the file counts.
     order = np.argsort(records, kind="stable")
     last = np.append(np.diff(records[order]) != 0, True)[: len(order)]
     return trace.subset(order[last], records[order[last]])
@@ -273,7 +274,7 @@ def _is_tensor(item: list[Any]) -> bool:
 
 
 def _listed_groups(arguments: bytes) -> list[DescribedGroup]:
-    """Return the groups that PyTorch lists when an observer starts; unexpected values count as absent."""
+    """Parse the groups that PyTorch lists when an observer starts; unexpected values count as absent."""
     try:
         inputs = json.loads(arguments)
         values = inputs if isinstance(inputs, list) else inputs["values"]

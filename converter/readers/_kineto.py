@@ -1,4 +1,4 @@
-"""Read device traces: Kineto JSON of ``torch.profiler``, of any PyTorch since 2022 and any accelerator."""
+"""Read device traces: ``torch.profiler``'s Kineto JSON, of any PyTorch since 2022 and any accelerator."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ._communications import described_groups, group_labels
 
 # Kinds of device work, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# The prefixes of annotations that the tracer records as operators, because operators are faster to record.
+# Prefixes of annotations that the tracer records as operators, which is faster.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)
 # Prefix of calls of modules in the profiler's Python frames (with_stack).
 MODULE_FRAME = "nn.Module: "
-# Prefix of the profiler's annotation of a step, before the step's number.
+# The profiler's annotation of a step, up to the step's number.
 STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
-_MOST_KINDS = 5  # number of kinds of unreadable events that an error lists
-# Above this share of events with impossible times, a trace is refused.
+_MOST_KINDS = 5  # listed kinds of unreadable events in an error
+# A larger fraction of events with impossible times means that the whole trace is unreliable.
 _MOST_MISTIMED = 0.05
 
 
@@ -123,9 +123,9 @@ class Events(Columns, frozen=True):
 
 
 class Frames(Columns, frozen=True):
-    """Calls of Python functions and modules on host threads, recorded by ``with_stack``.
+    """Calls of Python functions and modules on host threads, from ``with_stack``.
 
-    Functions shorter than 20 us are omitted; texts are indices into the trace's texts.
+    Functions of less than 20 us are left out. Texts are indices into the trace's texts.
     """
 
     name: np.ndarray
@@ -162,10 +162,10 @@ class Works(Columns, frozen=True):
 
 
 class Syncs(Columns, frozen=True):
-    """Recorded synchronisations, in which *stream* (or the host) waits for *on_stream*.
+    """Recorded synchronisations: *stream*, or the host, waits for *on_stream*.
 
-    *record_correlation* is the call that recorded the awaited event. *correlation* is the waiting call.
-    Unknown calls are -1; *kind* is an index into the trace's texts.
+    *record_correlation* is the call that recorded the awaited event, and *correlation* the call
+    that waits (-1: unknown). *kind* is an index into the trace's texts.
     """
 
     kind: np.ndarray
@@ -191,12 +191,12 @@ class Comms(Columns, frozen=True):
 class DeviceTrace(msgspec.Struct, frozen=True):
     """The device trace of a rank: host events, calls and device work.
 
-    *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed. *groups* are the process
-    groups that the trace lists, by name, with *group_labels*. *arguments* are the arguments of operators, if
-    requested: JSON arrays of shapes, types and values. *process* is the process number, -1 if unknown.
-    *unread* counts the events of each unsupported kind, such as events of another accelerator. *frames* are
-    Python calls in order of start, enclosing calls first. *devices* are the recorded names of devices by
-    number. *left_out* is a sentence on the events omitted because their times are impossible.
+    *rank* and *world_size* are -1 and 0 in jobs that were not distributed. *groups* are the listed
+    process groups by name, with *group_labels*. *arguments*, if requested, are JSON arrays of
+    shapes, types and values. *process* is the process number (-1: unknown). *unread* counts
+    unsupported events by kind, such as those of another accelerator. *frames* are Python calls in
+    order of start, enclosing calls first. *devices* are device names by number. *left_out* says
+    which events were omitted for impossible times.
     """
 
     events: Events
@@ -255,9 +255,9 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
     """Read the Kineto JSON at *path* (plain or gzip), optionally with the arguments of operators.
 
-    Events with impossible times, such as a negative duration, are omitted if they are few. Raises
-    `TraceFormatError` if the file is truncated, is of another kind, or has nothing to convert. A convertible
-    trace has operators, or device work with calls that may have issued it.
+    Events with impossible times, such as a negative duration, are omitted if there are few. Raises
+    `TraceFormatError` if the file is truncated, of another kind, or has neither operators nor
+    device work with calls that may have issued it.
     """
     reader = DeviceReader(with_arguments)
     stream(path, reader)
@@ -309,7 +309,7 @@ def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
 
 
 def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
-    """Return a sentence on the *mistimed* events; raises `TraceFormatError` for too many of them."""
+    """Describe the *mistimed* events; raises `TraceFormatError` if there are too many."""
     count, first = mistimed
     if not count:
         return ""
@@ -321,7 +321,7 @@ def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
 
 
 def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
-    """Return the contents of a trace without operators, as part of a sentence."""
+    """Describe what a trace without operators contains, as part of a sentence."""
     counts = {"runtime calls": calls, "kernels and copies": works}
     counts |= {f"events of kind '{kind}'": count for kind, count in unread.items()}
     held = [f"{count:,} {what}" for what, count in counts.items() if count]
@@ -350,7 +350,7 @@ def device_trace(
     world_size: int = 0,
     groups: Mapping[str, tuple[int, ...]] | None = None,
 ) -> DeviceTrace:
-    """Return the device trace of the given rows, which may be in any order."""
+    """Return the device trace made of the given rows, in any order."""
     numbers: dict[str, int] = {}
     comms: list[CommArguments] = []
     trace = DeviceTrace(
@@ -370,7 +370,7 @@ def device_trace(
 def _columns(
     table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], comms: list[CommArguments]
 ) -> Any:
-    """Return *rows* as *table*; number the rows' texts, and append their communications to *comms*."""
+    """Convert *rows* to *table*, numbering their texts and appending their communications to *comms*."""
 
     def plain(name: str, value: Any) -> Any:
         if name == "category":
@@ -396,7 +396,7 @@ def _dtype(column: str) -> type:
 
 
 def _base_ns(about: Mapping[str, str], path: Path) -> int:
-    """Return the base time (Unix ns) to which the trace's times are relative."""
+    """Return the base time (Unix ns) of the trace's relative times."""
     try:
         base = msgspec.json.decode(about.get("baseTimeNanoseconds", "0"), type=int)
     except msgspec.MsgspecError:
@@ -408,7 +408,7 @@ def _base_ns(about: Mapping[str, str], path: Path) -> int:
 
 
 def _distributed(about: Mapping[str, str]) -> _Distributed:
-    """Return the trace's description of its job; unexpected values count as absent."""
+    """Parse what the trace says about the job; unexpected values count as absent."""
     try:
         found = msgspec.json.decode(about.get("distributedInfo", "null"), type=_Distributed | None)
     except msgspec.MsgspecError:
@@ -417,7 +417,7 @@ def _distributed(about: Mapping[str, str]) -> _Distributed:
 
 
 def _devices(about: Mapping[str, str]) -> dict[int, str]:
-    """Return the devices in the trace's ``deviceProperties``; unexpected values count as absent."""
+    """Parse the trace's ``deviceProperties``; unexpected values count as absent."""
     try:
         found = msgspec.json.decode(about.get("deviceProperties", "[]"), type=list[_Device])
     except msgspec.MsgspecError:
@@ -426,7 +426,7 @@ def _devices(about: Mapping[str, str]) -> dict[int, str]:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks listed in *text*, such as ``"[0, 1]"``, or () if the trace truncated the list."""
+    """Parse ranks such as ``"[0, 1]"``; () if the trace truncated the list."""
     try:
         ranks = ast.literal_eval(text) if "..." not in text else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,8 +1,8 @@
-"""Read linked traces, which are host traces with times and device work from mlc-chakra's linker.
+"""Read linked traces: host traces to which mlc-chakra's linker added times and device work.
 
-A linked trace has the nodes of a host trace with new numbers. Nodes matched with the device trace have a
-start and a duration. Each kernel or memory copy is a node copied from the operator that issued it. Runtime
-calls, memory sets, bytes of memory copies, synchronisations, and the times of step marks are missing.
+They have the nodes of the host trace, renumbered. Nodes found in the device trace have a start and
+a duration, and each kernel or memory copy is a copy of the operator node that issued it. They lack
+runtime calls, memory sets, bytes of memory copies, synchronisations, and times of step marks.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LINKED_LACKS = (
 
 _USER_SCOPE = 7
 _CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-# The runtime call by which a thread makes a stream wait for a collective.
+# The call by which a stream is made to wait for a collective.
 _STREAM_WAIT = "cudaStreamWaitEvent"
-# Parts of the names of device copies for which the host waits.
+# In the names of device copies that block the host.
 _BLOCKING = ("DtoH", "Pageable")
 _MAX_MICROSECONDS = 2.0**52
 
@@ -81,8 +81,8 @@ def read_linked_host(path: Path) -> HostTrace:
 def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
     """Read the device trace and the host trace in the linked trace at *path* (plain or gzip).
 
-    The time at which an operator issued its work is the operator's end, or the start of the work if it is
-    earlier. Raises `TraceFormatError` if the file is not a linked trace, or if the linker matched nothing.
+    Work was issued at the end of its operator, or at its own start if that is earlier. Raises
+    `TraceFormatError` if the file is not a linked trace or the linker matched nothing.
     """
     nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
     spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
@@ -110,12 +110,12 @@ def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
     names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
-    # A linked kernel has the id of its operator, but another name.
+    # A linked kernel has its operator's id, under another name.
     return read_host_trace(path).renamed(names)
 
 
 def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
-    """Return start and end of *node* in nanoseconds, or None if there is no time."""
+    """Return the start and end of *node* in ns, or None if it has no time."""
     if node.ts is None or node.inclusive_dur is None:
         return None
     try:
@@ -143,7 +143,7 @@ def _event(node: _RawNode, span: tuple[int, int]) -> Event:
 
 
 def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> list[Event]:
-    """Return the step marks; a step lasts from its first operator to the next step or its last operator."""
+    """Return the steps; each lasts from its first operator to the next step, or to the last operator."""
     within: dict[int, int] = {}
     extents: dict[int, tuple[int, int]] = {}
     marks = {node.id: node for node in nodes if node.name.startswith(STEP_MARK)}
@@ -184,7 +184,7 @@ def _issued(
 
 
 def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
-    """Yield the calls that make a stream wait for a collective, inferred from recorded operators."""
+    """Yield calls that make a stream wait for a collective, as the recorded operators imply."""
     for event in events:
         stated = parameters(host.operator(event.record_id)) if event.name == PARAMETERS else None
         if stated is not None and stated.name == "wait":

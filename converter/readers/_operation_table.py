@@ -1,7 +1,6 @@
-"""Read tables of timed operations of many steps, in ByteDance's published format or from a capture.
+"""Read the timed operations of many steps, from ByteDance's published tables or from a capture.
 
-The columns of ByteDance's tables are read unchanged. The columns of a capture are computed from recorded
-times.
+ByteDance's columns are taken over; those of a capture are computed from recorded times.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ OPERATION_TYPES = (
     "collectives",
     "optimizer",
 )
-"""Types of operations, about in the order in which a step runs them; ``descheduled`` is of recordings."""
+"""The types of operations, roughly in the order of a step; only captures have ``descheduled``."""
 
 _REQUIRED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
 _OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")
@@ -55,12 +54,12 @@ _PHASES = {
     "input": "loader_ns",
     "forward-compute": "forward_ns",
     "backward-compute": "backward_ns",
-    "gc": "",  # garbage collection runs in the remaining time of the step
+    "gc": "",  # counted in what remains of the step
     "descheduled": "delay_ns",
     "collectives": "collective_ns",
     "optimizer": "optimizer_ns",
 }
-"""Operations of a step in the order in which they count, and the reading of each."""
+"""A step's operations in the order in which they count, and what measures each."""
 _NEXT = "Next: record them with `chakrascope trace --steps 0 -- COMMAND`."
 
 
@@ -95,10 +94,11 @@ def is_operation_table(path: str | Path) -> bool:
 def read_operation_table(path: str | Path) -> OperationTable:
     """Read a Parquet or CSV table with one row per operation.
 
-    Required columns are ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), ``start_ts``
-    and ``duration`` in seconds. Missing columns ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` are
-    derived from the required columns. Other columns are ignored. Source:
-    github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file, column and row.
+    It must have ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), and
+    ``start_ts`` and ``duration`` in seconds. ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id``
+    are derived if missing, and other columns ignored. The format is that of
+    github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file, column and
+    row.
     """
     path = Path(path)
     raw = _read(path)
@@ -217,7 +217,7 @@ def _types(path: Path, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Columns) -> Columns:
-    """Return the optional columns; missing optional columns are derived from *columns*."""
+    """Return the optional columns, derived from *columns* where they are missing."""
     given = {name: _integers(path, raw, name) for name in _OPTIONAL if name in raw}
     stages = int(columns["stage"].max()) + 1
     chunk = given.get("mc", np.zeros(len(columns["step"]), np.int64))
@@ -231,7 +231,7 @@ def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Col
 
 
 def _by_start(columns: Columns) -> npt.NDArray[np.int64]:
-    """Return each operation's number by start time among operations of the same type, rank and step."""
+    """Number operations by start time among those of the same type, rank and step."""
     keys = [columns[name] for name in ("type", "stage", "replica", "step")]
     order = np.lexsort([columns["start_ns"], *keys])
     new = np.zeros(len(order), bool)
@@ -275,8 +275,8 @@ def _refuse_duplicates(table: OperationTable) -> None:
 class _Recorded:
     """The recorded steps of one rank, sorted by step number.
 
-    The first of *columns* is the number of the step. The other columns are times in ns: ``start_ns``, and
-    durations by the names of `_PHASES`.
+    The first of *columns* is that number; the others are times in ns: ``start_ns``, and durations
+    named as in `_PHASES`.
     """
 
     rank: int
@@ -287,10 +287,10 @@ class _Recorded:
 def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
-    In the result, an operation is the total time of a phase in the step, and begins when the previous
-    operation ends. A step begins on all ranks when it begins on the first rank. ``collectives`` is the time
-    spent waiting for peers and their messages. Ranks that exchange messages are stages of a replica, in order
-    of rank. Other ranks are replicas. Raises `TraceError` if all ranks have no step in common.
+    Here an operation is the total time of a phase in the step, and begins when the previous one
+    ends. A step begins on all ranks when it begins on the first. ``collectives`` is the time spent
+    waiting for peers and their messages. Ranks that exchange messages are stages of one replica, in
+    order of rank; other ranks are replicas. Raises `TraceError` if no step is common to all ranks.
     """
     warmup = int(trace_set.options.get("warmup", 0))
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
@@ -314,7 +314,7 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
 def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
     """Return the unprofiled steps that the rank of *entry* recorded after *warmup* steps.
 
-    A step during which the system's clock was set back is omitted.
+    Steps during which the system clock was set back are left out.
     """
     parts = list(read_step_times(trace_set, entry))
     names = ("index", "time_ns", "cpu_ns", "recorded", *filter(None, _PHASES.values()))
@@ -336,12 +336,12 @@ def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
 def _without_delay(
     phases: Columns, delay_ns: npt.NDArray[np.int64], cpu_ns: npt.NDArray[np.int64]
 ) -> Columns:
-    """Return *phases* with the wait for a processor as the phase ``descheduled``.
+    """Move the time spent waiting for a processor into a phase of its own, ``descheduled``.
 
-    The position of this wait in the step is unknown, so the same share of time is subtracted from each phase
-    of work. Collectives may contain a part of the wait. All phases of work together therefore keep at least
-    the thread's CPU time. If the CPU time exceeds the phases of work because collectives spin, the phases of
-    work keep at least the CPU time minus the time of collectives.
+    Where in the step this wait occurred is unknown, so it is taken from all phases of work in
+    proportion. Part of it may lie in collectives, so work keeps at least the thread's CPU time. If
+    that exceeds the phases of work because collectives spin, work keeps the CPU time minus the time
+    of collectives.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
     total = sum(work.values(), np.zeros(1, np.int64))

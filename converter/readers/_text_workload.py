@@ -1,8 +1,8 @@
 """Convert ASTRA-sim 1.0 text workloads (layers with compute times and collectives) to Chakra graphs.
 
-The file states a parallelism, the number of layers, and a line per layer. A line has a name, a reserved
-number, an update time, and time, collective and bytes for each of forward pass, input gradient and weight
-gradient.
+A file states a parallelism, the number of layers, and one line per layer: a name, a reserved
+number, an update time, and for each of forward pass, input gradient and weight gradient a time, a
+collective and its bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPUTE_LANE = 0
 
 
 class _Policy(msgspec.Struct, frozen=True):
-    """The ranks that share a layer's activations (*model*) and weights (*data*), and the backward order."""
+    """Which ranks share a layer's activations (*model*) and weights (*data*), and the backward order."""
 
     model: str
     data: str
@@ -54,7 +54,7 @@ _POLICIES = {
     "TRANSFORMER_FWD_IN_BCKWD": _Policy(_NEAR, _FAR),
     "DLRM": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
 }
-# Policies of a layer in a customized workload.
+# Policies that single layers of a customized workload can have.
 _LAYER_POLICIES = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA")
 _COLLECTIVES = {
     "NONE": None,
@@ -91,13 +91,12 @@ def read_text_workload(
 ) -> Workload:
     """Read an ASTRA-sim 1.0 text workload for *num_ranks* ranks and *passes* training steps.
 
-    *model_group* is the number of ranks that share a layer in hybrid policies. These ranks are consecutive,
-    or in ``HYBRID_MODEL_DATA`` at equal distances. In ``HYBRID_CUSTOMIZED``, in which each layer has a
-    policy, *model_group* is the number of consecutive ranks in a group. The default is the group
-    size in the file. If the file has no group size, all collectives span all ranks. A unit of compute
-    time is *ns_per_unit* nanoseconds. ASTRA-sim 1.0's cycles are 1 ns; the public converter uses
-    microseconds (1000 ns). Raises `WorkloadFormatError` with the line for a damaged file, and `UsageError`
-    for impossible numbers of ranks.
+    *model_group* is how many ranks share a layer in hybrid policies: consecutive ones, or equally
+    spaced ones in ``HYBRID_MODEL_DATA``. In ``HYBRID_CUSTOMIZED``, where each layer has a policy,
+    groups are consecutive. The default is the group size in the file; without one, all collectives
+    span all ranks. Compute times are in units of *ns_per_unit* ns: ASTRA-sim 1.0's cycles are 1 ns,
+    and the public converter uses microseconds (1000 ns). Raises `WorkloadFormatError` with the line
+    for a damaged file, and `UsageError` for numbers of ranks that cannot be.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)
@@ -167,7 +166,7 @@ def _group_of_rank(groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...],
 
 
 def _loop(header: _Header, layers: Sequence[tuple[_Layer, str]], passes: int, near: int, far: int) -> _Loop:
-    """Return the training loop of a rank in the groups *near* and *far*; -1 means no other member."""
+    """Return the training loop of a rank in the groups *near* and *far* (-1: the rank is alone there)."""
     groups = {_EVERYONE: max(-1, min(0, max(near, far))), _NOBODY: -1, _NEAR: near, _FAR: far}
     dlrm = "DLRM" in header.policy
     return _Loop(
@@ -250,7 +249,7 @@ def _header(path: Path, words: list[str]) -> _Header:
 
 
 def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
-    """Return a list of numbers without the leading length; raises an error if the length is wrong."""
+    """Return a list without its leading length; raises `WorkloadFormatError` if that is wrong."""
     if numbers and numbers[0] != len(numbers) - 1:
         raise _damaged(path, 1, f"{numbers[0]} checkpoints are announced, {len(numbers) - 1} follow")
     return tuple(numbers[1:])
@@ -334,11 +333,12 @@ class _Layer(msgspec.Struct, frozen=True):
 class _Loop(msgspec.Struct, frozen=True):
     """The training loop of one rank, of *passes* steps.
 
-    If *last_bottom* is given, the first layer's collectives overlap layers 1 to *last_bottom*, as in
-    recommenders. When the backward pass reaches a layer of *initiates*, all layers since the last of
-    *checkpoints* are computed forward again. If *only_weight_collectives* is true, the step consists only of
-    simultaneous weight-gradient collectives. The first layer's input gradient is communicated only with
-    *first_input_collective*, for workloads that do not list the layers below the first transformer block.
+    If *last_bottom* is given, the first layer's collectives overlap layers 1 to *last_bottom*, as
+    in recommenders. When the backward pass reaches a layer of *initiates*, all layers since the
+    last of *checkpoints* are computed forward again. With *only_weight_collectives*, the step is
+    only weight-gradient collectives, all at once. The first layer's input gradient is communicated
+    only with *first_input_collective*, for workloads that leave out the layers below the first
+    transformer block.
     """
 
     layers: Sequence[_Layer]
@@ -352,7 +352,7 @@ class _Loop(msgspec.Struct, frozen=True):
 
 
 class _Unrolled(GraphBuilder):
-    """The graph under construction. The next computation waits for the nodes in *tail*."""
+    """The graph under construction; the next computation waits for the nodes in *tail*."""
 
     def __init__(self, loop: _Loop) -> None:
         super().__init__()
@@ -425,7 +425,7 @@ class _Unrolled(GraphBuilder):
                 )
 
     def _input_first(self, index: int) -> None:
-        """Compute the input gradient, then the weight gradient while the input gradient is communicated."""
+        """Compute the input gradient, then the weight gradient while the former is communicated."""
         layer = self.loop.layers[index]
         node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
         comm = None
@@ -436,7 +436,7 @@ class _Unrolled(GraphBuilder):
         self.tail = [weights] if comm is None else [weights, comm]
 
     def _weights_first(self, index: int) -> None:
-        """Compute the weight gradient, then the input gradient while the weight gradient is communicated."""
+        """Compute the weight gradient, then the input gradient while the former is communicated."""
         layer = self.loop.layers[index]
         self.tail = [self._weights(index, self.tail)]
         if index:

@@ -1,4 +1,4 @@
-"""Divide the time of host threads into pieces of operators and gaps, and read nested calls."""
+"""Divide the time of host threads into operators and gaps, and read nested calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._kineto import MODULE_FRAME, MODULE_RANGE, CommArguments, DeviceTrace, Fra
 PHASES = ("forward", "backward", "optimizer", "other")
 _IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
 _BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-# Annotations that give a module or a phase to the operators inside them.
+# Annotations that set the module or the phase of the operators inside them.
 _ANNOTATIONS = {MODULE_RANGE: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
 
 
@@ -92,13 +92,13 @@ class Ops(msgspec.Struct, frozen=True, dict=True):
 
 
 class Threads:
-    """A finder of the operators of a trace's threads.
+    """Finds the operators of a trace's threads.
 
-    Operators are nested by time, because recorded parents are wrong with gloo. Annotations become the context
-    of operators (module and phase), and never operators. Gloo's annotations may overlap later operators and
-    are omitted. A backward operator has the module of the forward operator with the same autograd sequence
-    number, on any thread. Modules come from the tracer's annotations or, without such annotations, from the
-    profiler's Python frames.
+    Operators are nested by time, because recorded parents are wrong with gloo. Annotations only
+    give operators their module and phase; Gloo's may overlap later operators and are ignored. A
+    backward operator has the module of the forward operator with the same autograd sequence number,
+    on any thread. Modules come from the tracer's annotations, or else from the profiler's Python
+    frames.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -122,7 +122,7 @@ class Threads:
         self._modules = list(numbers)
 
     def operators(self, events: np.ndarray, start_ns: int, end_ns: int, *, phase: str = "forward") -> Ops:
-        """Return the operators among *events* (of one thread, in order) that overlap the given interval.
+        """Return the operators among *events* (of one thread, in order) in the interval (Unix ns).
 
         *phase* is the phase of outermost operators.
         """
@@ -153,10 +153,10 @@ class Threads:
 
 
 def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames, np.ndarray]:
-    """Return the calls of modules in *trace*, and the module number of each call; extend *numbers*.
+    """Return the module calls in *trace*, and the module number of each; adds new names to *numbers*.
 
-    There are no such calls if the tracer's annotations have modules. A module's name begins with the names of
-    its callers: ``GPT_0.Block_3.Linear_12``.
+    There are none if the tracer's annotations give modules. A module is named after its callers and
+    itself: ``GPT_0.Block_3.Linear_12``.
     """
     frames = Frames.none() if len(numbers) > 1 else trace.frames
     frames = frames.take(which(trace.texts, lambda text: text.startswith(MODULE_FRAME))[frames.name])
@@ -177,13 +177,13 @@ def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames,
 
 
 def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
-    """Return the pieces of the window in order, without gaps."""
+    """Cut the window of *ops* into pieces, in order and without gaps."""
     return Pieces(**cut(ops.start_ns, ops.end_ns, start_ns, end_ns))
 
 
 _DEEPEST = 1_000
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
-# The folder of the tracer, whose functions around the job's own functions are left out.
+# The tracer's own functions, which enclose the job's, are left out.
 _TRACER = "chakrascope/tracer/"
 
 
@@ -203,10 +203,10 @@ class HostCalls:
     names: list[str]
 
     def around(self, start_ns: int, end_ns: int) -> list[str]:
-        """Return a thread's calls (recorded and sampled) in the middle of an interval, outermost first.
+        """Return the calls, recorded and sampled, in the middle of an interval, outermost first.
 
-        The chosen thread has calls that begin or end closest to the start and the end of the interval. On a
-        tie, the thread with the most calls is chosen.
+        The thread is the one with calls that begin and end closest to the interval or, of several,
+        the one with the most calls.
         """
         middle = (start_ns + end_ns) // 2
         rows = np.flatnonzero((self.start_ns <= middle) & (self.end_ns > middle))
@@ -215,12 +215,12 @@ class HostCalls:
             open_.setdefault(self.threads[self.thread[row]], []).append(self.names[self.name[row]])
         recorded = [thread for thread in open_ if thread in _recorded(self.threads)]
         thread = min(recorded, key=lambda one: self._distance(one, start_ns, end_ns), default="")
-        # The sampled stack may be a few ms older than the middle of the interval.
+        # The last sample may be a few ms older than the middle of the interval.
         stacks = (("", thread), ("sampled: ", f"{thread}{_SAMPLED}"))
         return [prefix + " › ".join(open_[one]) for prefix, one in stacks if one in open_]
 
     def _distance(self, thread: str, *times_ns: int) -> tuple[int, int]:
-        """Return the distance of *times_ns* to the closest call bounds in *thread*, and minus the count."""
+        """Return how far *times_ns* are from the closest call bounds in *thread*, and minus their number."""
         own = self.thread == self.threads.index(thread)
         bounds = np.concatenate([self.start_ns[own], self.end_ns[own]])
         return sum(int(np.abs(bounds - time).min()) for time in times_ns), -len(bounds)
@@ -232,7 +232,7 @@ def _recorded(threads: list[str]) -> list[str]:
 
 
 class _Call(NamedTuple):
-    """A call in the tracer's evidence; its row follows the row *of* a thread, or is separate ("")."""
+    """A call in the tracer's evidence, shown in a row below thread *of*, or in one of its own ("")."""
 
     thread: str
     of: str
@@ -242,7 +242,7 @@ class _Call(NamedTuple):
 
 
 def read_host_calls(trace: Path, evidence: Path | None, start_ns: int, end_ns: int) -> HostCalls:
-    """Return the host calls between two times from the device trace and evidence in files.
+    """Return the host calls between two times (Unix ns) from the files of device trace and evidence.
 
     Raises `TraceError` or `TraceFormatError` for unreadable files.
     """
@@ -253,10 +253,10 @@ def read_host_calls(trace: Path, evidence: Path | None, start_ns: int, end_ns: i
 def host_calls(trace: DeviceTrace, evidence: Evidence | None, start_ns: int, end_ns: int) -> HostCalls:
     """Return the host calls clipped to an interval (Unix ns), by thread in order of first call.
 
-    If calls begin together, the longer call encloses the shorter call. If calls are equally long, a Python
-    function encloses an annotation or operator, which encloses a runtime call. Sampled Python stacks have
-    separate rows because their precision is one sampling interval. Garbage collections have separate rows.
-    Functions of the tracer are omitted.
+    Of calls that begin together, the longer encloses the shorter; if equally long, a Python
+    function encloses an annotation or operator, which encloses a runtime call. Sampled stacks,
+    precise only to a sampling interval, and garbage collections have rows of their own. Functions
+    of the tracer are left out.
     """
     is_job = which(trace.texts, lambda text: _TRACER not in text)
     tables = (trace.frames.take(is_job[trace.frames.name]), trace.events, trace.calls)

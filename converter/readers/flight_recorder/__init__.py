@@ -1,4 +1,4 @@
-"""A plug-in that reads dumps of PyTorch's flight recorder, JSON or pickle."""
+"""The plug-in for dumps of PyTorch's flight recorder, JSON or pickle."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ..logs import (
     ranks_by_name,
 )
 
-# Pickle opcodes that PyTorch's and Python's picklers write for containers, strings, numbers, None and
-# Booleans. Other opcodes could import or call code (GLOBAL, REDUCE, BUILD), or allocate more memory than the
-# size of the file (BYTEARRAY8).
+# The opcodes that PyTorch's and Python's picklers write for containers, strings, numbers, None and
+# Booleans. Others could import or call code (GLOBAL, REDUCE, BUILD), or allocate far more memory
+# than the file's size (BYTEARRAY8).
 _PLAIN = frozenset(
     {
         "APPEND", "APPENDS", "BINBYTES", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT",
@@ -53,13 +53,13 @@ _DAMAGES = (
 
 
 class _NotPlain(Exception):
-    """The error for a pickle that is damaged, or contains objects other than plain values."""
+    """Raised for a pickle that is damaged or contains more than plain values."""
 
 
 def _plain_values(data: bytes) -> Any:
-    """Return the value of *data*, a pickle of containers, strings, numbers, None and booleans.
+    """Unpickle containers, strings, numbers, None and booleans.
 
-    Raises `_NotPlain` for any other pickle before any object in the pickle is called or imported.
+    Raises `_NotPlain` for anything else, before any object is imported or called.
     """
     try:
         return _Unpickler(io.BytesIO(data)).load()
@@ -72,10 +72,10 @@ def _refused(unpickler: Any) -> None:
 
 
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ignore]
-    """Python's unpickler written in Python, restricted to plain opcodes.
+    """Python's unpickler in pure Python, restricted to plain opcodes.
 
-    The unpickler written in C allocates memory for the highest memo number, which even a file of ten bytes
-    can set arbitrarily high. The unpickler written in Python uses a dict instead.
+    The one in C allocates memory for the highest memo number, which a file of ten bytes can set
+    arbitrarily high; this one uses a dict.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {
@@ -96,7 +96,7 @@ _PICKLE = b"\x80"
 # PyTorch's pickler writes the keys of the record as readable text.
 _JSON_KEYS = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE_HEAD, _PICKLED_KEYS = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
-# The backends that record neither begin nor end. An operation on such a backend has ended once it is retired.
+# Backends that record neither begin nor end; their operations have ended once they are retired.
 _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
@@ -209,8 +209,8 @@ def _comms(
 ) -> tuple[dict[str, Comm], dict[tuple[str, str], str]]:
     """Return the communicators in a dump, and the key of each process group in the *entries*.
 
-    Different groups may have the same name on different ranks, so the key includes the ranks if the dump
-    lists the ranks.
+    Groups of different ranks may have the same name, so the key includes the ranks if the dump
+    lists them.
     """
     comms: dict[str, Comm] = {}
     keys: dict[tuple[str, str], str] = {}
@@ -250,7 +250,7 @@ def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
 
 
 def _ranks(reader: Reader, listed: str | list[int]) -> tuple[int, ...]:
-    """Return the ranks of a group, *listed* as a list or as the text of a list."""
+    """Return a group's ranks from a list or the text of one."""
     try:
         ranks: list[int] = (
             msgspec.json.decode(listed or "[]", type=list[int]) if isinstance(listed, str) else listed
@@ -273,7 +273,7 @@ def _plain_name(entry: _Entry) -> str:
 
 
 def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -> LoggedOp | None:
-    """Return the operation of *entry*, with the times of the entry or batch *timed*; None for others."""
+    """Return the operation of *entry*, timed by the entry or batch *timed*; None for an unknown name."""
     times = _times(reader, entry, timed)
     name, backend = _plain_name(entry), entry.profiling_name.partition(":")[0]
     times["completed"] = (
@@ -297,7 +297,7 @@ def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -
 
 
 def _agreement(library: LibraryCollective, size: int, taken: int, dtype: str) -> str:
-    """Return the properties that all ranks of a collective must share, as text: kind, type, bytes."""
+    """Describe what all ranks of a collective must agree on: kind, type, bytes."""
     if library.fixed_bytes >= 0:
         return library.name
     if library.name == "all_to_all":  # the bytes for each peer may differ between ranks
@@ -306,7 +306,7 @@ def _agreement(library: LibraryCollective, size: int, taken: int, dtype: str) ->
 
 
 def _message(name: str, size: int, group: str, entry: _Entry, times: dict[str, Any]) -> LoggedOp | None:
-    """Return the send or receive called *name*, such as ``send 0->1`` or ``recv 1<-0``."""
+    """Return the send or receive called *name*, for example ``send 0->1`` or ``recv 1<-0``."""
     found = _PEERS.search(name)
     if found is None:
         return None
@@ -319,7 +319,7 @@ def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
     begun, ended = timed.time_discovered_started_ns, timed.time_discovered_completed_ns
     duration = timed.duration_ms
     if duration is not None:
-        begun = None  # the start is polled only every 100 ms, so only the duration is exact
+        begun = None  # the start is polled only every 100 ms; only the duration is exact
     if duration is not None and not (math.isfinite(duration) and 0 <= duration < 1e12):
         reader.fail(f"duration_ms is {duration}")
     return {

@@ -1,4 +1,4 @@
-"""Production logs of a job, read per rank by the plug-ins in `LOG_READERS`."""
+"""Production logs of a job, read by the plug-ins in `LOG_READERS`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MOST_NS = 2**62
 class LoggedOp(msgspec.Struct, frozen=True, gc=False):
     """One collective, send or receive in the log of one rank.
 
-    *group* is the name of the communicator, which is equal on all its ranks. *series* and *sequence* identify
-    the collective within the group. *series* and *sequence* are equal on all ranks, and *sequence* increases
-    by one within a series. *peer* is the index in the group of the other end of a send or receive.
-    *size_bytes* is the size of this rank's data as simulators define it. *agrees* is a description that must
-    be equal on all ranks. Times are Unix nanoseconds of the rank's clock: enqueued, begun, ended. The library
-    measured *duration_ns*. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. Ranks of a
+    *group* is the communicator's name, equal on all its ranks. *series* and *sequence* identify the
+    collective within the group, equally on all ranks; *sequence* increases by one within a series.
+    *peer* is the other end of a send or receive, as an index in the group. *size_bytes* is this
+    rank's data as simulators count it. *agrees* describes what must be equal on all ranks. Times
+    (enqueued, begun, ended) are Unix ns of the rank's clock, and *duration_ns* is the library's own
+    measurement. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. The ranks of a
     *rooted* collective need not wait for each other.
     """
 
@@ -55,12 +55,12 @@ class LoggedOp(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_collective(self) -> bool:
-        """Whether the operation is a collective and not a send or receive."""
+        """Whether this is a collective rather than a send or receive."""
         return self.collective is not None
 
 
 class Comm(msgspec.Struct, frozen=True):
-    """A communicator in the log of one rank: its size, this rank's index, and the global *ranks* or ()."""
+    """A communicator in one rank's log: its size, the rank's index, and the global *ranks*, if known."""
 
     size: int = 0
     place: int = UNKNOWN
@@ -69,10 +69,10 @@ class Comm(msgspec.Struct, frozen=True):
 
 
 class RankLog(msgspec.Struct, frozen=True):
-    """The operations of one rank in enqueue order; *rank* is `UNKNOWN` until determined.
+    """The operations of one rank in the order of being enqueued; *rank* may still be `UNKNOWN`.
 
-    *from_the_start* means that the log lost no operation before its first operation. *notes* are sentences on
-    omitted records, with the reasons.
+    *from_the_start* means that no operation is missing before the first. *notes* say which records
+    were left out, and why.
     """
 
     rank: int
@@ -86,13 +86,13 @@ class RankLog(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class LogReader:
-    """A plug-in in `LOG_READERS` that recognises and reads the production logs of one tool.
+    """A plug-in in `LOG_READERS` for the production logs of one tool.
 
-    *title* names the tool. *recognises* returns whether the first decompressed megabyte of a file comes from
-    a log of the tool. *read* returns the logs of the ranks of one job, and assumptions. *read* raises
-    `TraceFormatError` for a damaged log, and `TraceError` for logs of different jobs. *keeps_newest* means
-    that the tool overwrites its oldest records. *sees_ends_late* means that the tool records the end of an
-    operation when a thread notices the end.
+    *title* names the tool. *recognises* returns whether a file is such a log, given its first
+    megabyte decompressed. *read* returns the logs of all ranks of one job, and assumptions; it
+    raises `TraceFormatError` for a damaged log and `TraceError` for logs of different jobs.
+    *keeps_newest* means that the tool overwrites its oldest records, and *sees_ends_late* that it
+    records an operation's end only when a thread notices it.
     """
 
     title: str
@@ -103,10 +103,9 @@ class LogReader:
 
 
 class Logs(msgspec.Struct, frozen=True):
-    """The logs of a job: *ranks* by global rank, and the global ranks of each group in the group's order.
+    """The logs of a job: *ranks* by global rank, and the global ranks of each group, in group order.
 
-    *kind* is the name of the *reader* of the logs. A *short* group has more members than the logs list.
-    *labels* are the names of groups for display.
+    *kind* is the *reader*'s name. *labels* are names of groups for display.
     """
 
     kind: str
@@ -121,7 +120,7 @@ class Logs(msgspec.Struct, frozen=True):
 
     @property
     def short(self) -> set[str]:
-        """The groups with unknown members."""
+        """The groups with more members than the logs list."""
         return {group for group, members in self.groups.items() if self.sizes[group] > len(members)}
 
     @property
@@ -130,7 +129,7 @@ class Logs(msgspec.Struct, frozen=True):
         return all(op.created_ns != UNKNOWN for log in self.ranks.values() for op in log.ops)
 
     def label(self, group: str) -> str:
-        """Return the label of *group*, or the name of *group* without a label."""
+        """Return the label of *group*, or its name if it has none."""
         return self.labels.get(group, group)
 
 
@@ -150,7 +149,7 @@ class Reader:
 
 
 def damaged(where: str, what: str) -> TraceFormatError:
-    """Return the error for an impossible value in a log."""
+    """Return the error for a value in a log that cannot be."""
     return TraceFormatError(
         f"{where}: {what}. The log is damaged, truncated, or not a log of collectives. Next: copy the log "
         "again, or leave it out."
@@ -158,7 +157,7 @@ def damaged(where: str, what: str) -> TraceFormatError:
 
 
 def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
-    """Return *value*; raise `TraceFormatError` if *value* is out of range."""
+    """Return *value*; raises `TraceFormatError` if it is out of range."""
     if not least <= value <= most:
         reader.fail(f"{name} {value} is out of range")
     return value
@@ -183,9 +182,9 @@ def collective_op(
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
-    """Return each of *paths* with the rank in its name; the name of a single file may lack a rank.
+    """Return each of *paths* with the rank in its name, which a single file may lack.
 
-    Raises `UsageError` for a name without a rank, and `TraceError` for two files of one rank.
+    Raises `UsageError` for other names without a rank, and `TraceError` for two files of one rank.
     """
     first: dict[int, Path] = {}
     for path in paths:
@@ -197,7 +196,7 @@ def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
 
 
 def refuse_twice(rank: int, path: Path, other: Path) -> None:
-    """Raise `TraceError` if two different files, *path* and *other*, are logs of the same *rank*."""
+    """Raise `TraceError` if two different files are logs of the same *rank*."""
     if path != other:
         raise TraceError(
             f"{path} belongs to rank {rank}, like {other}. Next: give each rank's log once; if the logs were "
@@ -214,7 +213,7 @@ def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
 
 
 def counted(left_out: Mapping[str, int]) -> str:
-    """Return the counts of omitted operations as text, such as ``split (2), coalesced (5)``."""
+    """Describe the number of omitted operations by kind, such as ``split (2), coalesced (5)``."""
     return ", ".join(f"{name[:40]} ({count})" for name, count in sorted(left_out.items())[:8])
 
 
@@ -224,9 +223,9 @@ _TRACES = {"device", "host", "linked"}
 
 
 def which_logs(target: str | Path) -> str:
-    """Return the name of the `LogReader` for *target*, a log or a folder of logs, or "" without a reader.
+    """Return the name of the `LogReader` for *target*, a log or a folder of logs, or "" if there is none.
 
-    In a folder, the first trace or log determines the reader. Archives are not opened.
+    In a folder, the first trace or log decides. Archives are not opened.
     """
     path = Path(target)
     files = _files(path) if path.is_dir() else [path] if path.is_file() else []
@@ -237,8 +236,8 @@ def which_logs(target: str | Path) -> str:
 def read_logs(targets: Sequence[str | Path]) -> Logs:
     """Read the logs of a job from files, folders, or tar or zip archives.
 
-    Raises `UsageError` without logs, and for logs of several tools. Raises `TraceFormatError` for a damaged
-    log, naming file, line or entry, and rank. Raises `TraceError` for logs of different jobs.
+    Raises `UsageError` if there are no logs or those of several tools, `TraceFormatError` for a
+    damaged log, naming file, line or entry, and rank, and `TraceError` for logs of different jobs.
     """
     archives: dict[str, str] = {}
     with ExitStack() as stack:
@@ -278,7 +277,7 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
 def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterator[Path]:
     """Yield the log files of *target*, a file, a folder or an archive.
 
-    *archives* receives the folder into which an archive was unpacked.
+    Adds to *archives* the folder into which an archive was unpacked.
     """
     if target.is_dir():
         yield from _files(target)
@@ -297,7 +296,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
-    """Return *log* with the path inside its archive, if the log came from an archive."""
+    """Return *log* with its path inside the archive, if it came from one."""
     for folder, archive in archives.items():
         if log.place.startswith(folder):
             return msgspec.structs.replace(log, place=log.place.replace(folder, archive, 1))
@@ -307,7 +306,7 @@ def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
 def _together(
     kind: str, reader: LogReader, place: str, logs: Sequence[RankLog], notes: Sequence[str]
 ) -> Logs:
-    """Merge the logs of all ranks; the merged logs determine the members of each group."""
+    """Merge the logs of all ranks, which together give the members of each group."""
     ranks: dict[int, RankLog] = {}
     for log in sorted(logs, key=lambda log: log.rank):
         if log.rank in ranks:
@@ -331,7 +330,7 @@ def _together(
     sizes_of = {group: max(known[group], len(members[group])) for group in members}
     for group, size in known.items():
         places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
-        if size == world and places == {True}:  # the group spans all ranks, with or without their logs
+        if size == world and places == {True}:  # a group of all ranks, even of those without a log
             members[group] = tuple(range(world))
         elif not size and len(ranks) == 1:  # a group has at least two ranks
             sizes_of[group] = max(2, sizes_of[group])
@@ -339,7 +338,7 @@ def _together(
 
 
 def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """Return *labels* with the ranks added to labels that are empty or not unique."""
+    """Append the ranks to labels that are empty or not unique."""
     often = Counter(labels.values())
     longer = {
         group: label
@@ -352,7 +351,7 @@ def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> di
 
 
 def _notes(ranks: dict[int, RankLog]) -> list[str]:
-    """Return the notes of all logs without repetition, with the ranks of each note."""
+    """Return the distinct notes of all logs, each with the ranks it concerns."""
     saying: dict[str, list[int]] = defaultdict(list)
     for rank, log in ranks.items():
         for note in log.notes:

@@ -1,9 +1,9 @@
-"""A plug-in that reads logs (JSON lines) of NCCL Inspector, the profiler that is part of NCCL.
+"""The plug-in for logs of NCCL Inspector, a profiler that ships with NCCL (JSON lines).
 
-Up to format 4.0, every line names its communicator and process. Since format 4.3, a line with ``dump_stats``
-names the communicator and process for the following lines. A line has the duration of the operation. The
-operation's times require NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives of one kind in a
-communicator.
+Up to format 4.0, every line names its communicator and process. From 4.3 on, a line with
+``dump_stats`` names them for the lines that follow. Each line has the duration of an operation; the
+times of its start and end need NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives
+of one kind in a communicator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..logs import (
 _KEYS = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
 _MOST_US = 2**52
 _NS_PER_US = 1_000
-# Collectives for which NCCL's size is one rank's share of the size in simulators.
+# Collectives whose size NCCL counts per rank, and simulators for all ranks together.
 _SHARES = frozenset({"reduce_scatter", "all_to_all"})
 _PEERS = {"Send": NodeType.COMM_SEND, "Recv": NodeType.COMM_RECV}
 
@@ -96,7 +96,7 @@ class _Line(msgspec.Struct):
 
 
 class _Process(msgspec.Struct):
-    """The log of one process: its index in each communicator, and operations with this index."""
+    """The log of one process: its index in each communicator, and its operations there."""
 
     path: str
     host: str
@@ -111,8 +111,8 @@ class _Process(msgspec.Struct):
 def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
     """Read the logs at *paths*; return the log of each rank, and assumptions.
 
-    Raises `TraceFormatError` naming file and line, and `TraceError` if the ranks of the logs cannot be
-    determined.
+    Raises `TraceFormatError` naming file and line, and `TraceError` if it cannot tell the ranks of
+    the logs.
     """
     processes: dict[tuple[str, int], _Process] = {}
     for path in paths:
@@ -130,9 +130,9 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
 
 
 def _processes(path: Path) -> dict[tuple[str, int], _Process]:
-    """Read one file, which may have the logs of several processes.
+    """Read one file, possibly with the logs of several processes.
 
-    An incomplete last line, which NCCL was still writing, is omitted. A note names file and line.
+    A last line that NCCL was still writing is left out, with a note naming file and line.
     """
     reader = Reader(str(path), "line")
     found: dict[tuple[str, int], _Process] = {}
@@ -221,7 +221,7 @@ def _message(reader: Reader, header: _Header, line: _Peer) -> LoggedOp | None:
 
 
 def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, Any]:
-    """Return an operation's duration and, in a verbose log, the times from first to last channel."""
+    """Return an operation's duration and, in a verbose log, its times from first to last channel."""
     if not 0 <= exec_us <= _MOST_US:
         reader.fail(f"the execution time is {exec_us} us")
     times: dict[str, Any] = {"duration_ns": round(exec_us * _NS_PER_US)}
@@ -239,7 +239,7 @@ def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, An
 
 
 def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[LoggedOp]]]:
-    """Return the log of each rank of *process*, which has one rank, or one rank per device."""
+    """Return the logs in *process*: of its rank, or of one rank per device."""
     places = {place for comm in process.comms.values() for place in comm}
     if all(len(comm) == 1 for comm in process.comms.values()):
         comms = {name: next(iter(comm.values())) for name, comm in process.comms.items()}
@@ -261,7 +261,7 @@ def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[L
 def _numbered(
     parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]],
 ) -> tuple[list[RankLog], list[str]]:
-    """Assign a rank to each part by its index in job-wide communicators, or by host and process."""
+    """Assign ranks by the index in job-wide communicators, or else by host and process."""
     world = max((comm.size for _, comms, _ in parts for comm in comms.values()), default=0)
     stated = [{comm.place for comm in comms.values() if comm.size == world} for _, comms, _ in parts]
     notes = []
@@ -281,7 +281,7 @@ def _numbered(
 
 
 def _alone(parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]], world: int) -> bool:
-    """Return whether the largest communicators have no process in common, so none spans the job."""
+    """Return whether the largest communicators share no process, so that none spans the job."""
     spanning = [{name for name, comm in comms.items() if comm.size == world} for _, comms, _ in parts]
     return len(parts) > 1 and not set.intersection(*spanning)
 
