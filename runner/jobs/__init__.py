@@ -1,4 +1,4 @@
-"""Background jobs that outlive the submitting process, with submission, progress and cancellation."""
+"""Background jobs, which outlive the process that submits them."""
 
 from ._job import ImportRequest as ImportRequest
 from ._job import Job as Job

@@ -1,4 +1,4 @@
-"""The state of a background job, the request that its process executes, and the work per kind of job."""
+"""The state of a background job, its request, and the work of each kind of job."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ class Job:
     """The state of a background job.
 
     * *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
-    * *experiment* is the content hash of the job's request. For a finished simulation, *experiment* is the id
-      of the run.
-    * *attempts* is the number of processes that have run the job.
-    * The progress is *done* of *total*, counted in points for a sweep, and in ranks for other jobs.
+    * *experiment* is the content hash of the request; for a finished simulation, it is the run's id.
+    * *attempts* is how many processes have run the job.
+    * *done* of *total* is the progress, in points for a sweep and in ranks for other jobs.
     * *simulated_ns* is the simulated time.
-    * *created*, *started* and *ended* are in seconds since 1970. A time is 0 before its event.
+    * *created*, *started* and *ended* are in seconds since 1970, and 0 before the event.
     """
 
     id: int
@@ -58,34 +57,33 @@ class Job:
 
     @property
     def is_active(self) -> bool:
-        """Whether the job is queued or running."""
+        """Whether it is queued or running."""
         return self.state in ACTIVE
 
 
 class _Request:
-    """The request for a sweep, a check or an import, which is stored as JSON."""
+    """A request for a sweep, a check or an import, stored as JSON."""
 
     def to_json(self) -> str:
-        """Return the request as text, with the same text for equal requests."""
+        """Return the request as JSON; equal requests give equal text."""
         return json.dumps(vars(self), sort_keys=True)
 
     @property
     def content_hash(self) -> str:
-        """The id of the request, as 16 hexadecimal digits of its hash."""
+        """The id of the request: 16 hexadecimal digits of its hash."""
         return hashlib.sha256(f"{type(self).__name__} {self.to_json()}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class SweepRequest(_Request):
-    """A sweep *over* axes (key -> values), with configurations given as the content of their files.
+    """A sweep *over* axes (key -> values); configurations are contents of files.
 
-    * *system* may be the name of a preset, which adapts to the dimensions of any network.
-    * The *keep* best points are saved as runs. The best points have the *least* value of a figure within the
-      limits *at_most*.
-    * *price* is the price per rank-hour, and *prices* contains prices on single networks.
-    * If *trials* is given, a search tries this number of points instead of all points. An axis may be a
-      range, ``{"low": 1, "high": 2}``.
-    * *name* is the name of the sweep, or ``""`` for a generated name.
+    * *system* may also be the name of a preset, which adapts to the dimensions of any network.
+    * The *keep* best points are saved as runs: those with the *least* value of a figure within *at_most*.
+    * *price* is the price per rank-hour, and *prices* overrides it for single networks.
+    * With *trials*, a search tries that many points instead of all, and an axis may be a range,
+      ``{"low": 1, "high": 2}``.
+    * *name* is the sweep's name, or ``""`` to generate one.
     """
 
     over: Mapping[str, Sequence[Any] | Mapping[str, float]]
@@ -104,11 +102,11 @@ class SweepRequest(_Request):
 
     @property
     def points(self) -> int:
-        """The number of points: the trials of a search, or all combinations of the axes."""
+        """How many points are simulated: the trials of a search, or all combinations of the axes."""
         return self.trials or math.prod(len(values) for values in self.over.values())
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `sweep` except the study."""
+        """Return the arguments of `sweep` other than the study."""
         return {
             "over": {
                 key: Range(**values) if isinstance(values, Mapping) else values
@@ -131,7 +129,7 @@ class SweepRequest(_Request):
 
 @dataclass(frozen=True)
 class ImportRequest(_Request):
-    """A request to check the *item* in *folder* if *name* is ``""``, or to import the item as *name*.
+    """A check of the *item* in *folder* if *name* is ``""``, otherwise its import as *name*.
 
     *step* selects the step of traces to convert.
     """
@@ -143,9 +141,9 @@ class ImportRequest(_Request):
 
 
 def request_of(study: Study, experiment: Experiment, workload: str) -> str:
-    """Return the request to simulate *experiment* as JSON, without paths of files.
+    """Return a request, as JSON without paths, to simulate *experiment*.
 
-    The files of custom algorithms are copied into the study.
+    Files of custom algorithms are copied into the study.
     """
     system, algorithms = kept_in(study.algorithms_dir(""), experiment.system)
     request = experiment.describe() | {
@@ -161,7 +159,7 @@ def request_of(study: Study, experiment: Experiment, workload: str) -> str:
 
 
 def read_request(study: Study, text: str) -> Experiment:
-    """Return the experiment of a request, with the current workload of the study."""
+    """Return the experiment in a request, with the study's current workload."""
     request: Mapping[str, Any] = json.loads(text)
     options = dict(request["options"])
     if "machine" in options:
@@ -185,11 +183,11 @@ def read_request(study: Study, text: str) -> Experiment:
 
 
 Note = Callable[[Mapping[str, int]], bool]
-"""Callback that records the progress of the job as columns, and returns whether to continue."""
+"""Called to record the job's progress, by column; returns whether to continue."""
 
 
 def _simulate(study: Study, job: Job, request: str, note: Note) -> str:
-    """Simulate an experiment and save the result as a run of the study."""
+    """Simulate an experiment and save it as a run of the study."""
     experiment = read_request(study, request)
     if experiment.content_hash != job.experiment:
         raise StudyError(f"The workload '{job.workload}' has changed since; submit the experiment again.")
@@ -203,17 +201,16 @@ def _simulate(study: Study, job: Job, request: str, note: Note) -> str:
 
 
 def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> None:
-    """Save the result as a run of the study, atomically."""
+    """Save the result as a run of the study, unless another process has already done so."""
     try:
         study.add_run(experiment, result, label=job.label, workload=job.workload)
     except StudyError:
-        # Another process may have saved the same run since the start of the simulation.
         if not study.has_run(experiment):
             raise
 
 
 def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Run the points of a sweep that have no results in the sweep's table yet."""
+    """Simulate the points of a sweep that its table does not have yet."""
     from ..sweep import run_sweep  # noqa: PLC0415 - imports pandas, which other jobs do not need
 
     def progress(finished: int, points: int, _failed: int) -> None:
@@ -227,12 +224,12 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
-    """Return the path of the file with the findings on an item to import."""
+    """Return the file with the findings about an item to import."""
     return study.findings_file(request.item)
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Check an item to import, and store the findings and the annotations that mark steps."""
+    """Check an item to import; store the findings, and the annotations that mark steps."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         findings = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
@@ -244,7 +241,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Convert an imported item to a workload of the study, atomically."""
+    """Import an item as a workload of the study, entirely or not at all."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         made = import_item(
@@ -274,4 +271,4 @@ WORK: Mapping[str, Callable[[Study, Job, str, Note], str]] = {
     "check": _check,
     "import": _import,
 }
-"""The function for each kind of job, which returns the final message."""
+"""The function for each kind of job; it returns the job's final message."""

@@ -1,4 +1,4 @@
-"""The jobs of a study: background processes that outlive the process that submits them."""
+"""The jobs of a study: their database, and the processes that run them."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ _COLUMNS = ", ".join(item.name for item in fields(Job))
 
 
 class Database:
-    """The table of a study's jobs, in a file that any number of processes may use concurrently."""
+    """The table of a study's jobs, in a file that many processes may use at the same time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the database file for a transaction; transactions of several processes run one at a time.
+        """Run the block as one transaction; those of several processes run one at a time.
 
         Raises `StudyError` for a file that is damaged, has another version, or is not writable.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # Transactions are managed by this class instead of the module sqlite3.
+            # isolation_level=None: sqlite3 must not begin transactions by itself.
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -94,14 +94,14 @@ class Database:
         connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     def jobs(self, where: str = "1", *values: Any) -> list[Job]:
-        """Return the jobs that meet the SQL condition *where*, oldest first."""
+        """Return the jobs for which the SQL condition *where* holds, oldest first."""
         if not self.path.is_file():
             return []
         with self.transaction() as connection:
             return select(connection, where, *values)
 
     def check(self) -> None:
-        """Raise `StudyError` if the file is damaged, without writing to the file."""
+        """Raise `StudyError` if the file is damaged; writes nothing."""
         if not self.path.is_file():
             return
         try:
@@ -112,10 +112,10 @@ class Database:
                     for name in ("quick_check", "page_count", "page_size")
                 )
                 select(connection, "1")
-            if self.path.stat().st_size < pages * page_bytes:  # SQLite pads a truncated last page
+            if self.path.stat().st_size < pages * page_bytes:  # SQLite would pad a truncated last page
                 problem = "its end is missing"
         except sqlite3.Error as error:
-            if "locked" in str(error):  # a file in use is not damaged
+            if "locked" in str(error):  # in use, not damaged
                 return
             problem = str(error)
         if problem != "ok":
@@ -124,19 +124,19 @@ class Database:
             )
 
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
-        """Set columns of the job *identity* if the condition *where* holds, and return whether it changed."""
+        """Set columns of the job *identity* if the SQL condition *where* holds; return whether it did."""
         with self.transaction() as connection:
             return update(connection, identity, where, **values)
 
 
 def select(connection: sqlite3.Connection, where: str, *values: Any) -> list[Job]:
-    """Return the jobs for which *where* holds, inside a transaction."""
+    """Return the jobs for which *where* holds, within a transaction."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE {where} ORDER BY id", values)
     return [Job(*row) for row in rows]
 
 
 def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, **values: Any) -> bool:
-    """Inside a transaction, set columns of a job if *where* holds, and return whether the job changed."""
+    """Set columns of a job if *where* holds, within a transaction; return whether it did."""
     columns = ", ".join(f"{name} = ?" for name in values)
     changed = connection.execute(
         f"UPDATE jobs SET {columns} WHERE id = ? AND {where}", (*values.values(), identity)
@@ -145,15 +145,15 @@ def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, *
 
 
 class Launch(Protocol):
-    """Starts the process of a job, passes the job's lock to the process, and returns the process id."""
+    """Starts the process of a job, hands it the job's lock, and returns the process id."""
 
     def __call__(self, study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-        """Start the process, which inherits *lock* (the caller may then close it) and writes to *log*."""
+        """Start the process, which inherits *lock* (the caller may close it) and writes to *log*."""
         ...
 
 
 def take_lock(path: Path) -> IO[bytes] | None:
-    """Return *path* opened and locked, or ``None`` if another process has the lock."""
+    """Open and lock *path*; return None if another process has the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("ab")
     try:
@@ -165,7 +165,7 @@ def take_lock(path: Path) -> IO[bytes] | None:
 
 
 def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-    """Start a Python process that outlives this process, in a separate process group."""
+    """Start a Python process that outlives this one, in its own process group."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -176,7 +176,7 @@ def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path
             pass_fds=[lock.fileno()],
             start_new_session=True,
         )
-    # A thread waits for the process, because an ended process that is not reaped stays a zombie.
+    # Without a wait, the ended process would remain as a zombie.
     threading.Thread(target=child.wait, daemon=True).start()
     return child.pid
 
@@ -195,11 +195,11 @@ _POLL_S = 0.1
 
 
 class JobStore:
-    """The jobs of *study*; up to *slots* jobs run at a time, and the oldest jobs start first.
+    """The jobs of *study*; at most *slots* run at a time, oldest first.
 
-    The jobs are in ``STUDY/jobs/jobs.sqlite``, and their output is in ``STUDY/jobs/logs``. Any number of
-    processes may use one study's store. A job that ends starts the next job, so `resume` is only needed after
-    a crash. *launch* is the function that starts a job's process.
+    They are in ``STUDY/jobs/jobs.sqlite``, and their output in ``STUDY/jobs/logs``. Any number of
+    processes may use one study's store. A job that ends starts the next one, so `resume` is only
+    needed after a crash. *launch* starts a job's process.
     """
 
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:
@@ -210,11 +210,11 @@ class JobStore:
         self._launch = launch
 
     def submit(self, experiment: Experiment, *, label: str = "", workload: str | None = None) -> Job:
-        """Submit *experiment* of the study's *workload* (by default the newest), and return its job.
+        """Submit *experiment* of the study's *workload* (default: the newest); return its job.
 
-        If the experiment is already queued or running, the existing job is returned. If the study has a run
-        of the experiment, the new job is done immediately. An experiment that the study alone cannot
-        reproduce raises `ConfigError`.
+        Returns the existing job if the experiment is queued or running. If the study already has
+        the run, the new job is done at once. Raises `ConfigError` for an experiment that the study
+        alone cannot reproduce.
         """
         name = self.study.workload_prefix(workload).parent.name
         request = request_of(self.study, experiment, name)
@@ -239,7 +239,7 @@ class JobStore:
         })  # fmt: skip
 
     def submit_sweep(self, request: SweepRequest, *, label: str = "") -> Job:
-        """Submit a sweep and return its job, or the existing job if the sweep is active."""
+        """Submit a sweep; return its job, or the existing one if the sweep is queued or running."""
         name = self.study.workload_prefix(request.workload).parent.name
         if request.name:
             check_name(request.name, "a sweep")
@@ -256,9 +256,9 @@ class JobStore:
         })  # fmt: skip
 
     def submit_import(self, request: ImportRequest, *, label: str = "") -> Job:
-        """Submit the check or import of an item, and return the job.
+        """Submit the check or import of an item; return the job.
 
-        An invalid workload name raises `StudyError`.
+        Raises `StudyError` for an invalid workload name.
         """
         if request.name:
             check_name(request.name, "a workload")
@@ -273,7 +273,7 @@ class JobStore:
         })  # fmt: skip
 
     def findings(self, request: ImportRequest) -> list[Finding] | None:
-        """Return the findings of a check job, or None if the job has not stored findings yet."""
+        """Return the findings of a check, or None until they are stored."""
         file = findings_file(self.study, request)
         try:
             return [Finding(**found) for found in json.loads(file.read_text(encoding="utf-8"))]
@@ -283,7 +283,7 @@ class JobStore:
             raise StudyError(f"The findings {file} cannot be read ({error}); delete the file.") from error
 
     def step_names(self, request: ImportRequest) -> list[str]:
-        """Return the annotations that mark steps, from a check job, or an empty list."""
+        """Return the annotations that mark steps, as found by a check; empty if there are none."""
         try:
             names = json.loads(self.study.step_names_file(request.item).read_text(encoding="utf-8"))
             return [str(name) for name in names]
@@ -291,7 +291,7 @@ class JobStore:
             return []  # the names are only suggestions
 
     def _submit(self, values: dict[str, Any]) -> Job:
-        """Add a job unless an equal job is queued or running, and start jobs if slots are free."""
+        """Add a job unless an equal one is queued or running, and start jobs if slots are free."""
         with self.database.transaction() as connection:
             running = select(
                 connection, "experiment = ? AND state IN ('queued', 'running')", values["experiment"]
@@ -314,7 +314,7 @@ class JobStore:
         return self.database.jobs()
 
     def job(self, identity: int) -> Job:
-        """Return the job *identity*, or raise `StudyError` if there is no such job."""
+        """Return the job *identity*; raises `StudyError` if there is none."""
         rows = self.database.jobs("id = ?", identity)
         if not rows:
             raise StudyError(f"The study {self.study.path} has no job {identity}; list its jobs.")
@@ -333,10 +333,10 @@ class JobStore:
         return text.decode("utf-8", "replace")
 
     def cancel(self, identity: int) -> Job:
-        """Cancel the job *identity*, and return its state.
+        """Cancel the job *identity*; return its state.
 
-        A queued job ends immediately. A running job has five seconds to stop. After this time, `resume` or
-        another `cancel` kills the job.
+        A queued job ends at once. A running job has five seconds to stop, after which `resume` or
+        another `cancel` kills it.
         """
         job = self.job(identity)
         now = time.time()
@@ -349,9 +349,9 @@ class JobStore:
         return self.job(job.id)
 
     def resume(self) -> list[Job]:
-        """Detect processes that died, start queued jobs, and return the jobs that have not ended.
+        """Detect dead processes, start queued jobs, and return the jobs that have not ended.
 
-        A job whose process died is queued again. After three deaths of its process, a job fails.
+        A job whose process died is queued again, or fails after the third time.
         """
         for job in self.database.jobs("state = 'running'"):
             self._notice(job)
@@ -359,7 +359,7 @@ class JobStore:
         return self.database.jobs("state IN ('queued', 'running')")
 
     def wait(self, identity: int, timeout_s: float) -> Job:
-        """Return the job after its end, or raise `StudyError` after *timeout_s* seconds."""
+        """Wait for the job to end; raises `StudyError` after *timeout_s* seconds."""
         deadline = time.monotonic() + timeout_s
         while (job := self.job(identity)).state in ACTIVE:
             if time.monotonic() > deadline:
@@ -384,7 +384,7 @@ class JobStore:
                 self.database.update(job.id, "state = 'running' AND pid = 0", pid=pid)
 
     def _claim(self) -> tuple[Job, IO[bytes]] | None:
-        """Mark the oldest queued job as running if a slot is free, and return the job with its lock."""
+        """Mark the oldest queued job as running if a slot is free; return it with its lock."""
         with self.database.transaction() as connection:
             if len(select(connection, "state = 'running'")) >= self.slots:
                 return None
@@ -397,22 +397,21 @@ class JobStore:
         return None
 
     def lock(self, identity: int) -> IO[bytes] | None:
-        """Take and return the lock of a job's process, or return None while the process is alive."""
+        """Take the lock of a job's process; return None while that process is alive."""
         return take_lock(self.folder / "alive" / str(identity))
 
     def _log_file(self, identity: int) -> Path:
         return self.folder / "logs" / f"{identity}.txt"
 
     def _notice(self, job: Job) -> None:
-        """Handle a running job whose process died or must be killed."""
+        """Deal with a running job whose process died or has to be killed."""
         lock = self.lock(job.id)
         if lock is None:
             if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S:
                 end_group(job.pid)
             return
         with lock, self.database.transaction() as connection:
-            # No other process can start the job while this process holds its lock. The job may have ended
-            # normally before this process took the lock.
+            # With the lock, no other process can start the job, but it may have ended normally just before.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
                 self.study.discard_unfinished_run(current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))

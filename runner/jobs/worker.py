@@ -18,7 +18,7 @@ _RUNNING = "state = 'running'"
 
 
 class Attempt:
-    """The attempt of one process, which holds the job's lock, to run the job *identity*."""
+    """One process's attempt to run the job *identity*, whose lock it holds."""
 
     def __init__(self, store: JobStore, identity: int) -> None:
         self.store = store
@@ -26,7 +26,7 @@ class Attempt:
         self._reported = 0.0
 
     def run(self) -> None:
-        """Run the job and store its outcome, so that only a crash leaves the job marked as running."""
+        """Run the job and record its outcome, so that only a crash leaves it marked as running."""
         try:
             self.begin()
             self.end("done", self.work())
@@ -42,16 +42,16 @@ class Attempt:
             self.end("failed", text)
 
     def begin(self) -> None:
-        """Record the id of this process in the job."""
+        """Record this process's id in the job."""
         self.store.database.update(self.id, _RUNNING, pid=os.getpid())
 
     def work(self) -> str:
-        """Run the job depending on its kind, and return the final message."""
+        """Do the work of the job; return the final message."""
         job = self.store.job(self.id)
         return WORK[job.kind](self.store.study, job, self.store.request(self.id), self.note)
 
     def note(self, figures: Mapping[str, int]) -> bool:
-        """Record the progress of the job at a limited rate, and return whether to continue."""
+        """Record the progress, at a limited rate; return whether to continue."""
         now = time.monotonic()
         if now - self._reported < _REPORT_S:
             return True
@@ -59,13 +59,13 @@ class Attempt:
         return self.store.database.update(self.id, f"{_RUNNING} AND cancel_asked = 0", **figures)
 
     def end(self, state: str, message: str) -> None:
-        """Store the outcome of the job, and start the next queued job."""
+        """Record the outcome, and start the next queued job."""
         self.store.database.update(self.id, _RUNNING, state=state, message=message, ended=time.time())
         self.store.start_queued()
 
 
 def main(study: str, identity: int, slots: int) -> None:
-    """Run the job *identity* of *study*, with the inherited lock of the job."""
+    """Run the job *identity* of *study*, whose lock this process inherits."""
     Attempt(JobStore(Study.open(study), slots), identity).run()
 
 

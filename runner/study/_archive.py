@@ -36,8 +36,8 @@ _WITHOUT_WORKLOAD = (
 def experiment_archive(experiment: Experiment, command: str) -> bytes:
     """Return a zip with the files of *experiment* and a README with the command that starts ASTRA-sim.
 
-    *command* is the equivalent Chakrascope command. The archive omits graphs of more than 128 MiB in total.
-    Missing files of the experiment raise `ConfigError`.
+    *command* is the equivalent Chakrascope command. Graphs of more than 128 MiB in total are left
+    out. Raises `ConfigError` if a file of the experiment is missing.
     """
     size = _workload_bytes(experiment)
     fits = size <= _MOST_WORKLOAD_BYTES

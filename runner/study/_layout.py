@@ -1,4 +1,4 @@
-"""The layout of a study's folder, and the only module in which a name becomes part of a path."""
+"""The layout of a study's folder: the only module that turns a name into a path."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...tracer import MANIFEST_NAME
 
 NAME_LENGTH = 80
 _NAME = re.compile(rf"\w[\w .+-]{{0,{NAME_LENGTH - 1}}}")
-_ENTRY_BYTES = 200  # temporary suffixes keep the name below the 255 characters of file systems
+_ENTRY_BYTES = 200  # leaves room for temporary suffixes below the 255 bytes of file systems
 
 
 def check_name(name: str, what: str) -> None:
-    """Raise `StudyError` if *name* is invalid for a new item of a study, *what* (``a workload``).
+    """Raise `StudyError` unless *name* may name a new item *what* (such as ``a workload``).
 
     A valid name is never a path.
     """
@@ -30,7 +30,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def safe_name(text: str, default: str) -> str:
-    """Return a valid name made of *text*, or *default* if no valid character is left."""
+    """Return a valid name made from *text*, or *default* if no valid character is left."""
     plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH].rstrip(" .+-")
     return plain or default
 
@@ -38,8 +38,8 @@ def safe_name(text: str, default: str) -> str:
 def named_entry(folder: Path, name: str, what: str) -> Path:
     """Return the path of the item *what* called *name* in *folder*.
 
-    Existing names, such as "job (copy)", may be less strict than new names. A name of a hidden file, or a
-    name that leads out of the folder, raises `StudyError`.
+    Existing items may have names, such as "job (copy)", that are not allowed for new ones. Raises
+    `StudyError` for the name of a hidden file, or one that leads out of the folder.
     """
     if not 0 < len(os.fsencode(name)) <= _ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
         raise StudyError(
@@ -48,39 +48,39 @@ def named_entry(folder: Path, name: str, what: str) -> Path:
     return folder / name
 
 
-MARKS_FILE = "timeline-notes.json"  # file in the folder of a run with its timeline notes
-NOTE_FILE = "note.json"  # file in the folder of a run or study with its label, note and tags
-RUN_FILE = "run.json"  # the last file of a run to be written
+MARKS_FILE = "timeline-notes.json"  # a run's timeline notes
+NOTE_FILE = "note.json"  # label, note and tags of a run or study
+RUN_FILE = "run.json"  # written last, so that it marks a run as complete
 _HEAD = "study.json"
 _CURRENT = "current.json"
-_KEPT = "kept-"  # prefix of cache files in the folder of a run
-WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
+_KEPT = "kept-"  # prefix of a run's cache files
+WORKLOAD = "workload"  # PREFIX of a workload's files
 
 
 class StudyLayout:
-    """The paths of files and folders in the study's folder *path*, which may or may not exist."""
+    """The paths in the study's folder *path*, which need not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @staticmethod
     def is_study(folder: str | Path) -> bool:
-        """Return whether *folder* is the folder of a study."""
+        """Return whether *folder* is a study."""
         return (Path(folder) / _HEAD).is_file()
 
     @staticmethod
     def folders_in(folder: Path) -> list[Path]:
-        """Return the folders of studies in *folder*, sorted by name; unreadable folders are omitted."""
+        """Return the studies directly in *folder*, sorted by name; unreadable ones are left out."""
         return sorted(file.parent for file in folder.glob(f"*/{_HEAD}"))
 
     @property
     def head_file(self) -> Path:
-        """The file that marks a folder as a study."""
+        """The file that makes a folder a study."""
         return self.path / _HEAD
 
     @property
     def current_file(self) -> Path:
-        """The file with the id of the run that was last requested again after it existed."""
+        """The file with the id of the run that was last requested again."""
         return self.path / _CURRENT
 
     @property
@@ -90,17 +90,17 @@ class StudyLayout:
 
     @property
     def workloads_dir(self) -> Path:
-        """The folder of a study's workloads."""
+        """The folder of the workloads."""
         return self.path / "workloads"
 
     @property
     def runs_dir(self) -> Path:
-        """The folder of a study's runs."""
+        """The folder of the runs."""
         return self.path / "runs"
 
     @property
     def sweeps_dir(self) -> Path:
-        """The folder of a study's sweeps; each sweep has a subfolder."""
+        """The folder of the sweeps, one subfolder each."""
         return self.path / "sweeps"
 
     @property
@@ -110,16 +110,16 @@ class StudyLayout:
 
     @property
     def operations_file(self) -> Path:
-        """The file with the table of timed operations of many steps, if the study has such a table."""
+        """The table of timed operations of many steps, if the study has one."""
         return self.path / "operations"
 
     @property
     def jobs_dir(self) -> Path:
-        """The folder of a study's background jobs, which the job store manages."""
+        """The folder of background jobs, managed by the job store."""
         return self.path / "jobs"
 
     def import_target(self, item: str) -> Path:
-        """Return the path of the cache for the converted ranks of an import of *item*."""
+        """Return where an import of *item* caches its converted ranks."""
         absolute = self.path.absolute()
         return named_entry(absolute.parent, f"{absolute.name}.{item}", "an import")
 
@@ -144,7 +144,7 @@ class StudyLayout:
         return self.run_dir(run_id) / RUN_FILE
 
     def kept_file(self, run_id: str, name: str) -> Path:
-        """Return the cache file of a slow analysis of a large run."""
+        """Return the cache file of an analysis that is slow for a large run."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 
     def recording_dir(self, name: str) -> Path:
@@ -152,20 +152,20 @@ class StudyLayout:
         return named_entry(self.path / "recordings", name, "a recording")
 
     def findings_file(self, item: str) -> Path:
-        """Return the file with the findings on the importable *item*."""
+        """Return the file with the findings about the importable *item*."""
         return named_entry(self.jobs_dir / "findings", f"{item}.json", "an import")
 
     def step_names_file(self, item: str) -> Path:
-        """Return the file with the annotations that mark steps of the importable *item*."""
+        """Return the file with the annotations that mark steps in the importable *item*."""
         return self.findings_file(item).with_suffix(".steps.json")
 
     def algorithms_dir(self, name: str) -> Path:
-        """Return the folder of the collective algorithms saved as *name*, or the parent folder for ""."""
+        """Return the folder of the collective algorithms saved as *name*; "" gives the parent folder."""
         folder = self.jobs_dir / "algorithms"
         return named_entry(folder, name, "a job's algorithms") if name else folder
 
     def workload_files(self, name: str) -> list[Path]:
-        """Return the files of the workload *name* that contain properties of its nodes."""
+        """Return the files that hold the nodes' properties of the workload *name*."""
         prefix = self.prefix_in(self.workload_dir(name))
         return [prefix.parent / f"{prefix.name}.{what}" for what in ("workload.json", "nodes.parquet")]
 
@@ -183,7 +183,7 @@ class StudyLayout:
         return [file.parent for file in sorted(manifests, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def unfinished_trace_dirs(self) -> list[Path]:
-        """Return the folders of captures that never finished, in order of name."""
+        """Return the folders of captures that never finished, by name."""
         folders = sorted(folder for folder in self.traces_dir.glob("*") if folder.is_dir())
         return [folder for folder in folders if not (folder / MANIFEST_NAME).exists()]
 
@@ -193,7 +193,7 @@ class StudyLayout:
         return [file.parent for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def graph_prefixes(self) -> list[Path]:
-        """Return the PREFIX of all graphs, including incomplete workloads, sorted by name."""
+        """Return the PREFIX of all graphs, even of incomplete workloads, sorted by name."""
         first = sorted(self.workloads_dir.glob(f"*/{WORKLOAD}.0.et"))
         return [self.prefix_in(file.parent) for file in first]
 
@@ -203,16 +203,16 @@ class StudyLayout:
             yield file.parent
 
     def unlisted_run_dirs(self) -> list[Path]:
-        """Return the folders of runs that lost the file which marks them as finished, in order of name."""
+        """Return the folders of runs that lack the file that marks them as finished, by name."""
         folders = sorted(folder for folder in self.runs_dir.glob("[!.]*") if folder.is_dir())
         return [folder for folder in folders if not (folder / RUN_FILE).exists()]
 
     def taken_names(self) -> set[str]:
-        """Return the names that workloads and trace sets of the study use."""
+        """Return the names in use for workloads and trace sets."""
         return {path.name for root in (self.workloads_dir, self.traces_dir) for path in root.glob("*")}
 
     def last_change(self) -> float:
-        """Return the time of the last change in the study, in seconds since 1970."""
+        """Return the time of the study's last change, in seconds since 1970."""
         parts = [
             self.path,
             self.head_file,
@@ -224,7 +224,7 @@ class StudyLayout:
         return max(part.stat().st_mtime for part in parts if part.exists())
 
     def discard_empty(self, trace_dir: Path) -> None:
-        """Remove the folder *trace_dir* of an empty capture, and the study if it is otherwise empty."""
+        """Remove the folder of an empty capture, and the study if nothing else is in it."""
         for folder in (trace_dir, self.traces_dir):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -232,5 +232,5 @@ class StudyLayout:
             shutil.rmtree(self.path)
 
     def discard_unfinished_run(self, run_id: str, pid: int) -> None:
-        """Remove the unfinished run that the dead process *pid* was writing."""
+        """Remove the unfinished run of the dead process *pid*."""
         remove_leftover_of(self.run_dir(run_id), pid)

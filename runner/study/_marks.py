@@ -21,9 +21,9 @@ _LARGEST = 1 << 62
 
 @dataclass(frozen=True)
 class TimelineNote:
-    """A note on a timeline's slice (*node* of *rank*), or on an interval (both are -1).
+    """A note on a slice (*node* of *rank*) of a timeline, or on an interval (both are -1).
 
-    Times are in ns. *created* is an ISO time (UTC). *id* is unique among the notes of its run.
+    Times are in ns. *created* is an ISO time (UTC). *id* is unique within the run.
     """
 
     id: str
@@ -36,9 +36,9 @@ class TimelineNote:
 
 
 def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
-    """Return the notes on the timeline of the run *run_id*, sorted by time.
+    """Return the timeline notes of the run *run_id*, sorted by time.
 
-    A missing run or damaged notes raise `StudyError`.
+    Raises `StudyError` for a missing run or damaged notes.
     """
     return _read(_folder(study, run_id))
 
@@ -46,9 +46,9 @@ def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
 def add_timeline_note(
     study: Study, run_id: str, text: str, span_ns: tuple[int, int], node: tuple[int, int] = (-1, -1)
 ) -> TimelineNote:
-    """Store *text* on *span_ns* of a run's timeline, or on a *node* (rank, node id), and return the note.
+    """Attach *text* to the interval *span_ns* of a timeline, or to a *node* (rank, node id); return the note.
 
-    The function raises `StudyError` for a missing run, an empty or too long text, and more than 1,000 notes.
+    Raises `StudyError` for a missing run, an empty or too long text, and more than 1,000 notes.
     """
     checked = checked_note(text)
     if not checked:
@@ -68,10 +68,7 @@ def add_timeline_note(
 
 
 def remove_timeline_note(study: Study, run_id: str, note_id: str) -> None:
-    """Remove one note from a run's timeline.
-
-    A missing run or note raises `StudyError`.
-    """
+    """Remove a note from a run's timeline; raises `StudyError` if the run or the note is missing."""
     folder = _folder(study, run_id)
     with only_writer(folder):
         kept = _read(folder)

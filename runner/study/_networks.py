@@ -1,4 +1,4 @@
-"""The user's own network files in a study, by name, in addition to the presets."""
+"""The user's own networks in a study, stored by name and offered next to the presets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def network_names(layout: StudyLayout) -> list[str]:
 
 
 def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
-    """Return the network of the file *name*, or raise `ConfigError` if it is missing or invalid."""
+    """Read the network *name*; raises `ConfigError` if it is missing or invalid."""
     names = network_names(layout)
     if name not in names:
         raise ConfigError(f"The study has no network file '{name[:100]}'{did_you_mean(name, names)}")
@@ -32,11 +32,12 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 
 
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
-    """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML), and return its saved name.
+    """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML); return the name it got.
 
-    The network is saved as YAML, in which an InfraGraph has explicit links. The content must not refer to
-    another file, because it may come from a browser. If another network already has the name, the new network
-    is saved as ``NAME-2``. An invalid network raises `ConfigError`, and a failed write raises `StudyError`.
+    It is saved as YAML, with an InfraGraph expanded to links. *content* may come from a browser, so
+    it must not refer to other files. If another network has the name, the new one becomes
+    ``NAME-2``. Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be
+    written.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -64,7 +65,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
 
 
 def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
-    """Return the file name for *network*: *stem*, with a number if another network has this name."""
+    """Return a file name for *network*: *stem*, numbered if another network has that name."""
     number, file_name = 1, f"{stem}.yml"
     while layout.network_file(file_name).exists() and not _is_same(layout.network_file(file_name), network):
         number += 1
@@ -75,7 +76,7 @@ def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
 def _is_same(file: Path, network: NetworkConfig) -> bool:
     try:
         return NetworkConfig.load(file) == network
-    except ConfigError:  # a damaged file is not replaced
+    except ConfigError:  # never replace a damaged file
         return False
 
 
@@ -84,7 +85,7 @@ def _is_name(name: str) -> bool:
 
 
 def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
-    """Return the *content* of a network file if it is a mapping, which may contain file names."""
+    """Parse *content*, which must be a mapping; it may still refer to files."""
     if Path(name).suffix == ".xml":
         return {}
     try:
@@ -94,7 +95,7 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
-    """Raise `ConfigError` if *data* refers to files that would be read or written."""
+    """Raise `ConfigError` if *data* refers to files."""
     tcp = data.get("tcp")
     for where, found in (
         ("infragraph", isinstance(data.get("infragraph"), str)),

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Lock the notes of *folder* against other threads and, if file locks work, other processes."""
+    """Lock the notes of *folder* against other threads and, where file locks work, other processes."""
     with _lock, contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
@@ -34,17 +34,17 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def checked_label(text: str) -> str:
-    """Return *text* as one stripped line, or raise `StudyError` if it is too long or not Unicode."""
+    """Return *text* stripped, as one line; raises `StudyError` if it is too long or not Unicode."""
     return _checked(" ".join(text.split()), "label", LABEL_LENGTH)
 
 
 def checked_note(text: str) -> str:
-    """Return *text* stripped, or raise `StudyError` if it is too long or not Unicode."""
+    """Return *text* stripped; raises `StudyError` if it is too long or not Unicode."""
     return _checked(text.strip(), "note", NOTE_LENGTH)
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* stripped, sorted and distinct, or raise `StudyError` for too many or too long tags."""
+    """Return *tags* stripped, sorted and distinct; raises `StudyError` for too many or too long ones."""
     unique = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
     if len(unique) > _MOST_TAGS:
         raise StudyError(f"There are {len(unique)} tags; give at most {_MOST_TAGS}.")
@@ -52,16 +52,16 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """Return the ``label``, ``note`` and ``tags`` of *folder*; each of them may be missing.
+    """Return the ``label``, ``note`` and ``tags`` of *folder* as far as they were set.
 
-    If the file is damaged, the returned note describes the damage.
+    If the file is damaged, the note says so.
     """
     problem = note_problem(folder)
     return {"note": f"({problem})"} if problem else _stored(folder)
 
 
 def note_problem(folder: Path) -> str:
-    """Return the problem of the note of *folder* and the next step, or "" if there is no problem."""
+    """Describe what is wrong with the note of *folder* and what to do, or return ""."""
     try:
         _stored(folder)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
@@ -83,10 +83,10 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable[str] | None = None) -> None:
-    """Replace *label*, *note* and *tags* of *folder*; None keeps a value, and an empty text removes a value.
+    """Replace *label*, *note* and *tags* of *folder*; None keeps a value, an empty text removes it.
 
-    Readers see either the old texts or the new texts. The function raises `StudyError` if the folder no
-    longer exists.
+    Readers see either all old or all new values. Raises `StudyError` if the folder no longer
+    exists.
     """
     asked = {
         "label": None if label is None else checked_label(label),

@@ -1,4 +1,4 @@
-"""The runs of a study: their descriptions, tables of runs, and the choice of runs to compare."""
+"""The runs of a study: descriptions, tables, and which runs to compare with each other."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ _COLUMNS = [
     "tags",
     "note",
 ]
-# Characters that change the direction of adjacent text. Texts in any script are readable without these
-# characters.
+# Characters that reverse the direction of text around them; no script needs them to be readable.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 _RUN_TYPES = {
     **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
@@ -44,10 +43,10 @@ _RUN_TYPES = {
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The description of a finished run; *id* is the content hash of the run's experiment.
+    """The description of a finished run; *id* is the content hash of its experiment.
 
-    *created* is an ISO time (UTC). *steps* is the number of captured training steps that the makespan spans.
-    Users set *label*, *note* and *tags* with `Study.annotate`.
+    *created* is an ISO time (UTC). *steps* is how many captured training steps the makespan spans.
+    *label*, *note* and *tags* are the user's, set with `Study.annotate`.
     """
 
     id: str
@@ -64,9 +63,9 @@ class RunInfo:
 
 
 def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
-    """Return the description of the run in *folder*; *prefix_of* returns the PREFIX of a workload.
+    """Read the description of the run in *folder*; *prefix_of* returns the PREFIX of a workload.
 
-    A damaged description raises `StudyError`.
+    Raises `StudyError` if it is damaged.
     """
     refuse_damaged(folder, lambda name: name == RUN_FILE)
     data = read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
@@ -83,12 +82,12 @@ def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
 
 
 def _is(kind: type, value: Any) -> bool:
-    """Return whether *value* is of *kind*; numbers of a run must be at least 0 and fit into 63 bits."""
+    """Return whether *value* is of *kind*; numbers must also be at least 0 and fit into 63 bits."""
     return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
 
 
 def _backend_today(folder: Path, backend: str) -> str:
-    """Return the current name of the model that simulated the run in *folder* as *backend*."""
+    """Return the current name of the model that a run recorded as *backend*."""
     former = about_backend(backend).version_1
     if not former:
         return backend
@@ -97,7 +96,7 @@ def _backend_today(folder: Path, backend: str) -> str:
 
 
 def read_json(path: Path, problem: str) -> dict[str, Any]:
-    """Return the JSON object in *path*; raises `StudyError` with the text *problem* if there is none."""
+    """Read a JSON object; raises `StudyError` with the text *problem* if there is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError) as error:
@@ -108,12 +107,12 @@ def read_json(path: Path, problem: str) -> dict[str, Any]:
 
 
 def is_input(name: str) -> bool:
-    """Return whether the file *name* of a run belongs to the run's experiment, not to its result."""
+    """Return whether a run's file *name* belongs to its experiment rather than its result."""
     return not name.endswith(".parquet") and name != "result.json"
 
 
 def write_inputs(folder: Path, experiment: Experiment) -> None:
-    """Write the configurations in ASTRA-sim's format, so that ASTRA-sim can also repeat the run."""
+    """Write the configurations in ASTRA-sim's format, so that ASTRA-sim can repeat the run."""
     from ..config import copied_into  # noqa: PLC0415 - listing runs does without
 
     copied_into(experiment.system, folder).save(folder / "system.json")
@@ -130,11 +129,11 @@ def write_inputs(folder: Path, experiment: Experiment) -> None:
 
 
 def steps_of(prefix: Path) -> int:
-    """Return the number of captured steps of the workload at *prefix*; the default is 1."""
+    """Return how many captured steps the workload at *prefix* has; 1 if unknown."""
     description = prefix.parent / f"{prefix.name}.workload.json"
     try:
         return _steps_in(description, description.stat().st_mtime_ns)
-    except OSError:  # the workload of the run was removed
+    except OSError:  # the workload was removed
         return 1
 
 
@@ -142,13 +141,13 @@ def steps_of(prefix: Path) -> int:
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
         steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
-    except (ValueError, AttributeError, RecursionError):  # the damage is reported when the workload is opened
+    except (ValueError, AttributeError, RecursionError):  # reported when the workload is opened
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1
 
 
 def run_name(info: RunInfo) -> str:
-    """Return the title of a run, which is its label, or states that the run is the measurement."""
+    """Return a run's title: its label, or that it is the measurement."""
     plain = f"{info.backend} on {info.network}"
     if about_backend(info.backend).replays and info.label in ("", plain):
         return "measured (replay)"
@@ -156,9 +155,9 @@ def run_name(info: RunInfo) -> str:
 
 
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
-    """Return rows of the runs with *find* in any text, newest first, with ``created`` in UTC.
+    """Return a row for each run with *find* in any of its texts, newest first; ``created`` is in UTC.
 
-    ``steps`` is the number of captured training steps that ``makespan_ns`` spans.
+    ``steps`` is how many captured training steps ``makespan_ns`` spans.
     """
     rows = [
         {
@@ -189,9 +188,9 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the reference run of the *chosen* runs, and the other chosen runs sorted from the oldest.
+    """Return the *chosen* run to compare with, and the others, oldest first.
 
-    The reference is a measured replay or, without a measured replay, the oldest run.
+    The reference is a measured replay if there is one, otherwise the oldest run.
     """
     infos = sorted(
         (info for info in runs if info.id in chosen),

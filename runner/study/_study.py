@@ -1,4 +1,4 @@
-"""A study: one folder with trace sets, workloads and runs, which can be moved and renamed freely."""
+"""A study: one folder with trace sets, workloads and runs, which can be moved and renamed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORMAT = "chakrascope-study"
 
 
 class Study(StudyLayout):
-    """A study folder: it contains no absolute paths, and every run in it is complete or absent."""
+    """A study's folder. It holds no absolute paths, and each run in it is complete or absent."""
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH
@@ -38,9 +38,9 @@ class Study(StudyLayout):
 
     @classmethod
     def create(cls, path: str | Path) -> Study:
-        """Return the study at *path*, which is created in a missing or empty folder.
+        """Create a study at *path*, in a missing or empty folder, or return the study already there.
 
-        If *path* is a file, or a folder with other content, the method raises `StudyError`.
+        Raises `StudyError` if *path* is a file or a folder with other content.
         """
         folder = Path(path)
         study = cls(folder)
@@ -50,7 +50,7 @@ class Study(StudyLayout):
             raise StudyError(f"{folder} exists and is not a study. Next: choose a new or empty folder.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
-            # The study is readable only for its owner, because training data is private.
+            # Training data is private, so only the owner may read the study.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
@@ -62,7 +62,7 @@ class Study(StudyLayout):
 
     @classmethod
     def open(cls, path: str | Path) -> Study:
-        """Return the study at *path*, or raise `StudyError` if *path* is not a study."""
+        """Return the study at *path*; raises `StudyError` if there is none."""
         folder = Path(path)
         study = cls(folder)
         name = study.head_file.name
@@ -88,7 +88,7 @@ class Study(StudyLayout):
         return [folder.name for folder in self.trace_set_dirs()]
 
     def latest_trace_set(self) -> Path:
-        """Return the folder of the newest trace set, or raise `StudyError` if the study has no trace set."""
+        """Return the folder of the newest trace set; raises `StudyError` if there is none."""
         names = self.trace_sets()
         if not names:
             raise StudyError(
@@ -97,7 +97,7 @@ class Study(StudyLayout):
         return self.trace_dir(names[-1])
 
     def new_trace_dir(self, name: str | None = None) -> Path:
-        """Create and return a folder for a new trace set, named *name* or by the next free number."""
+        """Create a folder for a new trace set, called *name* or by the next free number."""
         if name is not None:
             check_name(name, "a trace set")
         self.traces_dir.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class Study(StudyLayout):
         return [folder.name for folder in self.workload_dirs()]
 
     def workload_prefix(self, name: str | None = None) -> Path:
-        """Return the PREFIX of the workload *name* (default: the newest), or raise `StudyError`."""
+        """Return the PREFIX of the workload *name* (default: the newest); raises `StudyError` if missing."""
         names = self.workloads()
         if not names:
             raise StudyError(
@@ -140,10 +140,10 @@ class Study(StudyLayout):
         return Workload.load(prefix)
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
-        """Save *workload* as *name* (or ``name-2`` and so on if the name is in use), and return its PREFIX.
+        """Save *workload* as *name*, or ``name-2`` and so on if that is taken; return its PREFIX.
 
-        Equal graphs are saved once. If *replace_other* is true, an existing workload with the name is
-        replaced unless it has runs. An invalid name raises `StudyError`.
+        Equal graphs are saved only once. With *replace_other*, a workload of that name is replaced
+        unless it has runs. Raises `StudyError` for an invalid name.
         """
         return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
 
@@ -162,21 +162,21 @@ class Study(StudyLayout):
         return self.prefix_in(folder)
 
     def keep_converted(self, workload: Workload, trace_set: str) -> Path:
-        """Save the workload converted from *trace_set*, replace an earlier one, and return its PREFIX.
+        """Save the workload converted from *trace_set*, replacing an earlier conversion; return its PREFIX.
 
-        As in `add_workload`, a workload with another source or with runs is not replaced.
+        A workload from another source, or with runs, is not replaced; see `add_workload`.
         """
         name = safe_name(trace_set, "traces")
         return self.add_workload(workload, name, replace_other=self._is_of(name, trace_set))
 
     def _is_of(self, name: str, trace_set: str) -> bool:
-        """Return whether the workload *name* was made from *trace_set* alone."""
+        """Return whether the workload *name* comes from *trace_set* alone."""
         if not trace_set or name not in self.workloads():
             return False
         return self._description(name).get("trace_set") == trace_set
 
     def check_new_workload(self, name: str) -> None:
-        """Raise `StudyError` if a new workload cannot be called *name*."""
+        """Raise `StudyError` if *name* is not allowed for a new workload."""
         check_name(name, "a workload")
         if self.workload_dir(name).exists():
             raise StudyError(
@@ -184,7 +184,7 @@ class Study(StudyLayout):
             )
 
     def _folder_for(self, saved: Path, wanted: Path, replace_other: bool) -> Path:
-        """Return *wanted*, or the next folder name that the workload in *saved* may use."""
+        """Return *wanted*, or the next folder name that is free for the workload in *saved*."""
         used = {info.workload for info in self._infos()}
         number, folder = 1, wanted
         while folder.exists() and not _same_programs(saved, folder):
@@ -197,10 +197,10 @@ class Study(StudyLayout):
     def import_workload(
         self, prefix: str | Path, groups: str | Path | None = None, name: str | None = None
     ) -> Path:
-        """Copy the workload ``PREFIX.<rank>.et`` into the study, and return its PREFIX in the study.
+        """Copy the workload ``PREFIX.<rank>.et`` into the study; return its PREFIX there.
 
-        *groups* is a file of communicator groups, by default the file next to the workload. The default of
-        *name* is the name of *prefix*.
+        *groups* is the file of communicator groups (default: the one next to the workload). *name*
+        defaults to the name of *prefix*.
         """
         from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
         from ..config import load_groups  # noqa: PLC0415 - not needed to list runs
@@ -217,7 +217,7 @@ class Study(StudyLayout):
         return self._add_workload(name, save)
 
     def runs(self) -> list[RunInfo]:
-        """Return the finished runs, oldest first; a run that was requested again counts as new."""
+        """Return the finished runs, oldest first; requesting a run again makes it the newest."""
         repeated, when = self._last_repeated()
         return sorted(
             self._infos(),
@@ -225,19 +225,19 @@ class Study(StudyLayout):
         )
 
     def measured_workload(self) -> str | None:
-        """Return the name of the newest workload with measured times, or None if there is none."""
+        """Return the newest workload with measured times, or None."""
         names = reversed(self.workloads())
         return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
 
     def default_run(self) -> RunInfo | None:
-        """Return the newest replay of the measured workload, or the newest run; None if there are no runs."""
+        """Return the newest replay of the measured workload, else the newest run, or None without runs."""
         runs = self.runs()
         measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
         replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]
         return next(iter((replays or runs)[::-1]), None)
 
     def _last_repeated(self) -> tuple[str, str]:
-        """Return the id and the time of the last requested existing run, or ("", "") if there is none."""
+        """Return the id and time of the run that was last requested again, or ("", "")."""
         try:
             stored = json.loads(self.current_file.read_text(encoding="utf-8"))
             return str(stored["run"]), str(stored["asked"])
@@ -245,9 +245,9 @@ class Study(StudyLayout):
             return "", ""
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
-        """Return the run with the id *run_id*, or the only run with an id that starts with *run_id*.
+        """Return the run *run_id*, which may be abbreviated to the start of an id if only one matches.
 
-        The default is the run that `default_run` returns.
+        The default is `default_run`. Raises `StudyError` if there is no such run.
         """
         if run_id is not None and run_id in [folder.name for folder in self.run_dirs()]:
             return self._info(self.run_dir(run_id))
@@ -266,7 +266,7 @@ class Study(StudyLayout):
         return matches[0]
 
     def result(self, run_id: str | None = None) -> Result:
-        """Return the result of the run that `run_info` selects."""
+        """Read the result of a run; see `run_info`."""
         from .._result import Result  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
@@ -280,7 +280,7 @@ class Study(StudyLayout):
         return replace(result, backend=info.backend) if about_backend(result.backend).version_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:
-        """Raise `StudyError` if the number of *ranks* of a result differs from the run's description."""
+        """Raise `StudyError` if a result has another number of *ranks* than the run's description."""
         if ranks != info.num_ranks:
             raise StudyError(
                 f"{self.run_file(info.id)} says {info.num_ranks:,} ranks, but its ranks.parquet has "
@@ -288,7 +288,7 @@ class Study(StudyLayout):
             )
 
     def run_workload(self, run_id: str | None = None) -> Workload:
-        """Return the workload of a run, scaled out or cut to the ranks of the run."""
+        """Return the workload of a run, scaled out or cut to the ranks that ran."""
         from .._result import Result  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
@@ -298,12 +298,12 @@ class Study(StudyLayout):
         self._check_ranks(info, Result.num_ranks(self.run_dir(info.id)))
         if (
             info.num_ranks < workload.num_ranks
-        ):  # a network with fewer ranks runs the first ranks, as in ASTRA-sim
+        ):  # on a network with fewer ranks, only the first ranks run, as in ASTRA-sim
             return replace(workload, program_of_rank=workload.program_of_rank[: info.num_ranks])
         return workload.scale_out(info.num_ranks)
 
     def experiment(self, run_id: str | None = None) -> Experiment:
-        """Return the experiment of a run, read from the files in its folder, ready to run again."""
+        """Return a run's experiment, read from the files in its folder and ready to run again."""
         from .._experiment import Experiment, WorkloadSource  # noqa: PLC0415 - not needed to list runs
         from ..config import MemoryConfig, NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
         from ..gpu import machine_of_plain  # noqa: PLC0415 - not needed to list runs
@@ -321,7 +321,7 @@ class Study(StudyLayout):
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
             options = dict(stored["options"])
-            if "machine" in options:  # the stored machine is used even if the backend's file has changed
+            if "machine" in options:  # the stored machine counts, even if the backend's own file has changed
                 options["machine"] = machine_of_plain(options["machine"])
             return Experiment(**inputs, groups=groups, backend=info.backend, **options)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -330,7 +330,7 @@ class Study(StudyLayout):
             ) from error
 
     def run_configs(self, run_id: str | None = None) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system of a run; raises the errors of `experiment`."""
+        """Return the network and system of a run; raises the errors of `experiment`."""
         from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
 
         folder = self.run_dir(self.run_info(run_id).id)
@@ -338,21 +338,21 @@ class Study(StudyLayout):
         return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
 
     def has_run(self, experiment: Experiment) -> bool:
-        """Return whether the study has the result of *experiment*."""
+        """Return whether the study has a result for *experiment*."""
         return self.has_run_id(experiment.content_hash)
 
     def has_run_id(self, run_id: str) -> bool:
-        """Return whether the study has a complete run with exactly the id *run_id*."""
+        """Return whether the study has a complete run with the full id *run_id*."""
         return self.run_file(run_id).is_file()
 
     def add_run(
         self, experiment: Experiment, result: Result, *, label: str = "", workload: str | None = None
     ) -> str:
-        """Save *result* as the run of *experiment* with the workload *workload*, and return the run's id.
+        """Save *result* as the run of *experiment*; return the run's id.
 
-        The folder of the run is written atomically. An existing run is unchanged, but counts as the newest
-        run. The method raises `StudyError` if an existing run has another makespan, or if the result comes
-        from another backend.
+        The run's folder is written atomically. A run that exists is left unchanged, but becomes the
+        newest. Raises `StudyError` if it has another makespan, or if the result comes from another
+        backend.
         """
         if result.backend != experiment.backend:
             raise StudyError(
@@ -364,7 +364,7 @@ class Study(StudyLayout):
         folder = self.run_dir(run_id)
         if folder.exists():
             self._check_same(run_id, result)
-            with contextlib.suppress(OSError):  # a read-only study already has the run
+            with contextlib.suppress(OSError):  # fails in a read-only study, which already has the run
                 write_file(self.current_file, json.dumps({"run": run_id, "asked": _now()}) + "\n")
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
@@ -376,9 +376,9 @@ class Study(StudyLayout):
         return run_id
 
     def _check_same(self, run_id: str, result: Result) -> None:
-        """Raise `StudyError` if the saved run has another answer than *result*.
+        """Raise `StudyError` if the saved run and *result* differ.
 
-        A backend outside of this package may have changed after the run was saved.
+        A backend outside of this package may have changed since.
         """
         if not self.has_run_id(run_id):
             return
@@ -406,7 +406,7 @@ class Study(StudyLayout):
         }
 
     def _workload_name(self, experiment: Experiment) -> str:
-        """Return the study's workload with the prefix of the experiment, or the newest workload."""
+        """Return the name of the experiment's workload if it is in this study, otherwise the newest."""
         prefix = experiment.workload.prefix
         if prefix is not None and prefix.parent.name in self.workloads():
             return prefix.parent.name
@@ -421,17 +421,17 @@ class Study(StudyLayout):
         note: str | None = None,
         tags: Iterable[str] | None = None,
     ) -> RunInfo:
-        """Set the *label*, *note* and *tags* of the run *run_id*, and return its description.
+        """Set *label*, *note* and *tags* of the run *run_id*; return its description.
 
-        The value None keeps a text, and an empty label restores the original label. The result itself never
-        changes. A missing run, or a text above the length limit, raises `StudyError`.
+        None keeps a value, and an empty label restores the original one. The result itself never
+        changes. Raises `StudyError` for a missing run or a text that is too long.
         """
         folder = self._run_folder(run_id)
         write_note(folder, label, note, tags)
         return self._info(folder)
 
     def workload_ranks(self, name: str) -> int:
-        """Return the number of ranks of the workload *name*, without reading its graphs."""
+        """Return the number of ranks of the workload *name* without reading its graphs."""
         document = self._description(name)
         try:
             return int(document["num_ranks"])
@@ -446,9 +446,9 @@ class Study(StudyLayout):
         return read_json(file, f"The workload '{name}' of {self.path} is damaged")
 
     def delete_run(self, run_id: str) -> None:
-        """Delete the run with the complete id *run_id* atomically.
+        """Delete the run with the full id *run_id*, atomically; the experiment can be simulated again.
 
-        The same experiment can be simulated again. A missing run raises `StudyError`.
+        Raises `StudyError` if there is no such run.
         """
         folder = self._run_folder(run_id)
         try:
@@ -474,7 +474,7 @@ class Study(StudyLayout):
             try:
                 yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if self.run_file(folder.name).exists():  # without the file, another process deleted the run
+                if self.run_file(folder.name).exists():  # otherwise another process deleted the run
                     raise
 
 
@@ -487,24 +487,24 @@ def _same_programs(one: Path, other: Path) -> bool:
 
 
 def _ranks_of(folder: Path) -> list[Any]:
-    """Return the process groups and ranks of the workload in *folder*, empty for missing files."""
+    """Return the process groups and ranks of the workload in *folder*; files may be missing."""
     groups, description = (_object_in(folder / f"{WORKLOAD}.{what}.json") for what in ("groups", "workload"))
     return [groups, description.get("num_ranks"), description.get("representatives")]
 
 
 def _object_in(file: Path) -> dict[str, Any]:
-    """Return the JSON object in *file*, or an empty object for a missing or damaged file."""
+    """Read a JSON object; empty if *file* is missing or damaged."""
     try:
         return read_json(file, str(file))
-    except StudyError:  # the damage is reported when the workload is opened
+    except StudyError:  # reported when the workload is opened
         return {}
 
 
 def _is_measured(file: Path) -> bool:
-    """Return whether a description *file* belongs to a measurement without added ranks."""
+    """Return whether a description belongs to a measurement without added ranks."""
     try:
         return _is_measured_at(file, file.stat().st_mtime_ns)
-    except (OSError, StudyError):  # the damage is reported when the workload is read
+    except (OSError, StudyError):  # reported when the workload is read
         return False
 
 

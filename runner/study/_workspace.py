@@ -1,4 +1,4 @@
-"""Several studies together, which are given by name or contained in a folder."""
+"""Several studies together, listed by path or found in folders."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "change
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """The summary of a study in one line.
+    """One line about a study.
 
-    * *note* and *tags* are texts of the user.
-    * *ranks* is the number of ranks of the newest workload (0 without a workload).
-    * *shortest_ns* is the shortest simulated step in ns (-1 without a simulation).
+    * *note* and *tags* are the user's.
+    * *ranks* is that of the newest workload (0: none).
+    * *shortest_ns* is the shortest simulated step in ns (-1: none).
     * *changed* is the ISO time (UTC) of the last change.
-    * *problem* is the reason why the study cannot be read.
+    * *problem* is why the study cannot be read.
     """
 
     name: str
@@ -42,9 +42,9 @@ class StudyInfo:
 
 
 class Workspace:
-    """The studies at *folders*; each folder is a study or contains studies.
+    """The studies at *folders*, each of which is a study or contains studies.
 
-    Folders are searched on every call. A missing folder raises `StudyError`.
+    Folders are searched anew on every call. Raises `StudyError` for a missing folder.
     """
 
     def __init__(self, *folders: str | Path) -> None:
@@ -55,14 +55,11 @@ class Workspace:
 
     @property
     def is_one_study(self) -> bool:
-        """Whether there is exactly one study and no folder that could contain other studies."""
+        """Whether there is exactly one study, and no folder in which others could appear."""
         return len(self._folders) == 1 and Study.is_study(self._folders[0])
 
     def studies(self) -> dict[str, Study]:
-        """Return the studies by name, in order of name.
-
-        A second study with the same name is called *name*-2.
-        """
+        """Return the studies by name, sorted; a second one of the same name is called *name*-2."""
         result: dict[str, Study] = {}
         for path in self._paths():
             plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems accept any bytes
@@ -81,14 +78,14 @@ class Workspace:
         return list(dict.fromkeys(paths))
 
     def study(self, name: str) -> Study:
-        """Return the study *name*, or raise `StudyError` if the workspace has no such study."""
+        """Return the study *name*; raises `StudyError` if there is none."""
         studies = self.studies()
         if name not in studies:
             raise StudyError(f"There is no study '{name[:80]}' here{did_you_mean(name, studies)}")
         return studies[name]
 
     def infos(self) -> list[StudyInfo]:
-        """Return the summary of each study in order of name, with the problem of a damaged study."""
+        """Return a line about each study, sorted by name; damaged studies have their problem in it."""
         return [_info(name, study) for name, study in self.studies().items()]
 
     def table(self, find: str = "") -> pd.DataFrame:
@@ -107,14 +104,11 @@ class Workspace:
 
     @property
     def home(self) -> Path | None:
-        """The folder for new studies, which is the first folder that contains studies, if any."""
+        """The folder for new studies: the first that contains studies, if any."""
         return next((folder for folder in self._folders if not Study.is_study(folder)), None)
 
     def create(self, name: str) -> Study:
-        """Create a study *name* in :attr:`home`.
-
-        A name that is in use or invalid raises `StudyError`.
-        """
+        """Create a study *name* in :attr:`home`; raises `StudyError` if the name is taken or invalid."""
         check_name(name, "a study")
         if self.home is None:
             raise StudyError(
@@ -126,15 +120,15 @@ class Workspace:
 
 
 def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
-    """Set the *note* and the *tags* of *study*; None leaves a value unchanged.
+    """Set the *note* and *tags* of *study*; None keeps a value.
 
-    A text above the length limit raises `StudyError`.
+    Raises `StudyError` for a text that is too long.
     """
     write_note(study.path.resolve(), None, note, tags)
 
 
 def study_info(study: Study) -> StudyInfo:
-    """Return the summary of *study*, or raise `StudyError` if it is damaged."""
+    """Summarise *study*; raises `StudyError` if it is damaged."""
     folder = study.path.resolve()
     runs, names = study.runs(), study.workloads()
     simulated = [round(run.makespan_ns / run.steps) for run in runs if not about_backend(run.backend).replays]

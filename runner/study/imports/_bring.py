@@ -1,4 +1,4 @@
-"""Check an item before an import, and import the item into a study."""
+"""Check an item before importing it, and import it into a study."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .._layout import check_name
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
-# Below this size of traces, a new process takes longer to start than it saves.
+# Below this size of traces, starting a process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 _WITHOUT_STEPS = ("graphs", "logs")
@@ -32,7 +32,7 @@ _WITH_CAPTURES = ("traces", "archive")
 class _How:
     """Options of the conversion: *jobs* processes, *progress*, and the cache *finished* of converted ranks.
 
-    *step* selects the step of traces to convert. *capture_trace* is the trace of the capture of the traces'
+    *step* selects the step to convert. *capture_trace* is the trace of the capture of the job's
     CUDA graphs.
     """
 
@@ -56,9 +56,9 @@ class _How:
         step: StepChoice,
         capture_trace: str | Path | None,
     ) -> _How:
-        """Return the options to convert *item*, with a number of processes by its size.
+        """Return the options for *item*; its size determines the number of processes.
 
-        The method raises `StudyError` for a *step* or *capture_trace* if the item has no steps or captures.
+        Raises `StudyError` for a *step* or *capture_trace* if the item has no steps or no captures.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
             raise StudyError(
@@ -81,11 +81,11 @@ def check_item(
     capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return findings on the importable item *identity* of *folder*, with paths relative to *folder*.
+    """Return findings about the importable item *identity* of *folder*, with paths relative to *folder*.
 
-    Traces are converted for the check, with *step* and *capture_trace* as in `import_item`. For large items,
-    *finished* caches the converted ranks for another check or the import. The function raises `StudyError`
-    for an item that is missing, has changed or cannot be imported.
+    Traces are converted for the check; *step* and *capture_trace* are as in `import_item`.
+    *finished* caches converted ranks of large items for the next check or the import. Raises
+    `StudyError` for an item that is missing, has changed or cannot be imported.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
@@ -99,10 +99,10 @@ def check_item(
 
 
 def step_names_of(folder: Path, identity: str) -> list[str]:
-    """Return the annotations of the first rank that can mark steps of the importable item *identity*.
+    """Return the annotations of the first rank that can mark steps of the item *identity*.
 
-    The list is empty for an item without steps, and for an item that cannot be read. The function raises
-    `StudyError` for the same items as `check_item`.
+    The list is empty for an item without steps, or one that cannot be read. Raises `StudyError` for
+    the same items as `check_item`.
     """
     item = find_item(folder, identity)
     with ExitStack() as opened, suppress(ChakrascopeError):
@@ -144,16 +144,16 @@ def import_item(
     capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> str:
-    """Import the item *identity* of *folder* as a workload of *study*, and return the workload's name.
+    """Import the item *identity* of *folder* as a workload of *study*; return the workload's name.
 
-    A trace set is first copied into the study. The workload is called *name*, or *name*-2 and so on if the
-    name is in use. *step* selects the step of traces. *capture_trace* is the trace, or the folder of traces,
-    of the capture of CUDA or HIP graphs (None: the captures next to the traces). Ranks of large traces in the
-    cache *finished* are not converted again.
+    A trace set is first copied into the study. The workload is called *name*, or *name*-2 and so on
+    if that is taken. *step* selects the step of traces. *capture_trace* is the trace, or the folder
+    of traces, of the capture of CUDA or HIP graphs (None: those next to the traces). Ranks of large
+    traces that *finished* caches are not converted again.
 
-    The function raises `StudyError` for an invalid name, and for a *step* or *capture_trace* if the item has
-    no steps or captures. The function raises `TraceError`, `UsageError` or `WorkloadError` for an item that
-    cannot be converted. After an error, the study is unchanged.
+    Raises `StudyError` for an invalid name, and for a *step* or *capture_trace* if the item has no
+    steps or captures; `TraceError`, `UsageError` or `WorkloadError` for an item that cannot be
+    converted. After an error, the study is unchanged.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
@@ -162,7 +162,7 @@ def import_item(
 
 
 def import_found(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
-    """Import *item* of *folder* with default options, as `import_item` does."""
+    """Import *item* of *folder* with default options; see `import_item`."""
     return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
 
 
@@ -174,7 +174,7 @@ def _import_item(study: Study, folder: Path, item: ImportItem, name: str, how: _
 
 
 def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
-    """Return the only importable item in the folder *inside*, or raise `StudyError`."""
+    """Return the only importable item in the folder *inside*; raises `StudyError` otherwise."""
     items = find_items(inside)
     usable = [item for item in items if not item.problem]
     if len(usable) == 1:
@@ -210,10 +210,10 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, 
 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> Path:
-    """Copy the trace set into the study and convert the copy, or remove the copy if the conversion fails.
+    """Copy the trace set into the study and convert the copy, which is removed if that fails.
 
-    The copies keep the modification times of the files. The converter's cache recognises the traces of a
-    rank by file sizes and modification times.
+    Copies keep their modification times, by which, with the sizes, the converter's cache recognises
+    a rank.
     """
     with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:
@@ -235,7 +235,7 @@ def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
 
 
 def _free_name(study: Study, name: str) -> str:
-    """Return *name*, followed by a number if a workload or trace set of the study has this name."""
+    """Return *name*, numbered if a workload or trace set of the study has it."""
     taken = study.taken_names()
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(candidate for candidate in names if candidate not in taken)

@@ -1,4 +1,4 @@
-"""Search a folder for importable items, without leaving the folder."""
+"""Search a folder for items to import, without following links out of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-# The files of a workload in addition to graphs. The file tables.npz comes from version 0.2.
+# A workload's files other than graphs. Version 0.2 wrote tables.npz.
 _OF_WORKLOADS = ("groups.json", "workload.json", "nodes.parquet", "edges.parquet", "tables.npz")
 _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
@@ -52,14 +52,14 @@ _HOSTS_ALONE = (
 
 @dataclass(frozen=True)
 class ImportItem:
-    """An importable item: its *kind* (trace set, traces, logs, graphs or archive) and path (*place*).
+    """Something to import: its *kind* (trace set, traces, logs, graphs or archive) and path (*place*).
 
     * *ranks* is 0 for archives before unpacking, and for logs before reading.
-    * *id* changes if any file of the item changes.
-    * *files* are relative to the folder, in the order of ranks for graphs and traces.
-    * *host_files* are the host traces of device traces.
+    * *id* changes with any file of the item.
+    * *files* are relative to the folder; graphs and traces are in the order of ranks.
+    * *host_files* are the host traces that go with device traces.
     * *capture_files* are traces of the capture of CUDA or HIP graphs, in a folder next to the traces.
-    * *problem* is the reason why the item cannot be imported.
+    * *problem* is why the item cannot be imported.
     """
 
     id: str
@@ -74,11 +74,11 @@ class ImportItem:
 
 
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
-    """Return the importable items in *folder*, at most four folders deep, sorted by place.
+    """Return what can be imported from *folder*, at most four folders deep, sorted by place.
 
-    If *only* is given, the search covers only the given files and the captures of graphs next to these files.
-    Links are not followed. An item with files outside of *folder* is listed with a problem. A missing or
-    unreadable folder raises `StudyError`.
+    *only* restricts the search to the given files and the captures of graphs next to them. Links
+    are not followed; an item with files outside of *folder* is listed with a problem. Raises
+    `StudyError` for a missing or unreadable folder.
     """
     if not folder.is_dir():
         if folder.exists():
@@ -104,7 +104,7 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
 
 
 def find_item(folder: Path, identity: str) -> ImportItem:
-    """Return the item *identity*, or raise `StudyError` if it is missing, has changed, or has a problem."""
+    """Return the item *identity*; raises `StudyError` if it is missing, has changed, or has a problem."""
     item = next((item for item in find_items(folder) if item.id == identity), None)
     if item is None:
         raise StudyError("The item was removed or changed meanwhile; choose it again.")
@@ -114,14 +114,14 @@ def find_item(folder: Path, identity: str) -> ImportItem:
 
 
 def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder's path below *folder*, with its plain files and its links, up to a limit."""
+    """Yield each folder below *folder* with its plain files and its links, up to a limit."""
     waiting, seen = [("", 0)], 0
     while waiting:
         place, depth = waiting.pop()
         names, links = [], []
         try:
             entries = sorted(os.scandir(folder / place), key=lambda entry: entry.name)
-        except OSError:  # without permission to read, the folder is skipped
+        except OSError:  # not readable
             continue
         for entry in entries:
             seen += 1
@@ -138,14 +138,14 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def _named(folder: Path, names: Collection[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield the files *names* of *folder*, and then the files of its capture folder."""
+    """Yield the files *names* of *folder*, then those of its capture folder."""
     yield "", sorted(name for name in names if (folder / name).is_file()), []
     if (folder / CAPTURE_FOLDER).is_dir():
         yield CAPTURE_FOLDER, sorted(path.name for path in (folder / CAPTURE_FOLDER).iterdir()), []
 
 
 def _trace_set(folder: Path, place: str) -> ImportItem:
-    """Return the trace set at *place*, with the files that its manifest names."""
+    """Return the trace set at *place* with the files in its manifest."""
     manifest = f"{place}/{MANIFEST_NAME}".lstrip("/")
     try:
         ranks = TraceSet.load(folder / place, need_files=False).ranks
@@ -165,7 +165,7 @@ def _trace_set(folder: Path, place: str) -> ImportItem:
 
 
 def _is_inside(folder: Path, name: str) -> bool:
-    """Return whether *name* is a plain file below *folder*, reached without links and without ``..``."""
+    """Return whether *name* is a plain file below *folder*, without links or ``..`` on the way."""
     path = folder / name
     try:
         plain = not Path(name).is_absolute() and path.is_file()
@@ -175,7 +175,7 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Iterator[ImportItem]:
-    """Yield a workload for each distinct PREFIX of the files ``PREFIX.<rank>.et``."""
+    """Yield a workload per PREFIX of files ``PREFIX.<rank>.et``."""
     ranks_of_prefix: dict[str, dict[int, str]] = {}
     for name in names:
         match = _GRAPH.fullmatch(name)
@@ -191,10 +191,10 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
 
 
 def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the device traces of each naming pattern, with the best matching host traces.
+    """Yield the device traces of each naming pattern, with the host traces that match best.
 
-    If the folder *place* has no host traces, sibling folders with only host traces are used, because Megatron
-    writes host traces and device traces into separate folders.
+    Megatron writes host and device traces into separate folders, so if *place* has no host traces,
+    sibling folders with nothing else are used.
     """
     devices_at = _side(folder, place, names_at[place], "device")
     if not devices_at:
@@ -243,7 +243,7 @@ def _trace_problem(devices: dict[int, Path], others: list[Path]) -> str:
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the host traces at *place* without device traces; the missing traces are their problem."""
+    """Yield host traces at *place* that lack device traces, with that as their problem."""
     beside = [other for other in names_at if _parent(other) == _parent(place)]
     if any(_side(folder, other, names_at[other], "device") for other in beside):
         return
@@ -255,7 +255,7 @@ def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> It
 
 
 def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:
-    """Return whether *place* contains only captures of graphs, for traces in the parent folder."""
+    """Return whether *place* has nothing but captures of graphs, for traces in the parent folder."""
     above = _parent(place)
     if place.rpartition("/")[2] != CAPTURE_FOLDER or above not in names_at:
         return False
@@ -263,17 +263,17 @@ def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) ->
 
 
 def _parent(place: str) -> str | None:
-    """Return the folder that contains *place*, or None for the searched folder."""
+    """Return the folder that contains *place*, or None if that is the searched folder."""
     return place.rpartition("/")[0] if place else None
 
 
 def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
-    """Return the files in *by_rank* in the order of ranks, as paths relative to *folder*."""
+    """Return the files in order of rank, relative to *folder*."""
     return [path.relative_to(folder).as_posix() for _, path in sorted(by_rank.items())]
 
 
 def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, int | None]:
-    """Return the ``host`` or ``device`` traces at *place*, with the rank of each trace."""
+    """Return the ``host`` or ``device`` traces at *place*, each with its rank."""
     paths = [folder / place / name for name in sorted(names) if name.endswith(_TRACE_NAMES)]
     sides = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
     return {path: rank for path, (kind, rank) in sides.items() if kind == side}
@@ -282,7 +282,7 @@ def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, i
 def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
     """Return the files of *ranks* by naming pattern and rank.
 
-    If there are several files of the same rank, each file belongs to a separate job, in the order of names.
+    Several files of one rank belong to as many jobs, in the order of names.
     """
     files_of_pattern: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
@@ -309,7 +309,7 @@ def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
 
 
 def _side_and_rank(path: Path) -> tuple[str, int | None]:
-    """Return ``host``, ``device``, a log's tool or ``""``, and the rank if the file name contains it."""
+    """Return ``host``, ``device``, a log's tool or ``""``, and the rank in the file name, if any."""
     try:
         stat = path.stat()
     except OSError:
@@ -371,7 +371,7 @@ _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
-    """Return a row per item; ``ranks`` is None until the item has been read."""
+    """Return a row per item; ``ranks`` is None if it is only known after reading."""
     import pandas as pd  # noqa: PLC0415 - the process of a job starts without pandas
 
     rows = [
@@ -388,7 +388,7 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
 
 
 def proposed_name(item: ImportItem) -> str:
-    """Return a name for the item's workload, made of letters and digits of its place."""
+    """Return a name for the item's workload, made of the letters and digits of its place."""
     path = PurePosixPath(item.place)
     text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
     text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)
