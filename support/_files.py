@@ -1,9 +1,8 @@
 """Write files and folders atomically.
 
-Content is written next to the target under the temporary name ``.NAME.PLACE-PID-RANDOM.tmp``, which is then
-renamed to the target. PLACE identifies the machine or container, because several machines may share a disk.
-PID identifies the writing process. On the same machine, temporary files are removed if this process has
-ended.
+Content goes to a temporary ``.NAME.PLACE-PID-RANDOM.tmp`` next to the target, which is then
+renamed. PLACE identifies the machine or container, because several may share a disk, and PID the
+writing process: once it has ended, other processes on the same machine remove what it left.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import Literal
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
-_NAME_BYTES = 200  # maximum number of bytes of NAME, so that temporary names stay below 255 bytes
-_SYNCED_AT_ONCE = 16  # concurrent syncs are faster: 2,000 files take 0.4 s instead of 8 s
-_UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems that have no fsync
+_NAME_BYTES = 200  # of NAME, so that temporary names stay below 255 bytes
+_SYNCED_AT_ONCE = 16  # 2,000 files take 0.4 s instead of 8 s
+_UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems without fsync
 
 
 def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -> None:
-    """Replace the file *target* atomically with *content*; text is written as UTF-8.
+    """Replace the file *target* atomically; text is written as UTF-8.
 
-    If *sync* is true, the new content survives a crash of the machine once this function returns. Raises
+    With *sync*, the new content survives a crash of the machine after this function returns. Raises
     `OSError`.
     """
     with new_file(target, sync=sync) as temporary:
@@ -39,9 +38,9 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -
 def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield the path of a new file that replaces *target* if the block ends without an error.
 
-    If *sync* is true, the file is flushed to the disk before the rename, and temporary files of dead
-    processes are removed. If *sync* is false, the caller flushes and cleans up for many files together.
-    Raises `OSError`.
+    With *sync*, the file is flushed to disk before the rename, and temporary files of dead
+    processes are removed; otherwise, the caller does both for many files together. Raises
+    `OSError`.
     """
     target = Path(target)
     if target.is_dir():  # a link to a folder would be replaced by the file
@@ -59,7 +58,7 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
-            error.filename = os.fspath(target)  # "No space left" errors do not name the file
+            error.filename = os.fspath(target)  # "No space left" errors lack the file
         raise
 
 
@@ -73,10 +72,10 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield an empty folder that becomes *target* if the block ends without an error.
 
-    *existing* states whether an existing folder *target* is an error ("refuse"), is kept, or is replaced.
-    *choose* is called with the filled folder and returns another target path in the same parent folder.
-    Temporary files of dead processes next to the target are removed. If *sync* is true, all content is
-    flushed to the disk before the folder is renamed. Raises `OSError`.
+    *existing* says whether an existing *target* is an error ("refuse"), kept, or replaced. *choose*
+    is called with the filled folder and may return another target in the same parent folder.
+    Temporary files of dead processes next to the target are removed. With *sync*, all content is
+    flushed to disk before the rename. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -94,24 +93,24 @@ def new_folder(
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove *folder* atomically; raises `OSError` if the folder cannot be removed."""
+    """Remove *folder* atomically; raises `OSError` if that fails."""
     doomed = _temporary(folder)
     folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether *name* is the temporary name of a file or folder that is being written or removed."""
+    """Return whether *name* is that of a file or folder being written or removed."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Remove the temporary files that dead processes of this machine left in *folder*."""
+    """Remove temporary files that dead processes of this machine left in *folder*."""
     _remove_dead(folder)
 
 
 def _remove_dead(folder: str | Path, name: str | None = None) -> None:
-    """Remove temporary files of this machine's dead processes from *folder*, or only those of *name*."""
+    """Remove temporary files of dead processes, optionally only those of *name*, from *folder*."""
     for entry, match in _temporaries(folder):
         ours = match["place"] == _place() and name in (None, match["name"])
         if ours and not _is_alive(int(match["pid"])):
@@ -119,14 +118,14 @@ def _remove_dead(folder: str | Path, name: str | None = None) -> None:
 
 
 def remove_leftover_of(target: Path, pid: int) -> None:
-    """Remove the temporary files of *target* by the process *pid* of any machine, which must be dead."""
+    """Remove the temporary files of *target* by process *pid*, which must be dead, of any machine."""
     for entry, match in _temporaries(target.parent):
         if match["name"] == _shortened(target.name) and int(match["pid"]) == pid:
             _remove(entry)
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Flush the files *paths* to the disk concurrently, which is fast even for thousands of files.
+    """Flush *paths* to disk concurrently, which is fast even for thousands of files.
 
     Raises `OSError`.
     """
@@ -137,7 +136,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def link_or_copy(file: Path, copy: Path) -> None:
-    """Make *copy* a hard link to *file*, or a copy if the file system has no hard links. Raises `OSError`."""
+    """Make *copy* a hard link to *file*, or a copy where links are not supported. Raises `OSError`."""
     with contextlib.suppress(OSError):
         os.link(file, copy)
         return
@@ -150,11 +149,11 @@ def writing(
     error: type[Exception],
     advice: str = "free some disk space, or check its permissions",
 ) -> Iterator[None]:
-    """Convert an `OSError` in a block that writes *what* to *error*, with *advice* in the message."""
+    """Raise an `OSError` of the block, which writes *what*, as *error* with *advice*."""
     try:
         yield
     except OSError as refused:
-        # Libraries raise `OSError` with their own texts, or without an error number.
+        # Libraries raise `OSError` with texts of their own, or without an error number.
         reason = os.strerror(refused.errno) if refused.errno else str(refused)
         if refused.errno == errno.EISDIR:
             advice = "add the name of a file"
@@ -164,7 +163,7 @@ def writing(
 
 
 def _temporary(target: Path) -> Path:
-    if not target.name:  # "/" or ".": a folder that cannot be replaced
+    if not target.name:  # "/" or "." cannot be replaced
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     ending = f"{_place()}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     return target.with_name(f".{_shortened(target.name)}.{ending}")
@@ -184,7 +183,7 @@ def _temporaries(folder: str | Path) -> Iterator[tuple[os.DirEntry[str], re.Matc
 
 @functools.cache
 def _place() -> str:
-    """Return an id of this machine, or of this container if the container has separate process ids."""
+    """Return an id of this machine, or of this container if it has its own process ids."""
     identity = os.uname().nodename
     with contextlib.suppress(OSError):
         identity += f" {os.stat('/proc/self/ns/pid').st_ino}"
@@ -220,7 +219,7 @@ def _settle(temporary: Path, target: Path, existing: Literal["refuse", "keep", "
 
 
 def _swap(temporary: Path, target: Path) -> None:
-    """Replace the folder *target* by *temporary*; the old folder is restored if the rename fails."""
+    """Replace the folder *target* by *temporary*; restores the old folder if the rename fails."""
     old = _temporary(target)
     target.rename(old)
     try:
@@ -232,7 +231,7 @@ def _swap(temporary: Path, target: Path) -> None:
 
 
 def _tree(folder: Path) -> Iterator[Path]:
-    """Yield *folder* and all files and folders in *folder*, except symbolic links."""
+    """Yield *folder* and everything in it except symbolic links."""
     for place, _, files in os.walk(folder):
         paths = (Path(place, name) for name in files)
         yield from (path for path in paths if not path.is_symlink())
@@ -240,7 +239,7 @@ def _tree(folder: Path) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush the directory entries of *folder* to the disk, unless *folder* is not readable."""
+    """Flush the directory entries of *folder* to disk, if it is readable."""
     with contextlib.suppress(PermissionError):
         _sync(folder)
 

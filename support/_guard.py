@@ -1,9 +1,8 @@
-"""Run a command, and kill the command and its children when the requesting process ends.
+"""Run a command, and kill it and its children when the process that asked for it ends.
 
-The guard is started as ``python -I -S _guard.py FD COMMAND...`` in a new session. *FD* is the read end of a
-pipe, and the requesting process holds the write end open. When the requesting process ends for any reason,
-the pipe closes and the guard kills the whole session. The guard exits with the command's exit code, or with
-128 + n after signal n.
+Started as ``python -I -S _guard.py FD COMMAND...`` in a new session. *FD* is the read end of a pipe
+whose write end the asking process holds; whatever ends that process also closes the pipe, and the
+guard kills the session. The exit code is the command's, or 128 + n after signal n.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import threading
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command in *arguments* and return its exit status."""
+    """Run the command in *arguments*; return its exit code."""
     lifeline = int(arguments[0])
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
     try:
@@ -28,14 +27,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(lifeline: int) -> None:
-    """Wait until the requesting process has ended, then kill all processes of the guard's process group."""
+    """Wait until the asking process has ended, then kill the guard's whole process group."""
     os.read(lifeline, 1)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    # The guard exits immediately, because a normal exit would wait for the watcher thread, which waits for
-    # the requesting process.
+    # A normal exit would wait for the watcher thread, and that for the asking process.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

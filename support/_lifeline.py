@@ -20,9 +20,9 @@ _POLL_S = 0.2
 
 
 class Lifeline:
-    """A pipe that only this process keeps open; programs under the lifeline are killed when it closes.
+    """A pipe held open by this process alone; programs under it are killed when it closes.
 
-    The operating system closes the pipe if the process is killed.
+    The operating system closes it even if this process is killed.
     """
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Lifeline:
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command line that runs *command* under this lifeline.
 
-        The caller must start the command line in a new session, with `reading` in ``pass_fds``. Raises
-        `OSError` if the program of *command* cannot be started.
+        Start it in a new session, with `reading` in ``pass_fds``. Raises `OSError` if the program
+        of *command* cannot be started.
         """
         if shutil.which(command[0]) is None:
             code = errno.EACCES if os.path.exists(command[0]) else errno.ENOENT
@@ -40,17 +40,16 @@ class Lifeline:
         return [sys.executable, "-I", "-S", str(_GUARD), str(self.reading), *command]
 
     def close(self) -> None:
-        """Close the pipe, which kills the programs that still run under this lifeline."""
+        """Close the pipe, which kills the programs still running under it."""
         os.close(self._writing)
         os.close(self.reading)
 
 
 @contextlib.contextmanager
 def ends_with_us(pid: int) -> Iterator[None]:
-    """Kill the child *pid* and all its descendants if this process dies before the block ends.
+    """Kill the child *pid* and its descendants if this process dies before the block ends.
 
-    Unlike under a `Lifeline`, the child stays in the foreground of the terminal, in which the user started
-    it.
+    Unlike a program under a `Lifeline`, the child stays in the terminal's foreground.
     """
     reading, writing = os.pipe()
     try:

@@ -1,6 +1,6 @@
-"""Load plug-ins and exports on first use, and read our own version.
+"""Load plug-ins and a package's exports on first use, and read our own version.
 
-Installed distributions register plug-ins as entry points.
+Plug-ins are entry points of installed distributions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 def exports_of(package: str, file: str) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for *package* that imports an export from its module on first use.
 
-    The module of each export is read from the imports for type checkers in *file*, the package's
-    ``__init__.py``. As a result, exports are listed only once, and importing one export does not load the
-    modules of the other exports. Only packages that users import repeat the exports in ``__all__``.
+    Each export's module is read from the imports for type checkers in *file*, the package's
+    ``__init__.py``. So exports are listed once, and importing one does not load the modules of the
+    others. Only packages that users import repeat them in ``__all__``.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 
@@ -44,16 +44,16 @@ def exports_of(package: str, file: str) -> Callable[[str], Any]:
 def plugin_names(group: str) -> list[str]:
     """Return the sorted names of the plug-ins in the entry-point group ``chakrascope.GROUP``.
 
-    Raises `ConfigError` if two distributions registered the same name.
+    Raises `ConfigError` if two distributions register the same name.
     """
     return sorted(_entries(group))
 
 
 @cache
 def load_plugin(group: str, name: str) -> Any:
-    """Import and return the plug-in *name*, one of `plugin_names`, of the group ``chakrascope.GROUP``.
+    """Import the plug-in *name*, one of `plugin_names`, of the group ``chakrascope.GROUP``.
 
-    Raises `ConfigError` with the name of the distribution if the import fails.
+    Raises `ConfigError` naming the distribution if the import fails.
     """
     entry = _entries(group)[name]
     try:
@@ -86,7 +86,7 @@ def _distribution(entry: EntryPoint) -> str:
 
 @cache
 def package_version() -> str:
-    """Return the installed version of Chakrascope; "" if the package is not installed."""
+    """Return the installed version of Chakrascope, or "" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and rarely needed
 
     try:

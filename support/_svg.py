@@ -6,16 +6,16 @@ from html import escape
 
 
 class Svg(str):
-    """A text that is already SVG, which `element` therefore does not escape."""
+    """Text that is already SVG, which `element` does not escape."""
 
     __slots__ = ()
 
 
 def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
-    """Return the SVG element *name* with *content*, which are other elements, and strings to be escaped.
+    """Return the SVG element *name* with *content*: other elements, and strings, which are escaped.
 
-    Underscores in the names of attributes become dashes (``stroke_width``), and trailing underscores are
-    removed (``class_``). Numbers have at most two decimals. Attributes with the value None are omitted.
+    In names of attributes, underscores become dashes (``stroke_width``), and a trailing one is
+    dropped (``class_``). Numbers get at most two decimals. Attributes that are None are left out.
     """
     named = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
@@ -29,7 +29,7 @@ def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
 def picture(width: float, height: float, /, *content: str, label: str = "", **attributes: str | float) -> Svg:
     """Return *content* as an SVG picture of *width* by *height*, with *label* for screen readers.
 
-    The picture scales to the available width, unless *attributes* set a size.
+    It scales to the available width unless *attributes* set a size.
     """
     described: dict[str, str | float] = {"role": "img", "aria_label": label} if label else {}
     return element(

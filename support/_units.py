@@ -1,9 +1,8 @@
-"""Format and parse quantities; each kind of quantity has one format and one parser.
+"""Format and parse quantities: one format and one parser for each kind.
 
-Quantities are formatted with three significant digits, in the largest unit in which the quantity is at least
-one. A value that rounds up to the next unit is formatted in the next unit. Integers in the smallest unit have
-no decimals. Numbers never have an exponent. Ties are rounded up. The viewer's ``02_units.js`` uses the same
-operations, so that both formats agree.
+Quantities have three significant digits, in the largest unit in which they are at least one after
+rounding. Integers in the smallest unit have no decimals, numbers never have an exponent, and ties
+are rounded up. The viewer's ``02_units.js`` uses the same operations, so that both formats agree.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Literal
 
 _DURATIONS = ("ns", "µs", "ms", "s")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_RATES = {  # value of 1 byte/ns in the first unit, factor between two units, and the units
+_RATES = {  # value of 1 byte/ns in the first unit, factor between units, and the units
     "GB/s": (10**9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
     "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
     "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),
@@ -42,15 +41,15 @@ def bytes_text(size_bytes: float) -> str:
 
 
 def bandwidth_text(bytes_per_ns: float, unit: Literal["GB/s", "Gb/s", "GiB/s"] = "GB/s") -> str:
-    """Format a bandwidth in bytes/ns, such as ``12.3 GB/s``; *unit* selects bits or binary prefixes."""
+    """Format a bandwidth given in bytes/ns, such as ``12.3 GB/s``; *unit* selects bits or binary prefixes."""
     scale, step, names = _RATES[unit]
     return _text(float(bytes_per_ns) * scale, step, names)
 
 
 def share_text(share: float) -> str:
-    """Format a share as a percentage, such as ``12.3 %``.
+    """Format a fraction as a percentage, such as ``12.3 %``.
 
-    Only a share of exactly 0 is ``0.0 %``, and no share below 1 is ``100.0 %``.
+    Only exactly 0 is ``0.0 %``, and nothing below 1 is ``100.0 %``.
     """
     per_mille = _rounded(share, 1, 3)
     if per_mille == 0 and share > 0:
@@ -59,7 +58,7 @@ def share_text(share: float) -> str:
 
 
 def change_text(relative: float) -> str:
-    """Format a relative change, such as ``+12.3 %`` or ``-0.42 %``, with two decimals below 1 %."""
+    """Format a relative change, such as ``+12.3 %`` or ``-0.42 %`` (two decimals below 1 %)."""
     decimals = 2 if _rounded(abs(relative), 1, 4) < 100 else 1
     digits = _rounded(abs(relative), 1, decimals + 2)
     sign = "" if digits == 0 else "+" if relative > 0 else "-"
@@ -67,7 +66,7 @@ def change_text(relative: float) -> str:
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
-    """Format a count with its *noun*, such as ``1 rank`` or ``8 ranks``; irregular nouns need *plural*."""
+    """Format a count with its *noun*, such as ``1 rank`` or ``8 ranks``; *plural* is for irregular nouns."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
@@ -78,10 +77,7 @@ def ordinal_text(number: int) -> str:
 
 
 def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
-    """Format *ranks* as sorted ranges such as ``0-3, 6``.
-
-    After *most* ranges, the text gives the number of the remaining ranks.
-    """
+    """Format *ranks* as sorted ranges such as ``0-3, 6``; after *most* ranges, the rest are counted."""
     ranges: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if ranges and rank == ranges[-1][1] + 1:
@@ -94,7 +90,7 @@ def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
 
 
 def _text(value: float, step: int, units: tuple[str, ...]) -> str:
-    """Format *value*, which is in the first of *units*, in the best unit; *step* is the factor of units."""
+    """Format *value*, given in the first of *units*, in the best one; *step* is the factor between units."""
     size, scale = float(abs(value)), 1
     if size == math.floor(size) and size < step:
         return f"{_sign(value)}{size:,.0f} {units[0]}"
@@ -102,7 +98,7 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
         for decimals in (2, 1, 0):
             number = _rounded(size, scale, decimals)
             if number < 1000 or (decimals == 0 and (number < step or unit == units[-1])):
-                if unit == units[0]:  # values in the smallest unit may need more decimals
+                if unit == units[0]:  # the smallest unit has decimals only if needed
                     while number < 100 and decimals < _MOST_DECIMALS:
                         decimals += 1  # noqa: PLW2901 - adds decimals up to three significant digits
                         number = _rounded(size, scale, decimals)
@@ -112,15 +108,12 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
 
 
 def _rounded(size: float, scale: int, decimals: int) -> int:
-    """Return *size* / *scale*, rounded to *decimals* decimals and multiplied by ``10**decimals``.
-
-    Halves are rounded up.
-    """
+    """Return *size* / *scale* in units of ``10**-decimals``, rounded half up."""
     return math.floor(float(size) * 10.0**decimals / scale + 0.5)
 
 
 def _digits(number: int, decimals: int) -> str:
-    """Format the integer *number* with its last *decimals* digits after a decimal point, and with commas."""
+    """Format *number* with its last *decimals* digits after the point, and commas between thousands."""
     whole, rest = divmod(number, 10**decimals)
     return f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
 
@@ -129,8 +122,7 @@ def _sign(value: float) -> str:
     return "-" if value < 0 else ""
 
 
-# The pattern of quantities in user input. The length of numbers is limited, so that hostile input is fast to
-# parse.
+# A quantity in user input; the limited number of digits makes hostile input fast to parse.
 _QUANTITY = re.compile(
     r"((?:\d{1,3}(?:,\d{3}){1,8}|\d{1,30})(?:\.\d{0,30})?|\.\d{1,30})((?:[eE][+-]?\d{1,2})?)\s*([^\s\d]*)",
     re.ASCII,
@@ -141,19 +133,19 @@ _PREFIXES = _DECIMAL | {f"{name}i": 1 << (10 * power) for power, name in enumera
 
 
 def _shown(value: object) -> str:
-    """Return the user's input in quotes, truncated to 40 characters."""
+    """Return the user's input in quotes, cut to 40 characters."""
     text = str(value)
     return repr(text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…")
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of quantity with its parser; *units* maps a unit to its size in the result's unit."""
+    """A kind of quantity with its parser; *units* maps each unit to its size in the result's unit."""
 
     name: str
     units: Mapping[str, Fraction]
     examples: str
-    prefix_alone: bool = False  # whether a prefix without a unit, as in "25M", is allowed
+    prefix_alone: bool = False  # whether "25M", a prefix without a unit, is allowed
 
     def read(self, value: str | float, bare: str) -> Fraction:
         """Parse the quantity *value*; a number without a unit is in *bare*. Raises `ValueError`."""
@@ -177,7 +169,7 @@ _DURATION = _Kind(
         "fs": Fraction(1, 10**6),
         "ps": Fraction(1, 1000),
         "ns": Fraction(1),
-        **dict.fromkeys(("us", "µs", "μs"), Fraction(1000)),  # the micro sign, and the Greek letter mu
+        **dict.fromkeys(("us", "µs", "μs"), Fraction(1000)),  # the micro sign and the Greek mu
         "ms": Fraction(10**6),
         "s": Fraction(10**9),
     },
@@ -212,33 +204,33 @@ _BANDWIDTH = _Kind(
 
 
 def parse_duration(value: str | float, *, bare: str = "ns") -> Fraction:
-    """Parse a duration and return the exact value in ns; a number without a unit is in *bare*.
+    """Parse a duration to the exact value in ns; a bare number is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values; negative values are invalid.
+    Raises `ValueError`, whose text explains valid values; negative ones are invalid.
     """
     return _DURATION.read(value, bare)
 
 
 def parse_size(value: str | float, *, bare: str = "B") -> int:
-    """Parse a size and return bytes, rounded to an integer; a number without a unit is in *bare*.
+    """Parse a size to bytes, rounded to an integer; a bare number is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values; negative values are invalid.
+    Raises `ValueError`, whose text explains valid values; negative ones are invalid.
     """
     return round(_SIZE.read(value, bare))
 
 
 def parse_bandwidth(value: str | float, *, bare: str = "GB/s") -> Fraction:
-    """Parse a bandwidth and return the exact value in bytes/ns; a number without a unit is in *bare*.
+    """Parse a bandwidth to the exact value in bytes/ns; a bare number is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values; negative values are invalid.
+    Raises `ValueError`, whose text explains valid values; negative ones are invalid.
     """
     return _BANDWIDTH.read(value, bare)
 
 
 def parse_flops(value: str | float, *, bare: str = "TFLOP/s") -> Fraction:
-    """Parse a compute speed and return the exact value in FLOP/s; a number without a unit is in *bare*.
+    """Parse a compute speed to the exact value in FLOP/s; a bare number is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values; negative values are invalid.
+    Raises `ValueError`, whose text explains valid values; negative ones are invalid.
     """
     return _FLOPS.read(value, bare)
 
@@ -246,7 +238,7 @@ def parse_flops(value: str | float, *, bare: str = "TFLOP/s") -> Fraction:
 def parse_number(value: str | float, *, noun: str = "") -> Fraction:
     """Parse a non-negative number such as ``8``, ``1,024`` or ``1e9``; *noun* ("ranks") may follow.
 
-    Raises `ValueError` with a sentence on valid values.
+    Raises `ValueError`, whose text explains valid values.
     """
     match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
     if match is None or match[3] not in ("", noun, noun.removesuffix("s")):
@@ -254,8 +246,7 @@ def parse_number(value: str | float, *, noun: str = "") -> Fraction:
     return Fraction(match[1].replace(",", "") + match[2])
 
 
-# The control characters, which may move the cursor, colour or rename a terminal, or reverse the text
-# direction.
+# Characters that move the cursor, colour or rename a terminal, or reverse the direction of text.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(
@@ -264,7 +255,7 @@ _NUMBER = re.compile(
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Return *text* with control characters as escape sequences, except for the characters in *keep*."""
+    """Return *text* with control characters escaped, except for those in *keep*."""
     return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
 
 
@@ -273,6 +264,6 @@ def _escaped(sign: str) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Return *text* for a spreadsheet cell; a quote before a formula prevents its evaluation."""
+    """Return *text* for a spreadsheet cell, with a quote before what would be evaluated as a formula."""
     is_formula = _FORMULA.match(text) and len(text) > 1 and not _NUMBER.fullmatch(text)
     return ("'" if is_formula else "") + visible(text, keep="\n\t")

@@ -1,8 +1,8 @@
-"""Kill a process and its descendants if the process that started the watchdog is killed.
+"""Kill a process and its descendants if the process that started this watchdog is killed.
 
-The watchdog is started as ``python -I -S _watchdog.py FD PID`` in a new session. *FD* is the read end of a
-pipe, and the requesting process holds the write end open. A byte in the pipe means that the process *PID*
-ended normally. The end of the pipe without a byte means that the requesting process was killed.
+Started as ``python -I -S _watchdog.py FD PID`` in a new session. *FD* is the read end of a pipe
+whose write end the starting process holds. A byte in the pipe means that *PID* ended normally; the
+end of the pipe without a byte means that the starting process was killed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
-    """Wait for the pipe, and kill the process tree of the pid in *arguments* if the requester was killed."""
+    """Wait for the pipe; kill the tree of the process in *arguments* if the starting process was killed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     lifeline, pid = map(int, arguments)
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     while tree:
         for member in tree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member, signal.SIGSTOP)  # a stopped process starts no further processes
+                os.kill(member, signal.SIGSTOP)  # stopped processes start no others meanwhile
         below = set().union(*map(_children, tree))
         for member in tree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _children(pid: int) -> set[int]:
-    """Return the pids of the child processes of *pid*; empty if the system does not list children."""
+    """Return the pids of the children of *pid*; empty if the system does not list them."""
     children: set[int] = set()
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -126,7 +126,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return frozenset(self.storages[self.begin[row] : end[row]].tolist())
 
     def names(self) -> np.ndarray:
-        """The name of each operator."""
+        """Return the name of each operator."""
         names: np.ndarray = np.array(self.kinds.names, dtype=object)[self.kind]
         return names
 

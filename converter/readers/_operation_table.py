@@ -231,7 +231,7 @@ def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Col
 
 
 def _by_start(columns: Columns) -> npt.NDArray[np.int64]:
-    """Number operations by start time among those of the same type, rank and step."""
+    """Return each operation's index by start time among those of the same type, rank and step."""
     keys = [columns[name] for name in ("type", "stage", "replica", "step")]
     order = np.lexsort([columns["start_ns"], *keys])
     new = np.zeros(len(order), bool)

@@ -1,6 +1,6 @@
-"""Distribute calls to the workers of a Dask cluster, which may run on a batch system.
+"""Distribute calls to the workers of a Dask cluster, possibly on a batch system.
 
-Dask is an optional dependency, which is imported when a cluster is connected.
+Dask is optional, and imported only when a cluster is connected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _BATCH_FILES = (".yml", ".yaml")
 _GIVEN_UP = ("error", "cancelled")
 _CLUSTERS = "clusters"
 
-# A plug-in that starts a cluster takes the YAML file, the number of jobs and the purpose of the jobs. The
-# plug-in yields Dask's cluster, and a list that receives the batch system's reasons for refused jobs.
+# A plug-in that starts a cluster. It takes the YAML file, the number of jobs and their purpose, and
+# yields Dask's cluster and a list that fills with the batch system's reasons for refusing jobs.
 BatchCluster = Callable[[Path, int, str], AbstractContextManager[tuple[Any, list[str]]]]
 
 T = TypeVar("T")
@@ -36,11 +36,11 @@ A = TypeVar("A")
 def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
     """Connect to the Dask cluster at an address such as ``tcp://host:8786``, or in a scheduler file.
 
-    A YAML file *cluster* describes a batch system, on which *jobs* jobs form a cluster that ends with the
-    block. A key of the file names the plug-in of ``chakrascope.clusters`` that starts the cluster. *what*
-    names the purpose of the cluster in errors, such as ``sweep``. Raises
-    `BackendUnavailable` without Dask, `BackendError` if no cluster answers, and `ConfigError` for an invalid
-    YAML file.
+    A YAML file *cluster* describes a batch system, on which *jobs* jobs form a cluster for the
+    duration of the block; a key in the file selects the plug-in of ``chakrascope.clusters`` that
+    starts it. *what* names the cluster's purpose in errors, such as ``sweep``. Raises
+    `BackendUnavailable` without Dask, `BackendError` if no cluster answers, and `ConfigError` for
+    an invalid YAML file.
     """
     distributed = _distributed(what)
     if Path(cluster).suffix in _BATCH_FILES and "://" not in cluster:
@@ -51,7 +51,7 @@ def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
 
 
 def _batch_cluster(file: Path) -> BatchCluster:
-    """Return the plug-in that starts the cluster described in *file*; raises `ConfigError` without one."""
+    """Return the plug-in that starts the cluster in *file*; raises `ConfigError` if there is none."""
     keys = read_yaml(file, "cluster file")
     names = plugin_names(_CLUSTERS)
     name = next((name for name in names if name in keys), None)
@@ -70,7 +70,7 @@ def _closing(client: Any, what: str, refusals: list[str]) -> Iterator[Cluster]:
 
 
 class Cluster:
-    """A connection to a Dask cluster; *refusals* receives the batch system's reasons for refused jobs."""
+    """A connection to a Dask cluster; *refusals* are the batch system's reasons for refusing jobs."""
 
     def __init__(self, client: Any, what: str, refusals: list[str]) -> None:
         self._client = client
@@ -80,13 +80,13 @@ class Cluster:
     def answers(
         self, work: Callable[[T], A], tasks: Iterator[T]
     ) -> Iterator[tuple[T, A | BackendError] | None]:
-        """Yield each task with the result of *work* for the task, in order of completion.
+        """Yield each task with the result of *work*, in order of completion.
 
-        Workers run the pickled *work*, which should return errors instead of raising them. If Dask gives up
-        on a call, the result is a `BackendError`. If a worker dies, Dask moves its tasks to another worker.
-        While no task completes, the iterator yields None about once a second. Tasks are taken from *tasks* as
-        other tasks complete; a few tasks per thread of the cluster are in flight. Closing this iterator
-        cancels tasks that have not started. Running tasks still end, and their results are dropped. Raises
+        *work* is pickled and runs on the workers; it should return errors rather than raise them.
+        If Dask gives up on a call, its result is a `BackendError`. If a worker dies, Dask moves its
+        tasks to another. While nothing completes, None is yielded about once a second. *tasks* is
+        consumed as tasks complete, with a few in flight per thread of the cluster. Closing the
+        iterator cancels tasks that have not started and drops the results of running ones. Raises
         `BackendError` if the batch system provides no worker.
         """
         under_way = _Tasks(self, self._client, work, tasks)
@@ -96,7 +96,7 @@ class Cluster:
             under_way.cancel()
 
     def check(self) -> None:
-        """Raise `BackendError` if the cluster has no worker and the batch system has refused jobs."""
+        """Raise `BackendError` if there is no worker because the batch system refused jobs."""
         if self._refusals and not self._client.nthreads():
             raise BackendError(
                 f"The batch system refused the jobs of the {self._what} ({self._refusals[0]}); correct the "
@@ -104,7 +104,7 @@ class Cluster:
             )
 
     def given_up(self, future: Any) -> BackendError:
-        """Return the error for a call that Dask has cancelled or no longer retries."""
+        """Return the error for a call that Dask cancelled or no longer retries."""
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__ if error else future.status}: {error}"
         return BackendError(
@@ -114,7 +114,7 @@ class Cluster:
 
 
 class _Tasks(Generic[T, A]):
-    """The tasks in flight: a few tasks per thread of the cluster, submitted as earlier tasks complete."""
+    """The tasks in flight: a few per thread of the cluster, topped up as tasks complete."""
 
     def __init__(self, cluster: Cluster, client: Any, work: Callable[[T], A], tasks: Iterator[T]) -> None:
         self._cluster = cluster
@@ -156,10 +156,10 @@ class _Tasks(Generic[T, A]):
         self._client.cancel([future for future, _ in self._open.values()], force=True)
 
     def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
-        """Return the result of a completed task as a tuple; empty while Dask recomputes a lost result."""
+        """Return a completed task's result as a tuple; empty while Dask recomputes a lost result."""
         if future.status not in _GIVEN_UP:
-            # A worker may die after its task completes, but before the result is fetched. Dask then repeats
-            # the task, and `result` waits for the repetition.
+            # If a worker dies after its task, but before the result is fetched, Dask repeats the
+            # task and `result` would wait for it.
             try:
                 return (future.result(timeout=_TICK_S),)
             except (Exception, CancelledError):
@@ -188,7 +188,7 @@ def _client(distributed: Any, cluster: str) -> Any:
 
 
 def _address(cluster: str) -> str:
-    """Return the scheduler's address: *cluster*, or the address in the scheduler file *cluster*."""
+    """Return the scheduler's address, from the scheduler file *cluster* if it is one."""
     if "://" in cluster:
         return cluster
     file = Path(cluster)

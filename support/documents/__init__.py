@@ -1,4 +1,4 @@
-"""Read JSON and YAML configuration files strictly; errors are `ConfigError`."""
+"""Read JSON and YAML configuration files strictly; all errors are `ConfigError`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import yaml
 from ...errors import ConfigError
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
-_DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in the depth
+_DEEPEST = 100  # nesting of brackets, in which PyYAML's time is quadratic
 _MOST_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
-_MOST_SHOWN = 100  # maximum number of characters of a key in an error message
-_MOST_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
-# Exceptions other than YAMLError that PyYAML raises for a value that does not match its tag or its form.
+_MOST_SHOWN = 100  # characters of a key shown in an error
+_MOST_ALIASED = 100_000  # values from aliases; ten lines can expand beyond memory
+# What PyYAML raises, other than YAMLError, for a value that does not match its tag or form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-# The escape sequences of UTF-16 surrogates. In JSON, two surrogates form a character.
+# Escaped UTF-16 surrogates, two of which form a character in JSON.
 _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
-# Numbers with an exponent, as in YAML 1.2. PyYAML requires a point and a sign, and reads ``1e30`` as text.
+# Numbers with an exponent as in YAML 1.2; PyYAML wants a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 _OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]")
 
@@ -49,7 +49,7 @@ def _finite(text: str) -> float:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the key-value *pairs* of a JSON object as a dict; raises `ValueError` for a duplicate key."""
+    """Return a JSON object's *pairs* as a dict; raises `ValueError` for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [key for key, _ in pairs]
@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
         self._of_node: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next YAML node, and count the values in its expansion."""
+        """Return the next YAML node, counting the values that it expands to."""
         before = self._values
         event = self.peek_event()  # type: ignore[no-untyped-call]  # of PyYAML
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -100,9 +100,9 @@ class _Loader(yaml.SafeLoader):
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Replace the merge keys (``<<``) of *node* by the pairs of the merged mappings.
 
-        Merged pairs precede the node's own pairs, and pairs of earlier mappings follow pairs of later
-        mappings. The last pair of a key has precedence, as in https://yaml.org/type/merge.html. PyYAML 6.0.4
-        behaves differently.
+        The last pair of a key wins: merged pairs come before the node's own, and later mappings
+        before earlier ones, as in https://yaml.org/type/merge.html. PyYAML 6.0.4 behaves
+        differently.
         """
         own, merged = [], []
         for key, value in node.value:
@@ -117,7 +117,7 @@ class _Loader(yaml.SafeLoader):
         node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return an integer of base 10, 16 or 2; its number of digits must be below Python's limit."""
+        """Return an integer of base 10, 16 or 2 with no more digits than Python allows."""
         if len(node.value) > _MOST_DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
         _refuse_old_bases(node)
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _refuse_old_bases(node: yaml.ScalarNode) -> None:
-    """Raise an error for numbers such as 1:30 and 010, whose values differ between YAML 1.1 and YAML 1.2."""
+    """Raise an error for numbers such as 1:30 and 010, which YAML 1.1 and 1.2 read differently."""
     if ":" in node.value or _OCTAL.fullmatch(node.value):
         raise yaml.YAMLError(f"the number {node.value} is of base 60 or 8 in YAML 1.1 {node.start_mark}")
 
@@ -144,7 +144,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.012
 
 
 def read_text(path: Path, what: str) -> str:
-    """Return the text of the file *path*; *what* describes the file in errors."""
+    """Read the text file *path*, called *what* in errors."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

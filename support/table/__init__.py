@@ -1,4 +1,4 @@
-"""Store tables of columns as Parquet with PyArrow, and read the tables by row group and column."""
+"""Tables of columns, stored as Parquet with PyArrow and read by row group and column."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Convert columns between NumPy and Arrow without copies.
 
-PyArrow's own conversions are not used, because they would import pandas.
+PyArrow's own conversions would import pandas.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def kind_of(arrow: pa.DataType) -> str:
 
 
 def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
-    """Return the Arrow schema of columns without missing values; *kinds* are NumPy types or ``text``."""
+    """Return the Arrow schema of columns of the given *kinds* (NumPy types or ``text``), none nullable."""
     types = {
         name: _TEXTS if kind == TEXT else pa.from_numpy_dtype(np.dtype(kind)) for name, kind in kinds.items()
     }
@@ -44,7 +44,7 @@ def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
 
 
 def to_arrow(column: npt.NDArray[Any] | TextColumn) -> pa.Array:
-    """Return *column* as an Arrow array; numbers are not copied, and object columns must contain texts."""
+    """Return *column* as an Arrow array; numbers are not copied, and objects must be strings."""
     if isinstance(column, TextColumn) or column.dtype == object:
         texts = (column if isinstance(column, TextColumn) else TextColumn.of(column)).compact()
         encoded, ends = byte_table([text.encode("utf-8", "replace") for text in texts.texts])
@@ -73,9 +73,9 @@ def to_texts(column: pa.ChunkedArray) -> TextColumn:
 
 
 def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return the values of an Arrow *column*; texts become objects, and missing texts become None.
+    """Return the values of an Arrow *column*; texts become objects, and missing ones None.
 
-    A column of numbers with missing values becomes a column of floats, in which missing values are NaN.
+    Numbers with missing values become floats, with NaN for those.
     """
     kind = kind_of(column.type)
     if not len(column):

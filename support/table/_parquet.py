@@ -1,4 +1,4 @@
-"""Read Parquet files of flat columns by row group and column, and write one row group at a time."""
+"""Read Parquet files of flat columns by row group and column; write one row group at a time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _DICTIONARY_BYTES = 1 << 30
 
 
 class ParquetFile:
-    """A Parquet file at *path*, which is read by column and row group.
+    """A Parquet file at *path*, read by column and row group.
 
-    If *stays_open* is true, the file stays open, so that the same rows are read even if the file is replaced.
-    Otherwise, each read opens the file. *kinds* maps each column to the name of its NumPy type, ``text``, or
-    ``other`` for unsupported types (dates, decimals, lists). *rows* lists the number of rows of each row
-    group, and *note* is the writer's note. Every method raises `ValueError` for a file that is damaged or not
-    Parquet, and `OSError` if reading fails.
+    With *stays_open*, the file stays open, so that later reads see the same rows even if it is
+    replaced; otherwise, each read opens it. *kinds* maps each column to its NumPy type, ``text``,
+    or ``other`` if it is not supported (dates, decimals, lists). *rows* has the number of rows of
+    each row group, and *note* is the writer's. Every method raises `ValueError` for a file that is
+    damaged or not Parquet, and `OSError` if reading fails.
     """
 
     def __init__(self, path: str | Path, *, stays_open: bool = False) -> None:
@@ -55,11 +55,11 @@ class ParquetFile:
 
     @property
     def num_rows(self) -> int:
-        """The total number of rows in all row groups."""
+        """The number of rows of all row groups together."""
         return sum(self.rows)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the minimum and maximum of an integer column in each row group; None if unknown."""
+        """Return an integer column's minimum and maximum in each row group; None if unknown."""
         if self._metadata is None or not self.kinds[name].startswith(("int", "uint")):
             return None
         place = [*self.kinds].index(name)
@@ -73,10 +73,10 @@ class ParquetFile:
         return bounds
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return the columns (all, or *names*) of row groups (all, or *groups*), concatenated.
+        """Return the columns *names* of the row groups *groups* (default: all), concatenated.
 
-        Texts are objects, and missing texts are None. A column of numbers with missing values becomes a
-        column of floats, in which missing values are NaN.
+        Texts are objects, and missing ones None. Numbers with missing values become floats, with
+        NaN for those.
         """
         from ._arrow import to_numpy  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ class ParquetFile:
             return {name: to_numpy(table.column(name)) for name in table.column_names}
 
     def read_encoded(self, name: str, groups: Sequence[int]) -> npt.NDArray[Any] | TextColumn:
-        """Return the column *name* of some row groups; texts stay encoded, and none may be missing."""
+        """Return a column of some row groups; texts stay encoded, and none may be missing."""
         from ._arrow import to_numpy, to_texts  # noqa: PLC0415
 
         column = self._read([name], groups).column(name)
@@ -93,7 +93,7 @@ class ParquetFile:
             return to_texts(column) if self.kinds[name] == "text" else to_numpy(column)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every row as a mapping of Python values by column; missing values are None."""
+        """Return every row as a mapping of column to Python value; missing values are None."""
         table = self._read(None, None)
         with _errors():
             rows: list[dict[str, Any]] = table.to_pylist()
@@ -109,7 +109,7 @@ class ParquetFile:
         picked = [*range(len(self.rows))] if groups is None else [*groups]
         with self._opened() as file:
             table = file.read_row_groups(picked, columns=chosen, use_threads=False)
-            table.validate(full=True)  # in a damaged file, codes may lie outside their dictionary
+            table.validate(full=True)  # in a damaged file, codes may point past the dictionary
         if table.num_rows != sum(self.rows[group] for group in picked):
             raise ValueError("its columns have another number of rows than its metadata says")
         return table.select(chosen)
@@ -130,7 +130,7 @@ class ParquetFile:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Convert PyArrow's errors on a damaged file to `ValueError`."""
+    """Raise PyArrow's errors about a damaged file as `ValueError`."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
@@ -142,11 +142,11 @@ def _errors() -> Iterator[None]:
 
 
 class ParquetWriter:
-    """A writer of the Parquet file at *path*, one row group at a time.
+    """Writes the Parquet file at *path*, one row group at a time.
 
-    The writer is a context manager, and the file is complete at the end of the block. *kinds* maps each
-    column to its NumPy type or ``text``, and *note* is stored in the file. Pages are compressed with snappy
-    and have checksums. Equal columns give files with equal bytes.
+    It is a context manager, and the file is complete after the block. *kinds* maps each column to
+    its NumPy type or ``text``, and *note* is stored in the file. Pages have checksums and are
+    compressed with snappy. Equal columns give equal bytes.
     """
 
     def __init__(self, path: str | Path, kinds: Mapping[str, str], note: str = "") -> None:
@@ -157,7 +157,7 @@ class ParquetWriter:
 
         self._kinds = dict(kinds)
         self._schema = schema_of(kinds).with_metadata({_NOTE: note} if note else None)
-        # Ids and times increase, so delta encoding takes a third of the space of dictionaries.
+        # Ids and times increase, for which delta encoding takes a third of the space of dictionaries.
         growing = [name for name, kind in kinds.items() if kind in ("int64", "uint64")]
         # Given a path, PyArrow would refuse names that are not UTF-8, and take "s3:/x" for an address.
         self._file = pa.OSFile(os.fsencode(path), "wb")
@@ -166,11 +166,10 @@ class ParquetWriter:
             self._schema,
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             use_dictionary=[name for name, kind in kinds.items() if kind[0] in "tiu" and name not in growing],
-            # If the dictionary of a column were split, texts would have different numbers when the file is
-            # read.
+            # Were a dictionary split, its texts would be renumbered on reading.
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
             write_page_checksum=True,
-            store_schema=bool(note),  # the schema's metadata contains the note
+            store_schema=bool(note),  # the note is in the schema's metadata
         )
 
     def __enter__(self) -> ParquetWriter:
@@ -187,7 +186,7 @@ class ParquetWriter:
                 raise
 
     def write(self, columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> None:
-        """Write a row group; *columns* must contain all columns of the file with equal lengths."""
+        """Write a row group; *columns* must be all columns of the file, of equal length."""
         import pyarrow as pa  # noqa: PLC0415
 
         from ._arrow import to_arrow  # noqa: PLC0415
@@ -201,7 +200,7 @@ class ParquetWriter:
 
 
 def _of_kind(column: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    """Return *column* converted to *kind*; raises `ValueError` if the conversion changes a value."""
+    """Convert *column* to *kind*; raises `ValueError` if a value would change."""
     if column.dtype == kind:
         return column
     as_kind = column.astype(kind)

@@ -1,4 +1,4 @@
-"""Read tables by column, as a whole or rank by rank, from memory or a file, and convert pandas tables."""
+"""Read tables by column, whole or rank by rank, from memory, a file or pandas."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 Columns = dict[str, npt.NDArray[Any]]
 CodedColumns = dict[str, Any]
-"""Columns by name: numbers are NumPy arrays, and texts are a `TextColumn`."""
+"""Columns by name: NumPy arrays of numbers, and `TextColumn`s."""
 
 
 class Source(Protocol):
-    """The protocol of sources that provide table columns in pieces, such as a `ParquetFile`."""
+    """Something that provides a table's columns piece by piece, such as a `ParquetFile`."""
 
     rows: Sequence[int]
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the minimum and maximum of a column in each piece; None if unknown."""
+        """Return a column's minimum and maximum in each piece; None if unknown."""
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*) of pieces (all, or *groups*), concatenated."""
+        """Return the columns *names* of the pieces *groups* (default: all), concatenated."""
 
 
 class Table:
-    """A table of columns of equal length, which are read from the *source* only when they are used.
+    """A table of columns of equal length, which are read from *source* only when used.
 
-    *rows* lists the number of rows of each piece (row group). Reading raises the errors of the *source*,
-    which contains the rows of all ranks. *distinct*, if given, contains only the rows of one rank of each
-    class of equal ranks.
+    *rows* has the number of rows of each piece (row group). Reading raises the errors of *source*,
+    which has the rows of all ranks. *distinct*, if given, has only those of one rank per class of
+    equal ranks.
     """
 
     def __init__(self, source: Source, distinct: Table | None = None) -> None:
@@ -48,7 +48,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Table | CodedColumns | pd.DataFrame) -> Table:
-        """Return a table of columns in memory, or of a pandas table, which `frame` will return."""
+        """Return a table of columns in memory, or of a pandas table, which `frame` then returns."""
         if isinstance(rows, Table):
             return rows
         if isinstance(rows, dict):
@@ -59,48 +59,48 @@ class Table:
 
     @property
     def rows(self) -> Sequence[int]:
-        """Number of rows of each piece (row group) of the table."""
+        """The number of rows of each piece (row group)."""
         return self._source.rows
 
     @property
     def num_rows(self) -> int:
-        """Total number of rows of the table."""
+        """The number of rows."""
         return sum(self._source.rows)
 
     @property
     def in_memory(self) -> bool:
-        """Whether all columns of the table are in memory."""
+        """Whether all columns are in memory."""
         return isinstance(self._source, Memory)
 
     @property
     def distinct(self) -> Table:
-        """Table with the rows of only the lowest rank of each class of equal ranks."""
+        """The rows of the lowest rank of each class of equal ranks."""
         return self._distinct or self
 
     def columns(self) -> Columns:
-        """Return all columns of the table, and cache the columns in memory."""
+        """Return all columns, and cache them in memory."""
         if not isinstance(self._source, Memory):
             self._source = Memory(self._source.read())
         return self._source.columns
 
     def frame(self) -> pd.DataFrame:
-        """Return the table as a pandas table; all calls return the same object."""
+        """Return the table as a pandas table, the same object for every call."""
         if self._frame is None:
             self._frame = frame_of(self.columns())
         return self._frame
 
     def read(self, names: Sequence[str] | None = None, pieces: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*) of pieces (all, or *pieces*), concatenated."""
+        """Return the columns *names* of *pieces* (default: all), concatenated."""
         return self._source.read(names, pieces)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the minimum and maximum of a column in each piece; None if unknown."""
+        """Return a column's minimum and maximum in each piece; None if unknown."""
         return self._source.bounds(name)
 
     def by_rank(
         self, names: Sequence[str], wanted: Callable[[int], bool] = lambda rank: True
     ) -> Iterator[tuple[int, Columns]]:
-        """Yield each *wanted* rank that has rows, with its columns *names* sorted by ``node_id``."""
+        """Yield each *wanted* rank that has rows, with the columns *names* sorted by ``node_id``."""
         columns = [*dict.fromkeys(("rank", "node_id", *names))]
         bounds = self._ranks()
         if bounds is None:
@@ -116,7 +116,7 @@ class Table:
     def of_rank(self, rank: int, names: Sequence[str]) -> Columns:
         """Return ``node_id`` and the columns *names* of one rank, sorted as in `by_rank`.
 
-        The last piece that was read is cached.
+        The last piece read is cached.
         """
         bounds = self._ranks()
         place = next((i for i, (least, most) in enumerate(bounds or ()) if least <= rank <= most), -1)
@@ -133,7 +133,7 @@ class Table:
         return last[2].get(rank, none)
 
     def _ranks(self) -> list[tuple[int, int]] | None:
-        """Return the first and last rank of each piece, or None if a rank extends over two pieces."""
+        """Return each piece's first and last rank, or None if a rank spans two pieces."""
         bounds = self._source.bounds("rank")
         if bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
             return None
@@ -141,27 +141,27 @@ class Table:
 
 
 class Memory:
-    """A source of columns in memory, which form a single piece."""
+    """Columns in memory, as a single piece."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.rows: Sequence[int] = (len(next(iter(columns.values()))) if columns else 0,)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the minimum and maximum of a column; None if the column is empty or not of integers."""
+        """Return a column's minimum and maximum; None if it is empty or not of integers."""
         column = self.columns[name]
         return [(int(column.min()), int(column.max()))] if len(column) and column.dtype.kind in "iu" else None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*); an empty list of *groups* gives columns without rows."""
+        """Return the columns *names* (default: all), without rows if *groups* is empty."""
         rows = slice(None) if groups is None or len(groups) else slice(0)
         return {name: self.columns[name][rows] for name in (self.columns if names is None else names)}
 
 
 class TableField:
-    """A dataclass field that accepts columns or tables, and returns a pandas table when read.
+    """A dataclass field that accepts columns or tables, and reads as a pandas table.
 
-    If *kinds* is given, the types of its columns, the field has a default without rows.
+    *kinds*, the types of its columns, makes an empty table its default.
     """
 
     def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
@@ -186,15 +186,15 @@ class TableField:
 
     def __set__(self, instance: object, value: pd.DataFrame | Columns | Table) -> None:
         if isinstance(value, Table) and not value.num_rows:
-            value = value.columns()  # instances share the default, and its pandas table would be mutable
+            value = value.columns()  # the default is shared, and its pandas table would be mutable
         vars(instance)[self._name] = Table.of(value)
 
 
 def frame_of(columns: CodedColumns) -> pd.DataFrame:
-    """Return *columns* as a pandas table, in which texts are objects."""
+    """Return *columns* as a pandas table with texts as objects."""
     import pandas as pd  # noqa: PLC0415 - slow to import
 
-    # Without an explicit dtype, pandas would scan texts and convert them to another type.
+    # Without a dtype, pandas would scan texts and convert them to another type.
     series = {}
     for name, column in columns.items():
         values = np.asarray(column) if isinstance(column, TextColumn) else column
@@ -204,7 +204,7 @@ def frame_of(columns: CodedColumns) -> pd.DataFrame:
 
 
 def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
-    """Yield each rank in *columns* with its rows, sorted by ``node_id``."""
+    """Yield each rank with its rows, sorted by ``node_id``."""
     ranks, ids = columns["rank"], columns["node_id"]
     if ((ranks[1:] < ranks[:-1]) | ((ranks[1:] == ranks[:-1]) & (ids[1:] < ids[:-1]))).any():
         order = np.lexsort((ids, ranks))
@@ -219,9 +219,9 @@ def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
 
 
 def frame_bytes(table: pd.DataFrame) -> bytes:
-    """Return *table* without its index as the bytes of a Parquet file.
+    """Return *table*, without its index, as the bytes of a Parquet file.
 
-    Numbers and booleans keep their types and may be missing. All other values become text.
+    Numbers and booleans keep their types and may be missing; all other values become text.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -241,7 +241,7 @@ def _column(series: pd.Series[Any]) -> pa.Array:
 
     try:
         column = pa.array(series, from_pandas=True)
-    except (pa.ArrowException, OverflowError):  # the column has values of several types
+    except (pa.ArrowException, OverflowError):  # values of several types
         column = None
     if column is None or not _is_plain(column.type):
         column = pa.array(series.astype(object).map(str, na_action="ignore"), pa.string(), from_pandas=True)

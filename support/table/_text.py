@@ -1,4 +1,4 @@
-"""Store columns of texts with dictionary encoding."""
+"""Columns of texts with dictionary encoding."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """A dictionary-encoded column of texts; the text of row i is ``texts[numbers[i]]``.
+    """A dictionary-encoded column of texts: row i is ``texts[numbers[i]]``.
 
-    The column behaves like an array of texts: ``column[rows]`` is a column, ``column[0]`` is a text, and
-    ``column == "a"`` is a mask of the equal rows. Two columns are equal if their rows are equal, even if
-    their texts have different numbers. Columns have no hash.
+    It behaves like an array of texts: ``column[rows]`` is a column, ``column[0]`` a text, and
+    ``column == "a"`` a mask of rows. Columns are equal if their rows are, even if their texts are
+    numbered differently. They have no hash.
     """
 
     numbers: np.ndarray
@@ -87,7 +87,7 @@ class TextColumn:
         return cls(np.concatenate(numbers), [*indices])
 
     def compact(self) -> TextColumn:
-        """Return an equal column with only used, distinct texts, in the order of their first rows."""
+        """Return an equal column whose texts are used and distinct, in order of first use."""
         if len(self.numbers) < len(self.texts):
             used, firsts = np.unique(self.numbers, return_index=True)
             used = used[np.argsort(firsts)]
@@ -99,24 +99,24 @@ class TextColumn:
         return TextColumn(numbers[self.numbers], [*indices])
 
     def passes(self, test: Callable[[str], object]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows for which *test* is true; *test* is called once for each text."""
+        """Return a mask of the rows whose text passes *test*, which is called once per text."""
         column = self if len(self) >= len(self.texts) else self.compact()
         passed = np.array([bool(test(text)) for text in column.texts], bool)
         flags: npt.NDArray[np.bool_] = passed[column.numbers]
         return flags
 
     def mapped(self, function: Callable[[str], str]) -> TextColumn:
-        """Return the column of ``function(text)``; *function* is called once for each text."""
+        """Return the column of ``function(text)``, which is called once per text."""
         column = self if len(self) >= len(self.texts) else self.compact()
         return TextColumn(column.numbers, [*map(function, column.texts)])
 
     def filled(self, other: TextColumn) -> TextColumn:
-        """Return the column, with empty texts replaced by the texts in the same rows of *other*."""
+        """Return the column with empty texts replaced by those of *other* in the same rows."""
         numbers = np.where(self == "", other.numbers + len(self.texts), self.numbers)
         return TextColumn(numbers, [*self.texts, *other.texts])
 
     def placed(self, rows: np.ndarray, count: int, blank: str = "") -> TextColumn:
-        """Return a column of *count* rows with this column's texts in *rows* and *blank* in other rows."""
+        """Return a column of *count* rows with this column's texts at *rows* and *blank* elsewhere."""
         numbers = np.zeros(count, np.int32)
         numbers[rows] = self.numbers + 1
         return TextColumn(numbers, [blank, *self.texts])
@@ -126,7 +126,7 @@ class TextColumn:
         return [self.texts[number] for number in self.numbers.tolist()]
 
     def encoded(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """Return the column for compiled code: the numbers, and the texts as a `byte_table`."""
+        """Return the column for compiled code: its numbers, and its texts as a `byte_table`."""
         texts = [text.encode("utf-8", "replace") for text in self.texts]
         return np.ascontiguousarray(self.numbers, dtype=np.int32), byte_table(texts)
 
@@ -139,9 +139,9 @@ class TextColumn:
 
 
 def first_rows(numbers: npt.NDArray[np.integer[Any]], count: int) -> npt.NDArray[np.int64]:
-    """Return the first row of each distinct number in *numbers*, in ascending order of rows.
+    """Return the first row of each distinct number, in ascending order.
 
-    All numbers must be less than *count*.
+    All *numbers* must be below *count*.
     """
     firsts = np.full(count, len(numbers))
     np.minimum.at(firsts, numbers, np.arange(len(numbers)))
@@ -149,6 +149,6 @@ def first_rows(numbers: npt.NDArray[np.integer[Any]], count: int) -> npt.NDArray
 
 
 def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concatenation of *parts* as bytes, and the end of each part."""
+    """Return *parts* concatenated, and the end of each."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends

@@ -27,18 +27,18 @@ _EXAMPLE = "jobqueue: {slurm: {cores: 8, memory: 16GB, walltime: '01:00:00'}}"
 
 @contextmanager
 def batch_cluster(file: Path, jobs: int, what: str) -> Iterator[tuple[Any, list[str]]]:
-    """Start a Dask scheduler on this machine, and submit *jobs* worker jobs to the batch system in *file*.
+    """Start a Dask scheduler on this machine, and submit *jobs* workers to the batch system in *file*.
 
-    Yields the cluster and a list that receives the batch system's reasons for refused jobs. All jobs are
-    cancelled at the end of the block. *what* names the purpose of the jobs in errors. Raises `ConfigError`
-    for a YAML file that dask-jobqueue cannot use, and `BackendUnavailable` without dask-jobqueue or the
-    batch system.
+    Yields the cluster, and a list that fills with the batch system's reasons for refusing jobs. All
+    jobs are cancelled at the end of the block. *what* names their purpose in errors. Raises
+    `ConfigError` for a YAML file that dask-jobqueue cannot use, and `BackendUnavailable` without
+    dask-jobqueue or the batch system.
     """
     data = _read(file)
     system = _system(data, file)
     dask, kind = _imported(system, what)
     merged = {key: dask.config.merge(dask.config.get(key, {}), value) for key, value in data.items()}
-    # By default, the dashboard of the scheduler would be open to the whole network.
+    # The scheduler's dashboard would by default be open to the whole network.
     options = merged["jobqueue"][system].setdefault("scheduler-options", {})
     options.setdefault("dashboard_address", "127.0.0.1:0")
     with dask.config.set(merged), _Refusals() as refusals:
@@ -60,8 +60,8 @@ def _close(cluster: Any) -> None:
     try:
         cluster.close()
     except AssertionError:
-        # Dask assumes that every job has started, but the batch system refused a job. Closing the cluster
-        # stopped before its last steps, which mark the cluster as closed and stop the loop.
+        # The batch system refused a job that Dask thinks has started, so closing stopped before its
+        # last steps, which mark the cluster as closed and stop the loop.
         cluster.status = type(cluster.status).closed
         loop.add_callback(loop.stop)
 
