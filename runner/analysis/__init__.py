@@ -1,6 +1,6 @@
 """Analyses of results: critical path, slack, advice, links, comparisons, what-if.
 
-`RunAnalysis` is one run with all its analyses. `TABLES` names the tables of a run.
+`RunAnalysis` is one run with all its analyses, and `TABLES` lists the tables of a run.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Find communication that every micro-batch repeats, although a step needs only the sum of gradients."""
+"""Find communication that is repeated for every micro-batch, although a step needs it only once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _TYPES = (*_REDUCTIONS, int(CollectiveType.ALL_GATHER))
 
 
 def accumulation(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for the gradient reductions and parameter gathers that every micro-batch repeats.
+    """Yield one candidate for gradient reductions and parameter gathers repeated in every micro-batch.
 
-    *rows* are the communication segments of the critical path. The step needs the communication that
-    micro-batches repeat only once.
+    *rows* are the communication segments of the critical path.
     """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]]
@@ -46,10 +45,10 @@ def _candidate(segments: CodedColumns, own: Ints, batches: int) -> Candidate:
 
 
 def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
-    """Return the number of micro-batches of *graph* and the node ids of collectives that all of them repeat.
+    """Return the number of micro-batches of *graph*, and the ids of collectives repeated in all of them.
 
-    A group of ranks reduces gradients if most of its reductions are in backward passes. Reductions of tensor
-    parallelism are equally frequent in forward and backward passes.
+    A group of ranks reduces gradients if most of its reductions are in backward passes. Those of
+    tensor parallelism are equally frequent in forward and backward passes.
     """
     nodes = graph.node_columns
     batch, batches, is_backward = _micro_batches(graph)
@@ -74,7 +73,7 @@ def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
 
 
 def _micro_batches(graph: Graph) -> tuple[Ints, int, np.ndarray]:
-    """Return the micro-batch of each node, their number, and a mask of nodes in or after a backward pass.
+    """Return each node's micro-batch, their number, and a mask of nodes in or after a backward pass.
 
     A micro-batch ends when a module computes after a backward pass.
     """

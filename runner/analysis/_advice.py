@@ -1,4 +1,4 @@
-"""Find the causes of step time, and compute the time saved without each cause, by replays of the step."""
+"""Find the causes of step time, and by replays, how much faster the step would be without each."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from .._experiment import Experiment
 
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
-"""Simulate the step with each target sped up by its factor. An infinitely fast target takes no time."""
+"""Simulate the step with each target sped up by its factor, which may be infinite."""
 
 _LEAST_SHARE = 0.01
 _MOST_REPLAYED = 6
 _MOST_ADVICE = 4
-_MOST_PATH_NODES = 200_000  # the critical path of a replay with more nodes is not computed
-# The largest run that is replayed. A run is replayed up to 14 times. A replay takes over 1 µs for each node
-# of a program to change the columns of nodes, and a twentieth of this time for each event of each rank.
+_MOST_PATH_NODES = 200_000  # nodes; larger replays get no critical path
+# The largest run to replay, up to 14 times. A replay takes over 1 µs per node of a program, and a
+# twentieth of that per event of each rank.
 _MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
-_SLOW = 0.1  # share of the network's bandwidth; slower communication is not limited by bandwidth
-_LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least bandwidth assumed for an unknown network
+_SLOW = 0.1  # communication below this fraction of the network's bandwidth is not limited by it
+_LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least to expect of an unknown network
 _COVERED = 0.5
-_NEAR = 0.1  # a smaller difference from the sum of gains, as a share of this sum, is ignored
+_NEAR = 0.1  # the gain of all advice is shown if it differs by more than this fraction from the sum
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
-_LEAST_FAULTS = 0.05  # share of the median step
-_FREE = 0.5  # cores; with fewer free cores, more threads are not advised
+_LEAST_FAULTS = 0.05  # fraction of the median step
+_FREE = 0.5  # cores; with fewer free, more threads are not advised
 
 
 def advise(
@@ -67,14 +67,13 @@ def advise(
 ) -> Advised:
     """Return advice for the step of *result*, with gains from replays or, without *simulate*, upper bounds.
 
-    *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, or 0 for an unknown bandwidth.
-    Smaller messages do not speed up a collective or a message with a rate far below the link bandwidth.
-    *messages* are the messages on the path (see `messages_on_path`).
+    *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension (0: unknown);
+    communication far below that rate would not gain from smaller messages. *messages* are those on
+    the path (see `messages_on_path`).
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
-    # The threshold for a gain excludes time lost to other processes, because no cause in the script explains
-    # this time.
+    # Time lost to other processes does not count, because nothing in the script causes it.
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
@@ -110,7 +109,7 @@ def advise(
 def replays_of(result: Result, workload: Workload, experiment: Callable[[], Experiment]) -> Simulate | None:
     """Return a function that replays the *experiment* of *result*, a run of *workload*.
 
-    The result is None if the run is too large or its backend is slow.
+    Returns None if the run is too large or its backend too slow.
     """
     events = int(result.provenance.get("events", result.num_nodes))
     nodes = sum(graph.num_nodes for graph in workload.graphs)
@@ -125,7 +124,7 @@ def replays_of(result: Result, workload: Workload, experiment: Callable[[], Expe
 
 
 def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simulate: Simulate | None) -> int:
-    """Return the combined gain of all advice in ns, or 0 if close to the sum of the individual gains."""
+    """Return the gain of all advice together in ns, or 0 if it is close to the sum of single gains."""
     keys = [(one.target, float(item.key.rpartition("=")[2])) for one, item in shown]
     after = _replayed(simulate, *keys) if len(shown) > 1 else None
     if after is None:
@@ -135,7 +134,7 @@ def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simu
 
 
 def _ordered(items: Sequence[Advice]) -> list[Advice]:
-    """Sort advice by expected gain; advice on a busy machine follows larger causes in the script."""
+    """Sort advice by likely gain; a busy machine comes after larger causes in the script."""
     ordered = sorted(items, key=lambda item: -item._likely_ns)
     for item in [item for item in ordered if item.cause == DELAYED and item.key]:
         ordered.remove(item)
@@ -151,7 +150,7 @@ def _cause(one: Candidate, path: CriticalPath) -> Cause:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Drop candidates that have the same path segments as a larger candidate of the same kind."""
+    """Drop candidates with the same path segments as a larger candidate of the same kind."""
     kept: list[Candidate] = []
     for one in found:
         alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
@@ -165,7 +164,7 @@ def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
 def _advice_of(
     one: Candidate, path: CriticalPath, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return the advice on a candidate, with a gain from a replay if the change can be simulated."""
+    """Return the advice on a candidate; its gain comes from a replay if the change can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
     after = _replayed(simulate, (one.target, one.times))
     if after is not None:
@@ -187,10 +186,10 @@ def _advice_of(
 def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Add the gain of removing a candidate to advice on halving or moving the candidate's time.
+    """Add the gain of removing a candidate to advice on halving or moving it.
 
-    The gain comes from a replay if the removal can be simulated. A function of the script can be removed
-    entirely, so without a replay the function's time on the path is the upper bound.
+    It comes from a replay if the removal can be simulated. A function of the script can be removed
+    entirely, so without a replay, its time on the path is the upper bound.
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
@@ -213,15 +212,15 @@ def _of_the_whole(
 
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:
-    """Return the times of the steps that *result* replays; None for a simulated network."""
+    """Return the times of all steps if *result* replays measured ones; None for a simulated network."""
     return None if about_backend(result.backend).network else step_times(workload.metadata)
 
 
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
-    """Return the advice on steps that are longer than other steps because of the script, or an empty list.
+    """Return advice on steps that the script makes longer than others, if there are any.
 
-    The gain is measured: the mean time of all unprofiled steps minus the mean time of the steps that are not
-    long. The advice has no key, because the simulated step does not contain the cause.
+    The gain is measured: the mean of all unprofiled steps minus the mean of the others. The advice
+    has no key, because the simulated step does not contain the cause.
     """
     times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
@@ -238,10 +237,10 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _page_faults(result: Result, workload: Workload) -> list[Advice]:
-    """Return the advice on page faults in the run's steps, or an empty list if the faults take little time.
+    """Return advice on page faults, unless they take little time.
 
-    The gain is the measured time of the faults. The advice has no key, because operators of the simulated
-    step contain the faults.
+    The gain is the measured time of the faults. The advice has no key, because the faults occur
+    inside operators.
     """
     times = _step_times(result, workload)
     if times is None or times.fault_ns < _LEAST_FAULTS * times.median_ns:
@@ -252,7 +251,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
-    """Return the kind of work that bounds a replay, and its share of the step; "" if there is no path."""
+    """Describe what bounds a replay: the kind of work and its share of the step; "" without a path."""
     if not 0 < after.num_nodes <= _MOST_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")
@@ -275,10 +274,9 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
 def _without_covered(
     items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 ) -> list[tuple[Candidate, Advice]]:
-    """Drop advice on faster kernels for time that better advice already covers.
+    """Drop advice on faster kernels where better advice covers the same time.
 
-    Advice on a function is better than advice on an operator that the function calls for most of the
-    operator's time.
+    Advice on a function is better than advice on an operator that it mostly calls.
     """
     kept: list[tuple[Candidate, Advice]] = []
     functions = [other for other, _ in items if other.remedy == "function"]
@@ -299,7 +297,7 @@ def _shared(one: Candidate, other: Candidate, path: CriticalPath) -> float:
 
 
 def _is_called_by(functions: Sequence[Candidate], one: Candidate, path: CriticalPath) -> bool:
-    """Return whether a function in *functions* shares more than half of the path time of candidate *one*."""
+    """Return whether one of *functions* covers more than half of the path time of *one*."""
     return any(2 * _common_ns(one, other, path) > one.path_ns for other in functions)
 
 
@@ -315,7 +313,7 @@ def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 
 
 def _contributor(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the largest named candidate, or the largest of all if named candidates are far smaller."""
+    """Return the largest named candidate, or the largest of all if named ones are far smaller."""
     ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
     for one in ordered:
         if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:
@@ -324,7 +322,7 @@ def _contributor(found: Sequence[Candidate]) -> Candidate | None:
 
 
 def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
-    """Return the gains in ns of halving computation, and of halving the two kinds with most path time."""
+    """Return the gains in ns of halving computation, and of halving the two largest kinds on the path."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
     halved = {kind: _replayed(simulate, (Target("kind", kind), 2.0)) for kind in chosen}
@@ -334,7 +332,7 @@ def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> di
 
 
 def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Result | None:
-    """Replay the step with *changes*; None without *simulate* or if the simulation fails."""
+    """Replay the step with *changes*; None without *simulate* or if that fails."""
     try:
         return None if simulate is None else simulate(changes)
     except ChakrascopeError:
@@ -344,9 +342,9 @@ def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Resu
 def _slow(
     collectives: Columns, messages: Columns | None, link_bytes_per_ns: float, metadata: Mapping[str, Any]
 ) -> set[str]:
-    """Return the names of communications on the path with a rate far below the network's bandwidth.
+    """Return the names of communications on the path far below the network's bandwidth.
 
-    The rate of the fastest communication replaces the bandwidth of an unknown network.
+    For an unknown network, the fastest communication stands in for the bandwidth.
     """
     keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
     fastest = {
@@ -368,6 +366,6 @@ def _largest(values: npt.NDArray[np.float64], *keys: npt.NDArray[Any]) -> dict[A
 
 
 def link_bytes_per_ns(network: Mapping[str, Any] | None) -> float:
-    """Return the bandwidth in bytes/ns of a link of the slowest dimension of *network*, 0 if unknown."""
+    """Return the bandwidth of a link of the slowest dimension of *network* in bytes/ns, 0 if unknown."""
     rates = (network or {}).get("bandwidth") or [0.0]
     return float(min(rates)) * 2**30 / 10**9

@@ -1,4 +1,4 @@
-"""Represent advice as text, as a table and as JSON; name the remedy for each kind and cause of time."""
+"""Advice as text, table and JSON, and the remedy for each kind and cause of time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_LEAST_MOVED = 0.1  # least share of the work that free cores must be able to take over
+_LEAST_MOVED = 0.1  # least fraction of the work that free cores must be able to take over
 
 MOVABLE: Mapping[str, tuple[str, str]] = {
     "input_pipeline": (
@@ -33,7 +33,7 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
         "would wait for the GIL, which pickling holds)", "fewer checkpoints",
     ),
 }  # fmt: skip
-"""For each movable host cause, a remedy that uses free processor cores and a remedy that needs none."""
+"""For each host cause that can be moved: the remedy with free processor cores, and without."""
 REMEDIES: Mapping[str, str] = {
     **{cause: f"if cores are free, {moved}; or {less}" for cause, (moved, less) in MOVABLE.items()},
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
@@ -112,7 +112,7 @@ REMEDIES: Mapping[str, str] = {
     "precision",
     "python": "less Python code here: vectorise the loop, or use batched and foreach operators",
 }  # fmt: skip
-"""The remedy for each kind of time and for each host cause."""
+"""The remedy for each kind of time, and for each host cause."""
 COPY_REMEDIES: Mapping[str, str] = {
     "HtoD": "pinned memory with non_blocking=True, smaller types until the data is on the device, or a copy "
     "of the next batch during computation",
@@ -120,7 +120,7 @@ COPY_REMEDIES: Mapping[str, str] = {
     "DtoD": "views instead of copies, one layout from producer to consumer, or fusion (torch.compile)",
     "PtoP": "fewer or smaller copies, or copies during computation",
 }  # fmt: skip
-"""The remedy for copies, by direction."""
+"""The remedy for copies by direction."""
 MORE_THREADS = ", or more threads (OMP_NUM_THREADS) if cores are free"
 _LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
 HOST_REMEDIES: Mapping[str, str] = {
@@ -137,15 +137,15 @@ HOST_REMEDIES: Mapping[str, str] = {
     "copy": "views or in-place operators instead of copies, or the same layout and type throughout",
     "": "fewer or smaller calls, channels_last if the input is images, or fusion (torch.compile)",
 }  # fmt: skip
-"""The remedy for operators that a host computes, by operator class; "" is any other class."""
+"""The remedy for operators computed on a host, by operator class; "" is any other class."""
 UNKNOWN = "less work of this kind, or overlap with other work"
 
 
 def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tuple[int, str]:
-    """Return the work (ns) of a *cause* in a step that free *cores* can take over, and the remedy.
+    """Return how much work (ns) of a *cause* free *cores* can take over in a step, and the remedy.
 
-    If the cores could take over hardly any work, return 0 and other remedies. If the free cores are unknown,
-    or the cause has no movable work, return *work_ns* and the general remedy.
+    If that is hardly any, returns 0 and other remedies. If the free cores are unknown, or the cause
+    cannot be moved, returns *work_ns* and the general remedy.
     """
     if cores is None or cause not in MOVABLE:
         return work_ns, REMEDIES.get(cause, UNKNOWN)
@@ -158,17 +158,19 @@ def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tu
 
 @dataclass(frozen=True)
 class Advice:
-    """One cause of step time and a remedy that shortens the step.
+    """One cause of step time and a remedy.
 
-    *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
-    is the gain as a fraction of the step. If *is_bound* is true, the gain is an upper bound without a replay.
-    Work without a known best time is removed entirely, and *half_ns* is the gain of halving the work (0 for
-    other advice). The gain of moving work to free cores is limited by the free cores, and *whole_ns* is the
-    gain of removing the work (0 for other advice). Advice on recurring long steps has no key, and its gain is
-    measured. The same is true for advice on a cause with another mean time in the run. If *what* names the
-    median unprofiled step, the gain of the replay is scaled to that step. *then* names the kind of work that
-    bounds the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* identify the
-    longest segment (-1 if the segment has no node). *place* is the segment's function, file and line.
+    *gain_ns* is the gain in a replay of the step with *key* changed (``what-if --faster KEY``), and
+    *share* that gain as a fraction of the step. With *is_bound*, it is an upper bound without a
+    replay. Work without a known best time is removed entirely, and *half_ns* is the gain of halving
+    it. Work moved to free cores is limited by them, and *whole_ns* is the gain of removing it. Both
+    are 0 for other advice.
+
+    Advice on recurring long steps, or on a cause whose mean time in the run differs, has no key and
+    a measured gain. If *what* names the median unprofiled step, the gain of the replay was scaled
+    to that step. *then* is the kind of work that bounds the replay, and *overlaps* lists other
+    advice for the same time. *rank* and *node_id* are the longest segment (-1: it has no node), and
+    *place* its function, file and line.
     """
 
     what: str
@@ -190,7 +192,7 @@ class Advice:
 
     @property
     def _likely_ns(self) -> int:
-        """The expected gain that orders advice: for necessary work, the gain of halving the work."""
+        """The gain that orders advice: for necessary work, that of halving it."""
         return self.half_ns or self.gain_ns
 
 
@@ -213,11 +215,10 @@ class Cause:
 class Advised:
     """The result of `advise`: *advice* by gain, and the largest *contributor* to the critical path.
 
-    *contributor* is the largest named candidate cause, and *causes* are the largest candidates.
-    *half_kinds_ns* is the gain of halving all time of a kind of work, if the change was replayed.
-    *together_ns* is the gain of all advice in one replay if this gain is clearly less than the sum of the
-    single gains. Otherwise, *together_ns* is 0. *together_ns* is also 0 if a gain was measured in other steps
-    of the run.
+    *contributor* is the largest named candidate, and *causes* the largest candidates.
+    *half_kinds_ns* is the gain of halving a kind of work, if replayed. *together_ns* is the gain of
+    all advice in one replay if that is clearly less than the sum of single gains; otherwise, or if
+    a gain was measured in other steps, it is 0.
     """
 
     advice: tuple[Advice, ...]
@@ -227,12 +228,12 @@ class Advised:
     together_ns: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the advice as plain JSON, which `from_json` reads."""
+        """Return plain JSON for `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Advised:
-        """Restore advice from the JSON of `to_json`; raises `KeyError` or `TypeError` for other JSON."""
+        """Restore the result of `to_json`; raises `KeyError` or `TypeError` for other JSON."""
         contributor = data["contributor"]
         return cls(
             tuple(Advice(**item) for item in data["advice"]),
@@ -246,20 +247,20 @@ class Advised:
 def gain_text(item: Advice) -> str:
     """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound.
 
-    The gain of removing work that can only be faster is marked, as `advice_text` has the gain of halving it.
+    Where work can be faster but not disappear, the text says that this is the gain of removing it.
     """
     text = f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
     return f"{text} if removed" if item.half_ns else text
 
 
 def together_text(together_ns: int) -> str:
-    """Return a sentence with the gain of applying all advice together, or "" if the gain is 0."""
+    """Return a sentence with the gain of all advice together, or "" if that is 0."""
     gain = duration_text(together_ns)
     return f"Together they gain {gain}, less than the sum of their gains." if together_ns else ""
 
 
 def advice_text(item: Advice) -> str:
-    """Return the remedy of *item* as text, with overlapping advice and the bound of the replay."""
+    """Return the remedy of *item*, other advice for the same time, and what bounds the replay."""
     half = f"{'at most ' * item.is_bound}{duration_text(item.half_ns)} if " * (item.half_ns > 0)
     parts = [f"{half}{item.how}"]
     if item.whole_ns:
@@ -272,7 +273,7 @@ def advice_text(item: Advice) -> str:
 
 
 def advice_table(items: Sequence[Advice]) -> pd.DataFrame:
-    """Return *items* as a table with a column for each field of `Advice`."""
+    """Return *items* as a table with a column per field of `Advice`."""
     import pandas as pd  # noqa: PLC0415
 
     table: pd.DataFrame = pd.DataFrame(

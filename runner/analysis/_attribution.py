@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_SETTINGS = 5
-"""At most five settings are combined in all ways (32 simulations). Other settings count as one setting."""
+"""Up to this many settings are combined in all ways (32 simulations); the rest count as one setting."""
 _MACHINE = ("options", "machine")
 _PROGRAMS = ("programs",)
 _MOST_NAMES = 4
@@ -36,10 +36,10 @@ def difference_of_runs(
     progress: Callable[[int, int], None] | None = None,
     goes_on: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
-    """Return the contribution of each setting to the difference of two runs (see `difference_by_setting`).
+    """Return how much each setting contributes to the difference of two runs (see `difference_by_setting`).
 
-    Raises `UsageError` for measurements, and for runs that have a different makespan when they are simulated
-    again.
+    Raises `UsageError` for measurements, and for runs whose makespan is not reproduced when
+    simulated again.
     """
     table = difference_by_setting(base.experiment(), other.experiment(), progress, goes_on)
     noted = other.result.makespan_ns - base.result.makespan_ns
@@ -66,17 +66,17 @@ def difference_by_setting(
     progress: Callable[[int, int], None] | None = None,
     goes_on: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
-    """Return the contribution of each differing setting to the makespan of *other* minus that of *base*.
+    """Return how much each differing setting contributes to the makespan of *other* minus that of *base*.
 
-    The result has one row per setting, with the columns ``setting, base, other, delta_ns, share, alone_ns``.
-    The setting with the largest difference is first. ``delta_ns`` is the Shapley value: the mean change of
-    the makespan by this setting over all orders of changes, rounded so that the rows add up exactly.
-    ``alone_ns`` is the change of the makespan if only this setting of *base* takes the value of *other*. If
-    more than five settings differ, only the four with the largest ``alone_ns`` have separate rows. Settings
-    that cannot be mixed count as one setting. *progress* receives the number of finished simulations and the
-    maximum number. *goes_on* ends the simulation in progress by returning False.
+    The result has a row per setting, the largest first: ``setting, base, other, delta_ns, share,
+    alone_ns``. ``delta_ns`` is the Shapley value, the mean change by this setting over all orders
+    of changing them, rounded so that rows add up exactly. ``alone_ns`` is the change if only this
+    setting of *base* becomes that of *other*. Of more than five settings, only the four with the
+    largest ``alone_ns`` have rows of their own. Settings that cannot be mixed count as one.
+    *progress* receives the number of finished simulations and their maximum number. *goes_on* may
+    return False to cancel.
 
-    Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled` if the user cancels.
+    Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -99,7 +99,7 @@ def difference_by_setting(
             chosen, values, alone = _attributed(base, other, changes, progress, goes_on)
             break
         except ConfigError:
-            continue  # the mixed settings are not a valid configuration, so groups are merged
+            continue  # the mixture is not a valid configuration
     else:
         chosen, values, alone = _attributed(base, other, every, progress, goes_on)
     total = sum(values)
@@ -121,14 +121,14 @@ def attributable(backend: str) -> bool:
 
 
 def shapley_values(count: int, value: Callable[[int], int]) -> list[int]:
-    """Return the Shapley values of *count* players, rounded to integers that sum to value(all) - value(none).
+    """Return the Shapley values of *count* players, rounded to integers with sum value(all) - value(none).
 
-    *value* returns the value of a coalition of players, which is passed as a bit mask. The values with the
+    *value* returns the value of a coalition, given as a bit mask of players. The values with the
     largest remainders are rounded up.
     """
     everyone = (1 << count) - 1
     orders = factorial(count)
-    sums = [0] * count  # Shapley values multiplied by the number of orders
+    sums = [0] * count  # times the number of orders
     for coalition in range(everyone):
         size = coalition.bit_count()
         weight = factorial(size) * factorial(count - size - 1)
@@ -150,7 +150,7 @@ def _attributed(
     progress: Callable[[int, int], None] | None,
     goes_on: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
-    """Return *changes* with Shapley values and single effects, after merging the smallest of too many."""
+    """Return *changes* with Shapley values and single effects; if there are too many, the smallest merged."""
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)
@@ -192,7 +192,7 @@ def _joined_name(part: str, settings: Sequence[Setting]) -> str:
 
 
 def _part(setting: Setting) -> str:
-    """Return the name of the part of the configuration that must change together with *setting*."""
+    """Return the name of the part of the configuration that has to change as a whole with *setting*."""
     part = str(setting.keys[0])
     return {"groups": "workload", "network": "network and system", "system": "network and system"}.get(
         part, part
@@ -200,7 +200,7 @@ def _part(setting: Setting) -> str:
 
 
 def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, str]:
-    """Return the values of a *change* in both experiments, or "" if the change has several settings."""
+    """Return the values of a *change* in both experiments, "" if it has several settings."""
     if len(change.settings) > 1:
         return {"base": "", "other": ""}
     keys = change.settings[0].keys
@@ -210,7 +210,7 @@ def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, st
 
 
 def _differing(base: Experiment, other: Experiment) -> list[Setting]:
-    """Return the settings with different values in *base* and *other*, and the settings only in *base*."""
+    """Return the settings that differ between *base* and *other*, or that only one of them has."""
     ours, theirs = _by_keys(base), _by_keys(other)
     both_machines = base.gpu_machine is not None and other.gpu_machine is not None
     one_machine = (base.gpu_machine is None) is not (other.gpu_machine is None)
@@ -218,8 +218,7 @@ def _differing(base: Experiment, other: Experiment) -> list[Setting]:
     for keys, setting in (ours | theirs).items():
         if keys in ours and keys in theirs and ours[keys].value == theirs[keys].value:
             continue
-        # A machine's name only labels its figures. If only one of the two runs has a machine, its backend
-        # implies the machine.
+        # A machine's name only labels its figures. If only one run has a machine, its backend implies it.
         named = keys == (*_MACHINE, "name") or (keys == ("backend",) and both_machines)
         if not named and not (one_machine and keys[:2] == _MACHINE):
             rows.append(setting)
@@ -276,14 +275,14 @@ def _mixed(base: Experiment, other: Experiment, settings: Sequence[Setting]) -> 
 
 
 def _plain(experiment: Experiment) -> dict[str, Any]:
-    """Return all settings that determine the result of *experiment*, by part of the configuration."""
+    """Return every setting that determines the result of *experiment*, by part of the configuration."""
     programs = {use: digest[:8] for use, digest in digests(experiment.system).items()}
     hashed = {"workload": experiment.workload.content_hash, "programs": programs}
     return copy.deepcopy(experiment.describe() | hashed | {"system": experiment.system.to_dict()})
 
 
 def _copy(target: dict[str, Any], source: Mapping[str, Any], keys: Sequence[str | int]) -> None:
-    """Copy the value at *keys* from *source* to *target*, and remove a value that *source* lacks."""
+    """Copy the value at *keys* from *source* to *target*, or remove it if *source* lacks it."""
     inside: Any = target
     given: Any = source
     for key in keys[:-1]:

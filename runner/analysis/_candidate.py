@@ -1,4 +1,4 @@
-"""Describe a candidate that may bound a step, by sums over rows of the critical path."""
+"""A candidate for what bounds a step, as a sum over segments of the critical path."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ HALF, GONE = 2.0, math.inf
 """Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""
 MOST_OF_IT = 2 / 3
 ESPECIALLY = ", especially "
-"""Text between the name of a candidate and an example, such as the operator that takes most of its time."""
+"""Introduces the operator or place that takes most of a candidate's time."""
 CALLED_PHASES = ("backward", "optimizer")
-"""Phases that a single line of the script calls for all operators."""
+"""Phases that a single line of the script runs for all operators."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A possible bound of the step: *what* in words, and the *target* of a what-if *times* as fast.
+    """Something that may bound the step: *what* in words, and a what-if *target*, *times* as fast.
 
-    *remedy* is a key of `REMEDIES`, and *how* replaces the sentence of the remedy. *rows* are the candidate's
-    segments of the critical path. *path_ns* is the time of these segments, and *bound_ns* is the upper bound
-    of the gain. *is_named* is true for a single cause, and false for a sum of many causes. If *is_advised* is
-    false, no remedy is known. If *is_moved* is true, the remedy moves the work to free processor cores.
+    *remedy* is a key of `REMEDIES`, and *how*, if given, replaces its sentence. *rows* are the
+    segments of the critical path, *path_ns* their time, and *bound_ns* an upper bound of the gain.
+    *is_named* distinguishes a single cause from a sum of many. Without *is_advised*, no remedy is
+    known. With *is_moved*, the remedy moves the work to free processor cores.
     """
 
     what: str
@@ -58,7 +58,7 @@ def sum_ns(segments: Columns, rows: Ints) -> int:
 
 
 def grouped(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
-    """Yield each distinct label with the *rows* that have this label."""
+    """Yield each distinct label with its *rows*."""
     numbers, names = coded(labels)
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(1, len(names)))
@@ -83,12 +83,12 @@ def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
 
 
 def training_functions(segments: CodedColumns) -> set[str]:
-    """Return the functions of a script that call the optimizer or the backward pass of the parameters."""
+    """Return the script's functions that call the optimizer or the backward pass of the parameters."""
     return {function_of(place) for place in training_places(segments)} - {""}
 
 
 def training_places(segments: CodedColumns) -> set[str]:
-    """Return the places in a script that call the optimizer or the backward pass of the parameters.
+    """Return the script's lines that call the optimizer or the backward pass of the parameters.
 
     `torch.autograd.grad` has a range for the accumulation of each gradient, but accumulates nothing. If no
     operator accumulates gradients, the last backward pass of each rank is the backward pass of the
@@ -106,12 +106,12 @@ def training_places(segments: CodedColumns) -> set[str]:
 
 
 def is_forward(function: str) -> bool:
-    """Return whether a *function* of a script, with its file, is the forward pass of a module."""
+    """Return whether *function* (with its file) is the forward pass of a module."""
     return function.partition(" (")[0].endswith(".forward")
 
 
 def where(segments: Columns, rows: Ints) -> str:
-    """Return the source location of most of the *rows*, or the main operator or annotation of the *rows*."""
+    """Return the source location of most of *rows*, or else their main operator or annotation."""
     name, _ = largest(segments, rows, "operator")
     return in_place(segments, rows) or f"{ESPECIALLY}{most_for(name)}" * bool(name)
 
@@ -124,7 +124,7 @@ def most_for(name: str) -> str:
 
 
 def in_place(segments: Columns, rows: Ints) -> str:
-    """Return the function and line that take most time of *rows*; "" if no function takes more than half."""
+    """Return the function and line with most time of *rows*; "" if none has more than half."""
     times = sums_by(segments["duration_ns"][rows], segments["place"][rows])
     times.pop("", None)
     functions: Counter[str] = Counter()

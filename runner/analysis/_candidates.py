@@ -1,4 +1,4 @@
-"""Find contributors to the step time, such as a collective over all sizes or an operator over all shapes."""
+"""Find what contributes to step time, such as a collective at all sizes or an operator at all shapes."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, 
 from ._path_facts import copy_direction
 from ._what_if import Excess, Target, late_ranks
 
-_LEAST_FUNCTION = 0.1  # least share of the step for a candidate function
+_LEAST_FUNCTION = 0.1  # least fraction of the step for a function to be a candidate
 _ALL_OF_IT = 0.9
 _LATE_RANKS = 2
-# A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass.
-# An operator on whole tensors reads two tensors and writes one tensor.
+# A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
+# one pass. An operator on whole tensors reads two and writes one.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
 # The source location of an optimizer that the script implements, and the remedies that fuse its passes.
 _OWN_STEP = re.compile(r"\.step \(")
 _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
-# Operators that only wait for other work, even if the trace records computation.
+# Operators that only wait, even if the trace calls this computation.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
     "HtoD": "from host to device", "DtoH": "from device to host", "DtoD": "within devices",
@@ -74,10 +74,10 @@ _DIRECTIONS = {
 def candidates(
     path: CriticalPath, result: Result, workload: Workload, is_slow: Callable[[str], bool]
 ) -> list[Candidate]:
-    """Return the candidate causes that may bound the step, with the largest candidate first.
+    """Return the candidates for what bounds the step, the largest first.
 
-    *is_slow* takes the name of a communication on the path and returns whether its rate is far below the
-    network's bandwidth.
+    *is_slow* takes the name of a communication on the path, and returns whether its rate is far
+    below the network's bandwidth.
     """
     segments = path.columns
     if not len(segments["rank"]):
@@ -86,7 +86,7 @@ def candidates(
     nothing = np.zeros(0, np.int64)
     late = late_ranks(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
-    # Host operators are slowed by other effects, such as page faults, so their rates are not comparable.
+    # Page faults and other effects slow down host operators, so their rates cannot be compared.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
     calls = hosted[segments["cause"][hosted] == INSIDE_CALLS]
@@ -102,7 +102,7 @@ def candidates(
         *_doubles(path, workload, computed),
         *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
-        *(_module(segments, computed, hosted) if not rates else ()),  # operator rates are more specific
+        *(_module(segments, computed, hosted) if not rates else ()),  # rates are more specific
         *_functions(segments, _outside(in_loops, segments)),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
@@ -125,7 +125,7 @@ def _union(one: Ints, other: Ints) -> Ints:
 
 
 def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[Candidate]:
-    """Yield a candidate per operator over all shapes, and a candidate per kernel of several operators."""
+    """Yield a candidate per operator at all shapes, and one per kernel that several operators launch."""
     names, operators = segments["name"], segments["operator"]
     kernels = dict(grouped(rows, names[rows]))
     for operator, own in grouped(rows, operators[rows]):
@@ -136,7 +136,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
         if top != operator and top_ns >= MOST_OF_IT * ns:
             if everywhere_ns > ns:
-                continue  # a kernel that several operators launch is another candidate
+                continue  # kernels of several operators are candidates of their own
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:
@@ -154,9 +154,9 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
 def _with_evidence(
     one: Candidate, rates: Sequence[OperatorRate], reaches: Mapping[str, Reach], segments: Columns
 ) -> Candidate:
-    """Add the evidence of an operator's rate to a candidate of computation.
+    """Add what the rates of operators tell about a candidate of computation.
 
-    If the operator's rate is known and no operator of similar size is faster, the candidate is not advised.
+    If the rate is known and no operator of similar size is faster, the candidate is not advised.
     """
     operators = set(segments["operator"][one.rows].tolist())
     if one.remedy != "compute" or operators.isdisjoint(rate.operator for rate in rates):
@@ -169,7 +169,7 @@ def _with_evidence(
 
 
 def _fusible(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for all fusible chains of operators, as torch.compile fuses all chains."""
+    """Yield one candidate for all fusible chains of operators, because torch.compile fuses them all."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
     places, chained = chains_of_nodes(workload, programs, segments["node_id"][rows])
@@ -187,7 +187,7 @@ def _fusible(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
 
 
 def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for casts and copies of data that the step has already cast or copied."""
+    """Yield one candidate for casting or copying data that the step has already cast or copied."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
     own = rows[marked_nodes(workload, programs, segments["node_id"][rows], repeated_copies)]
@@ -200,7 +200,7 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 
 def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for all operators in double precision; single precision takes half the time."""
+    """Yield one candidate for all double-precision operators; single precision takes half the time."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
     own = rows[marked_nodes(workload, programs, segments["node_id"][rows], double_operators)]
@@ -229,9 +229,9 @@ def _dense_gradients(segments: CodedColumns, computed: Ints) -> Iterator[Candida
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
-    """Yield the innermost module with most computation that contains at most half of computing modules.
+    """Yield the innermost module with most computation, if it contains at most half of all modules.
 
-    If no module fits, modules with names that differ only in numbers count as one module.
+    If there is none, modules whose names differ only in numbers are taken together.
     """
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
@@ -248,7 +248,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
 def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[str], str] = str) -> list[str]:
     """Return the modules that take *least_ns* or more and contain at most half of the modules in *times*.
 
-    *named* maps a module's name to the name that groups modules.
+    *named* maps modules to the names by which they are grouped.
     """
     inside: dict[str, list[int]] = {}
     for module, own_ns in times.items():
@@ -258,7 +258,7 @@ def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[st
 
 
 def _outside(loops: Ints, segments: CodedColumns) -> Ints:
-    """Return the rows of computation, communication and host work outside of *loops*."""
+    """Return the rows of computation, communication and host work that are not in *loops*."""
     mine = segments["kind"].passes(("compute", "communication", "host").__contains__)
     mine &= ~segments["cause"].passes((DELAYED, "optimizer").__contains__)
     mine[loops] = False
@@ -266,15 +266,15 @@ def _outside(loops: Ints, segments: CodedColumns) -> Ints:
 
 
 def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield each function of the script that takes much of a step without having a single main cause.
+    """Yield each function of the script that takes much of a step without a single main cause.
 
-    Of a function that calls the backward pass, only operators count. These operators must take most of the
-    step. The function that calls the backward pass is not advised, because the step cannot run without the
-    function and its source location includes the backward pass.
+    Of a function that calls the backward pass, only operators count, and they must take most of the
+    step. That function itself is not advised: the step needs it, and its source location includes
+    the backward pass.
     """
     training = training_functions(segments)
     if not training:
-        return  # if the training function is unknown, one function may do all work of the step
+        return  # without a known training function, one function may do all the work
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
     worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
@@ -315,7 +315,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
-    """Yield a *function* with mostly host work of several causes, if no single cause takes most time."""
+    """Yield *function* if it is mostly host work of several causes, none of which takes most of it."""
     path_ns = sum_ns(segments, rows)
     times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
     first, *others = sorted(times, key=times.__getitem__, reverse=True)
@@ -326,14 +326,14 @@ def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for the optimizer: its operators and the host work between the operators.
+    """Yield one candidate for the optimizer: its operators, and the host work between them.
 
-    The operators are omitted if one operator takes most of the optimizer's time.
+    The operators are left out if one of them takes most of the optimizer's time.
     """
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
-        own = own[:0]  # the main operator of the optimizer is another candidate
+        own = own[:0]  # it is a candidate itself
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
@@ -361,9 +361,8 @@ def _communications(
 ) -> Iterator[Candidate]:
     """Yield candidates of communication: collectives, sends with receives, kernels of unknown messages.
 
-    Copies to and from the buffers of a collective are proportional to the collective's bytes and belong to
-    the same candidate. The host time in *calls* of operators that issue a collective also belongs to the
-    collective's candidate.
+    A collective includes the copies to and from its buffers, which are proportional to its bytes,
+    and the host time, among *calls*, of the operators that issue it.
     """
     labels = segments["collective"]
     types = labels[rows].mapped(_type_of)
@@ -388,8 +387,7 @@ def _communications(
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
-        # Operators that issue messages may wait for the peer, so the what-if target excludes the time of
-        # these operators.
+        # Operators that issue messages may wait for the peer, so the what-if leaves out their time.
         issuing = set(segments["operator"][own].tolist()) - {""} if name != "send_recv" else set()
         inside = calls[segments["operator"][calls].passes(issuing.__contains__)]
         copied = "parameters" if name == "all_gather" else "gradients"
@@ -427,12 +425,12 @@ def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _uncomputed_ns(result: Result) -> int:
-    """Return an upper bound of gains: the ns without computation on the rank with most computation."""
+    """Return an upper bound of gains in ns: the time without computation on the busiest rank."""
     return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
 
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:
-    """Add the late rank to the name of a candidate that causes most of the rank's additional time."""
+    """Name the late rank in a candidate that causes most of that rank's excess."""
     if not late:
         return one
     segments = path.columns
@@ -448,7 +446,7 @@ def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> 
 
 
 def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candidate]:
-    """Yield a candidate per late rank, with the work that differs most from the rank's peers."""
+    """Yield a candidate per late rank: the work that exceeds its peers' most."""
     segments = path.columns
     for late in found:
         kind, cause, name = late.largest

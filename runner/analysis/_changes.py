@@ -1,4 +1,4 @@
-"""List possible changes for a new simulation of a run's step."""
+"""List the changes that a what-if can make to a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40
 
 
 def changes(run: RunAnalysis) -> list[Target]:
-    """Return the what-if targets of *run*: contributors to the path, the network and the busiest links.
+    """Return what-if targets for *run*: contributors to the path, the network, and the busiest links.
 
-    Operators, modules and collectives are each limited to the 40 largest.
+    Of operators, modules and collectives, the 40 largest of each are included.
     """
     network = run.result.provenance.get("network", {})
     targets = run.faster_targets(_CONTRIBUTORS)
@@ -26,7 +26,7 @@ def changes(run: RunAnalysis) -> list[Target]:
 
 
 def drops(run: RunAnalysis, rank: int, node_id: int) -> list[Target]:
-    """Return the incoming edges of a node of *run* as what-if targets; an empty list for an unknown node."""
+    """Return a what-if target per incoming edge of a node; none for an unknown node."""
     if run.node(rank, node_id) is None:
         return []
     edges = run.edges_of(rank)

@@ -1,7 +1,7 @@
-"""Check a configuration before it runs, and estimate the duration of its simulation.
+"""Check a configuration before it runs, and estimate how long its simulation takes.
 
-The checks find errors that prevent the run, and warnings. The engine checks collective algorithms: it plans
-every collective of the workload.
+Checks find errors that would prevent the run, and warnings. For collective algorithms, the engine
+plans every collective of the workload.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ._foreign_times import cpu_times, has_cpu_times
 
 @dataclass(frozen=True, eq=False)
 class Communication:
-    """The communication of a workload: its programs, its *groups* of ranks, and whether it was *captured*.
+    """A workload's communication: its programs, its *groups* of ranks, and whether it was *captured*.
 
-    A workload that *repeats* is repeated on a larger network, and is never cut. Files of other programs are
-    cut. *on_cpu* is true if the compute times were measured on CPUs. *stand_ins* describes the ranks of the
-    job that represent other ranks.
+    A workload that *repeats* is repeated on a larger network and never cut; files of other programs
+    are cut. *on_cpu* means that compute times were measured on CPUs. *stand_ins* describes ranks
+    that represent others.
     """
 
     source: WorkloadSource
@@ -60,7 +60,7 @@ class Communication:
         return self.source.num_ranks
 
     def collectives(self, num_ranks: int, apart: frozenset[int] = frozenset()) -> list[engine.Collective]:
-        """Return the distinct collectives of the first *num_ranks* ranks, and every node in *apart*."""
+        """Return the distinct collectives of the first *num_ranks* ranks; nodes in *apart* stay separate."""
         used = frozenset(self.source.program_of_rank[:num_ranks].tolist())
         if (used, apart) not in self._known:
             programs = [self.source.programs[number] for number in sorted(used)]
@@ -70,9 +70,8 @@ class Communication:
     def on(self, num_ranks: int) -> Communication:
         """Return this communication in a simulation of *num_ranks* ranks.
 
-        For a repeated workload, the communication of the first repetition represents all repetitions. The
-        groups of ranks may span all repetitions. Raises `WorkloadError` for a workload that cannot be
-        repeated.
+        In a repeated workload, the first repetition stands for all of them, but groups may span
+        all. Raises `WorkloadError` for a workload that cannot be repeated.
         """
         if num_ranks <= self.num_ranks or not self.repeats or num_ranks % self.num_ranks:
             return self
@@ -88,8 +87,8 @@ class Communication:
 def communication_of(workload: Workload | str | Path) -> Communication:
     """Return the communication of *workload*, a model or the PREFIX of files.
 
-    Recent results are cached until the workload's files change. Raises `WorkloadError` for a workload that
-    cannot be read.
+    Recent results are cached until the files change. Raises `WorkloadError` if the workload cannot
+    be read.
     """
     if isinstance(workload, Workload):
         source = WorkloadSource.of_model(workload)
@@ -123,7 +122,7 @@ def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
 def check_setup(
     network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
 ) -> list[Finding]:
-    """Check the simulation of *workload* on *backends*, and return errors first, then warnings."""
+    """Check whether *backends* can simulate *workload*; return errors first, then warnings."""
     findings = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
     findings += _buffers(network, backends)
     if not backends:
@@ -162,7 +161,7 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
 
 
 def _origin(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
-    """Yield warnings about programs that were captured on another machine or on only some ranks."""
+    """Yield warnings about programs captured on another machine or only on some ranks."""
     times = cpu_times(network.to_dict(), system.to_dict()) if workload.on_cpu else None
     if times is not None:
         yield times
@@ -203,7 +202,7 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
 def _misfits(
     system: SystemConfig, groups: Mapping[int, Sequence[int]], ranks: int, asked: Sequence[engine.Collective]
 ) -> Iterator[Finding]:
-    """Yield errors for collectives that no program of *system* can run, and for invalid programs."""
+    """Yield errors for collectives that fit no program of *system*, and for invalid programs."""
     demands = [
         Demand.of(each.comm_type, len(groups.get(each.group, ())) or ranks, each.size_bytes) for each in asked
     ]
@@ -232,7 +231,7 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
 
 
 def _linkless(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
-    """Yield the reasons why a backend that supports only network dimensions refuses the *network*."""
+    """Yield why backends that support only dimensions refuse the *network*."""
     for backend in backends:
         if about_backend(backend).dimensions_only:
             try:
@@ -257,18 +256,18 @@ def _bandwidths(network: NetworkConfig) -> Iterator[Finding]:
         yield Finding("warning", "network", cause)
 
 
-# Times measured on a busy 2-core machine: starting a process, reading a node, an event of the engine, a row
-# of the engine's result, and a packet over one link in ns-3.
+# Times measured on a busy 2-core machine: to start a process, to read a node, per event of the
+# engine, per row of its result, and per packet and link in ns-3.
 _START_S = 2.0
 _NODE_S = 8e-7
 _EVENT_S = 1 / 5e6
 _ROW_S = 1e-6
 _PACKET_S = 4e-6
 _PACKET_BYTES = 1000
-_SEGMENT_S = 2.5e-5  # time per TCP segment in ns-3
+_SEGMENT_S = 2.5e-5  # per TCP segment in ns-3
 _SEGMENT_BYTES = 1448
 _EVENTS_A_MESSAGE = 2.5
-# From 64 ranks on, the engine computes contention-free phases as a whole, and each phase takes 10 events.
+# From this many ranks, the engine computes contention-free phases as a whole, in 10 events each.
 _WORKED_OUT_RANKS = 64
 _EVENTS_A_PHASE = 10
 _NAMES = tuple(dict.fromkeys(kind.key for kind in CollectiveType if kind.ring_passes))
@@ -277,9 +276,10 @@ _TREE = "doubleBinaryTree"
 
 @dataclass(frozen=True)
 class Load:
-    """The size of a simulation: *nodes* nodes in *programs* different programs, on *ranks* ranks.
+    """The size of a simulation: *nodes* nodes in *programs* distinct programs, on *ranks* ranks.
 
-    *collectives* has the name, number of calls and total bytes of each collective, averaged over programs.
+    *collectives* has each collective's name, number of calls and total bytes, averaged over
+    programs.
     """
 
     ranks: int
@@ -289,7 +289,7 @@ class Load:
 
 
 def load_of(prefix: Path) -> Load:
-    """Return the load of the workload at *prefix*, from a cache of recent requests if possible."""
+    """Return the load of the workload at *prefix*, cached for recent requests."""
     stat = (prefix.parent / f"{prefix.name}.workload.json").stat()
     return _load(prefix, stat.st_mtime_ns)
 
@@ -321,7 +321,7 @@ def _load(prefix: Path, _changed: int) -> Load:
 
 
 def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
-    """Return the traffic of all programs in pieces (from saved tables, if any), and the number of ranks."""
+    """Yield the traffic of all programs, from saved tables if any, and return the number of ranks."""
     columns = ["comm_type", "comm_size_bytes"]
     saved = saved_columns(prefix, columns)
     head = prefix.parent / f"{prefix.name}.workload.json"
@@ -337,15 +337,15 @@ def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
 
 
 def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:
-    """Estimate the seconds that *backend* takes, including its process start and the saving of the run.
+    """Estimate how many seconds *backend* takes, including process start and saving.
 
-    The order of magnitude is right if collectives span all ranks. If collectives span groups of ranks, the
-    estimate is an upper bound.
+    The order of magnitude is right if collectives span all ranks; for smaller groups, it is an
+    upper bound.
     """
     traits = about_backend(backend)
     ranks = load.ranks if traits.replays else network.num_ranks
     nodes = load.nodes / load.programs * ranks
-    # Ranks with equal behaviour are simulated once, unless ranks compete for links or use tree algorithms.
+    # Ranks that behave alike are simulated once, unless they compete for links or use tree algorithms.
     trees = any(_TREE in _algorithms(network, system, name) for name in _NAMES)
     simulated = ranks if not traits.folds or trees else min(ranks, load.programs)
     carried = () if traits.replays else load.collectives
@@ -357,9 +357,9 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
 
 
 def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> str:
-    """Return the reason to simulate each message of all ranks; "" if phases are computed as a whole.
+    """Return why each message of all ranks must be simulated; "" if phases are computed as a whole.
 
-    The engine may still have to simulate single messages if the order of events within one nanosecond is
+    Even then, the engine may have to simulate messages if the order within one nanosecond is
     ambiguous.
     """
     if not about_backend(backend).folds:
@@ -376,7 +376,7 @@ def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, b
 
 
 def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -> list[str]:
-    """Return the algorithm of a *collective* on each dimension; the default is a ring."""
+    """Return the algorithm of a *collective* on each dimension; rings by default."""
     named = system.to_dict().get(f"{collective}-implementation", [])
     return [*named, *["ring"] * network.dimensions][: network.dimensions]
 
@@ -384,10 +384,9 @@ def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -
 def _messages(
     network: NetworkConfig, system: SystemConfig, collective: str, count: float, *, whole: bool
 ) -> float:
-    """Return the number of events for all messages of one rank in *count* calls of a *collective*.
+    """Return the number of events per rank for *count* calls of a *collective*.
 
-    If *whole* is true, each phase of the collective counts as one computation, regardless of the number of
-    messages.
+    With *whole*, each phase is computed at once, however many messages it has.
     """
     chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1
@@ -406,8 +405,8 @@ def _hops(topology: str) -> int:
 
 
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
-    """Return the seconds to simulate every packet on every link; 0 for backends that simulate no packets."""
-    # The time that the backend `auto` saves by not simulating packets is known only after the run.
+    """Return the seconds to simulate every packet on every link; 0 for backends without packets."""
+    # Whether `auto` can skip packets is only known after the run.
     traits = about_backend(backend)
     if not traits.packets:
         return 0.0
@@ -424,7 +423,7 @@ def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
 
 
 def duration_estimate(seconds: Sequence[float]) -> str:
-    """Return the expected duration of consecutive jobs that take *seconds*, as text."""
+    """Return how long jobs of *seconds* will take one after another, as text."""
     total = sum(seconds)
     for scale, unit in ((3600, "h"), (60, "min")):
         if total >= 2 * scale:

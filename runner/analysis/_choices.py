@@ -1,15 +1,15 @@
-"""List the choices that commands and pages offer for runs, importable without other libraries."""
+"""The choices that commands and pages offer for runs; imports nothing heavy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phase")
-"""The breakdowns of a critical path, the most frequent question first."""
+"""The breakdowns of a critical path, the most frequently used first."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
-"""The breakdowns of a run's critical path, including the breakdowns by network and by link."""
+"""The breakdowns of a run's critical path, including by network and by link."""
 PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
-"""The properties by which the difference of two steps can be split; ``part`` is the most specific one."""
+"""Properties by which the difference of two steps can be split; ``part`` is the most specific."""
 FEW_HOPS, MOST_HOPS = 2, 8
 FOLDS: Mapping[str, str] = {
     "nodes": "around the node",
@@ -18,4 +18,4 @@ FOLDS: Mapping[str, str] = {
     "streams": "streams",
     "ranks": "ranks",
 }
-"""Map each fold of the graph to the label of the fold."""
+"""The label of each fold of the graph."""

@@ -1,4 +1,4 @@
-"""Write a run as a Chrome trace, which Perfetto and chrome://tracing open."""
+"""Write a run as a Chrome trace, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _BATCH = 5_000
 
 
 def chrome_trace(nodes: pd.DataFrame, lanes: Lanes, path: CriticalPath) -> Iterator[str]:
-    """Yield a Chrome trace in pieces of JSON: a process per rank, a thread per lane, and the critical path.
+    """Yield a Chrome trace as pieces of JSON: a process per rank, a thread per lane, the critical path.
 
-    *nodes* are the run's nodes, and *lanes* are the lanes of these nodes. The Chrome trace format uses times
-    in µs. The times are written with three decimals to keep every nanosecond.
+    *nodes* are the run's nodes and *lanes* their lanes. Times are in µs with three decimals, which
+    is exact to the nanosecond.
     """
     yield from chrome_traces([(nodes, lanes)], path)
 
 
 def chrome_traces(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPath) -> Iterator[str]:
-    """Yield the JSON of `chrome_trace` for nodes and lanes that arrive in *parts* of whole ranks."""
+    """Yield the JSON of `chrome_trace` for *parts*: nodes and lanes of whole ranks."""
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     before, number, first_lane = "", 0, 0
     for nodes, lanes in parts:

@@ -1,4 +1,4 @@
-"""Compute bytes, bandwidth and arrival times of collectives, and the share of store and forward."""
+"""Bytes, bandwidth and arrival times of collectives, and the cost of store and forward."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def arrivals_of(result: Result, calls: Columns) -> Ints:
-    """Return the start time in ns of each collective call in *calls*; for a replay, on one clock."""
+    """Return when each collective call in *calls* began, in ns; in a replay, on one clock."""
     if about_backend(result.backend).network:
         starts: Ints = calls["start_ns"].astype(np.int64)
         return starts
@@ -44,20 +44,20 @@ _PASSES = {int(kind): kind.ring_passes for kind in CollectiveType}
 
 
 def operation_name(comm_type: int) -> str:
-    """Return the name of a collective type by number, such as ``all_reduce``, or "" for no collective."""
+    """Return the name of a collective type, such as ``all_reduce``; "" if it is none."""
     kind = CollectiveType.of(comm_type)
     return "" if kind is None else kind.operation
 
 
 def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row per collective in order of start; *nodes* has the ``module`` of ``rank, node_id``.
+    """Return a row per collective, by start; *nodes* has the ``module`` of ``rank, node_id``.
 
-    ``skew_ns`` is the time between the first and the last rank's arrival (see `arrivals_on_one_clock`).
-    ``transfer_ns`` is the longest time that a rank spends in the collective after all ranks that it needs
-    have arrived. ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation divided by
-    ``transfer_ns``. ``bus_bytes_per_ns`` scales the algorithm bandwidth by the traffic per link of a ring of
-    the same size, for comparison with hardware figures. ``on_path_ns`` is the collective's time on the
-    critical path. ``rank`` and ``node_id`` identify the last arrival.
+    ``skew_ns`` is the time from the first to the last arrival (see `arrivals_on_one_clock`).
+    ``transfer_ns`` is the longest time that a rank spends in the collective once all ranks it needs
+    have arrived. ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation over
+    ``transfer_ns``, and ``bus_bytes_per_ns`` scales it to the traffic per link of a ring, for
+    comparison with hardware figures. ``on_path_ns`` is the collective's time on the critical path.
+    ``rank`` and ``node_id`` are the last arrival.
     """
     return frame_of(overview_columns(result, path, lambda ranks, ids: _modules(nodes, ranks, ids)))
 
@@ -68,9 +68,9 @@ def overview_columns(
     modules_of: Callable[[Ints, Ints], TextColumn],
     group_sizes: Mapping[int, int] | None = None,
 ) -> CodedColumns:
-    """Return the columns of `collective_overview`; *modules_of* maps the ranks and ids of nodes to modules.
+    """Return the columns of `collective_overview`; *modules_of* maps ranks and node ids to modules.
 
-    *group_sizes* contains the number of ranks of each group of which only some ranks were measured.
+    *group_sizes* has the number of ranks of groups of which only some ranks were measured.
     """
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
@@ -108,9 +108,9 @@ def overview_columns(
 
 
 def _calls(result: Result) -> tuple[Columns, Ints]:
-    """Return the collective calls of one rank per class of equal ranks, and the size of each class.
+    """Return the calls of one rank per class of equal ranks, and the size of each class.
 
-    In a replay, the clocks depend on the median of all ranks, so each rank is a separate class.
+    In a replay, clocks depend on the median of all ranks, so each rank is a class of its own.
     """
     table = result.table("collectives")
     distinct = table.distinct if about_backend(result.backend).network else table
@@ -122,7 +122,7 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, int]) -> Ints:
-    """Return the size of each group of ranks: *stated*, or from known members, or *recorded*."""
+    """Return the size of each group: *stated*, or else its known members, or else *recorded*."""
     numbers, different = coded(groups)
     members = (stated.get(int(group), 0) or len(group_members(result, group) or ()) for group in different)
     sizes = np.array([*members], np.int64)[numbers]
@@ -130,7 +130,7 @@ def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, in
 
 
 def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
-    """Return the ``module`` of each node from *nodes*."""
+    """Look up each node's ``module`` in *nodes*."""
     import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
@@ -148,7 +148,7 @@ def _last_arrivals(calls: Columns) -> Ints:
 
 
 def _on_path(calls: Columns, path: CriticalPath) -> Ints:
-    """Return how long each collective is on the critical path (ns); *calls* are sorted by collective."""
+    """Return the ns that each collective is on the critical path; *calls* are sorted by collective."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
     places, duration_ns = (
@@ -163,14 +163,14 @@ def _on_path(calls: Columns, path: CriticalPath) -> Ints:
 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
-    """Return the bytes of each whole collective; the recorded size of an all-gather is one rank's shard."""
+    """Return the bytes of each whole collective; for an all-gather, the recorded size is one shard."""
     gathers = np.isin(table["comm_type"], [kind for kind in CollectiveType if kind.sized_by_shard])
     sizes: Ints = np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
     return sizes
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
-    """Return how many bytes each link of a ring carries per byte of a collective operation."""
+    """Return how many bytes a link of a ring carries per byte of the operation."""
     numbers, kinds = coded(table["comm_type"])
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
@@ -178,11 +178,11 @@ def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
 
 
 def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per collective and rank with the rank's arrival time, sorted by collective and rank.
+    """Return when each rank arrives at each collective, sorted by collective and rank.
 
-    The columns are ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``.
-    ``late_ns`` is the time since the first rank's arrival (see `arrivals_on_one_clock`). *nodes* has the
-    module of each node. Collectives of a single rank are omitted.
+    The columns are ``collective, operation, module, rank, node_id, start_ns, late_ns, end_ns``.
+    ``late_ns`` is relative to the first arrival (see `arrivals_on_one_clock`). *nodes* has each
+    node's module. Collectives of a single rank are left out.
     """
     import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
@@ -202,15 +202,15 @@ def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
     return typed
 
 
-# Algorithms in which every rank sends as many bytes as in a ring.
+# Algorithms in which a rank sends as many bytes as in a ring.
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
 _SWITCH = "Switch"
 _HOPS = 2
-_MATTERS = 0.1  # least share of the makespan to report store and forward
+_MATTERS = 0.1  # fraction of the makespan from which store and forward is reported
 
 
 def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:
-    """Return how long a collective's second hop through a switch takes, in ns; None without a common switch.
+    """Return how many ns a collective's second hop, through a switch, takes; None without a common switch.
 
     *made* is the provenance of the result.
     """
@@ -227,10 +227,10 @@ def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, rank
 
 
 def store_and_forward(result: Result) -> str:
-    """Return a sentence if store and forward may take 10 % of the makespan or more; otherwise "".
+    """Return a sentence if store and forward may take 10 % of the makespan or more, otherwise "".
 
-    The reported time is an upper bound: the rank with the most traffic sends all its bytes over one more hop.
-    Computation may hide a part of the store-and-forward time.
+    The time is an upper bound: all bytes of the rank with most traffic, over one more hop.
+    Computation may hide part of it.
     """
     if about_backend(result.backend).hops < _HOPS or not result.makespan_ns:
         return ""

@@ -1,4 +1,4 @@
-"""Compare results of one workload with the first result, and compare totals of arbitrary runs."""
+"""Compare results of one workload with the first of them, and totals of any runs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _MEANS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "overlap_ns", "cop
 
 
 class Comparison:
-    """Results compared with the first result (the base), with each table computed at first use.
+    """Results compared with the first (the base); each table is computed when first used.
 
-    Times are in ns. The column ``result`` names the result that a row compares with the base.
+    Times are in ns. The column ``result`` names the result that is compared with the base.
     """
 
     def __init__(self, results: Sequence[Result], workload: Workload, labels: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on parts that are not comparable, and on communication that no network changes."""
+        """What cannot be compared, and communication that no network would change."""
         base, *others = self.results
         unsized = unsized_communication(self._workload)
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
@@ -69,7 +69,7 @@ class Comparison:
 
     @cached_property
     def overview(self) -> pd.DataFrame:
-        """A row per result, with the makespan, and the means over ranks of the makespan's parts."""
+        """A row per result: the makespan, and its parts as means over the ranks."""
         base = self.results[0].makespan_ns
         rows = []
         for name, result in zip(self.labels, self.results, strict=True):
@@ -99,16 +99,16 @@ class Comparison:
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """The durations of every node in both results, aligned by rank and node id."""
+        """The durations of every node in both results."""
         return self.first_nodes(self.num_nodes)
 
     @property
     def num_nodes(self) -> int:
-        """The number of rows of :attr:`nodes`, over all compared results."""
+        """The number of rows of :attr:`nodes`."""
         return sum(map(len, self._nodes))
 
     def first_nodes(self, count: int) -> pd.DataFrame:
-        """Return the first *count* rows of :attr:`nodes`, with the largest differences of a result first."""
+        """Return the first *count* rows of :attr:`nodes`, largest differences of each result first."""
         columns = self.node_columns(count)
         table: pd.DataFrame = pd.DataFrame(
             {
@@ -119,7 +119,7 @@ class Comparison:
         return table
 
     def node_columns(self, count: int) -> dict[str, npt.NDArray[Any] | TextColumn]:
-        """Return the columns of the first *count* rows of :attr:`nodes`, with texts as codes."""
+        """Return the columns of the first *count* rows of :attr:`nodes`, with encoded texts."""
         parts: list[dict[str, npt.NDArray[Any] | TextColumn]] = []
         for name, found in zip(self.labels[1:], self._nodes, strict=True):
             rows = found.order[:count]
@@ -137,7 +137,7 @@ class Comparison:
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """A table of all collectives, aligned by node ids, with mean times over the ranks."""
+        """All collectives, matched by node ids, with times as means over the ranks."""
         base = self.results[0]
         facts = said_of(self._workload, base.collectives, "module")
         described = collective_overview(base, facts, self._paths[0])
@@ -145,12 +145,12 @@ class Comparison:
 
     @cached_property
     def flows(self) -> pd.DataFrame:
-        """A table of all messages, aligned by source, destination, size and order."""
+        """All messages, matched by source, destination, size and order."""
         return self._against_base(flow_differences)
 
     @cached_property
     def errors(self) -> pd.DataFrame:
-        """The distribution of relative errors: nodes by kind, collectives by operation, and messages."""
+        """Distributions of relative errors: nodes by kind, collectives by operation, and messages."""
         parts = []
         for number, other in enumerate(self.results[1:]):
             label, nodes = self.labels[1 + number], self._nodes[number]
@@ -166,7 +166,7 @@ class Comparison:
                 both = sum(_count(of, result) for result in (self.results[0], other))
                 found.insert(0, "result", label)
                 found.insert(1, "of", of)
-                found["unaligned"] = both - 2 * len(table)  # rows that only one of the two results has
+                found["unaligned"] = both - 2 * len(table)  # rows that only one result has
                 places = [place(row) for row in found.pop("at")]
                 found["worst_is"] = pd.Series(places, index=found.index, dtype="str")
                 parts.append(found)
@@ -175,7 +175,7 @@ class Comparison:
 
     @cached_property
     def paths(self) -> pd.DataFrame:
-        """The segment at which each critical path diverges from the base's critical path."""
+        """Where the critical path of each result diverges from that of the base."""
         rows = []
         for name, path in zip(self.labels[1:], self._paths[1:], strict=True):
             found = asdict(divergence(self._paths[0], path))
@@ -186,7 +186,7 @@ class Comparison:
         return table
 
     def figure(self) -> Figure:
-        """Return a bar chart of the makespans, with the base first."""
+        """Return a bar chart of the makespans."""
         rows = [
             Bar(name, 0, result.makespan_ns, duration_text(result.makespan_ns))
             for name, result in zip(self.labels, self.results, strict=True)
@@ -216,10 +216,10 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str] | None = None) -> Comparison:
-    """Compare *results* of the same *workload* with the first result.
+    """Compare *results* of the same *workload* with the first of them.
 
-    *labels* name the results, by default after their backends. Raises `ConfigError` for fewer than two
-    results, and for results of different numbers of ranks.
+    *labels* name the results; the default is their backends. Raises `ConfigError` for fewer than
+    two results, or for results of different numbers of ranks.
     """
     if len(results) < 2:
         raise ConfigError(
@@ -238,7 +238,7 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return *names* with a number appended to repeated names."""
+    """Return *names* with a number appended to repeated ones."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:
@@ -278,11 +278,11 @@ def _place(of: str, table: pd.DataFrame, at: int) -> str:
 
 
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return a row per run, with ``delta_ns`` and ``relative`` compared with the first of *runs*.
+    """Return a row per run, with ``delta_ns`` and ``relative`` to the first of *runs*.
 
-    If only one of the two runs is a measurement, ``relative`` is relative to the measurement. ``relative`` is
-    missing if a measurement has a different number of ranks. ``exposed_comm_ns`` is the mean over ranks, as
-    in `Comparison.overview`.
+    If only one of the two is a measurement, ``relative`` refers to it, and is missing if the
+    numbers of ranks differ. ``exposed_comm_ns`` is the mean over ranks, as in
+    `Comparison.overview`.
     """
     base = runs[0].result.makespan_ns
     rows = [
@@ -304,7 +304,7 @@ def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
 
 
 def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return the critical path of each of *runs* by kind: ``run, label, key, duration_ns, share``."""
+    """Return the critical path of each run by kind: ``run, label, key, duration_ns, share``."""
     parts = [run.summary.kinds.assign(run=run.info.id, label=run_name(run.info)) for run in runs]
     columns = ["run", "label", "key", "duration_ns", "share"]
     table: pd.DataFrame = pd.concat(parts, ignore_index=True)[columns]
@@ -312,7 +312,7 @@ def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
 
 
 def same_nodes(base: RunAnalysis, other: RunAnalysis) -> bool:
-    """Return whether both runs simulate the same workload of the study, so that node ids correspond."""
+    """Return whether both runs simulate the same workload of the study, so that node ids match."""
     return base.info.workload == other.info.workload
 
 
@@ -320,13 +320,13 @@ _TINY = 0.02
 
 
 def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return a table of the settings and workloads of *runs* (see `settings_table`)."""
+    """Return the settings and workloads of *runs* (see `settings_table`)."""
     results = {f"{number}. {run_name(run.info)}": run.result for number, run in enumerate(runs, 1)}
     return settings_table(results, workloads=[run.info.workload for run in runs])
 
 
 def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
-    """Return sentences with reasons why two backends may differ; an empty list for equal backends."""
+    """Explain why two backends may differ; an empty list for the same backend."""
     names = [base.info.backend, other.info.backend]
     if names[0] == names[1]:
         return []
@@ -346,7 +346,7 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
 
 
 def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
-    """Return the total queueing time of messages, and the largest queueing time of a link, if recorded."""
+    """Return the queueing time of messages in total, and of the worst link, if recorded."""
     for run in (other, base):
         links = run.result.links
         if about_backend(run.info.backend).hops > 1 and len(links):
@@ -355,7 +355,7 @@ def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
 
 
 def explained_collectives(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
-    """Return the :func:`collective_differences` of two runs, with an explanation (``why``) per collective."""
+    """Return the :func:`collective_differences` of two runs with an explanation (``why``) of each."""
     table = collective_differences(base.result, other.result, base.collectives)
     why = [_why(row, base, other) for row in table.to_dict("records")]
     explained: pd.DataFrame = table.assign(why=pd.Series(why, index=table.index, dtype="str"))
@@ -383,7 +383,7 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
 
 
 def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, other: RunAnalysis) -> str:
-    """Split a difference in *transfer* time into store-and-forward time per hop and queueing time."""
+    """Explain a difference in *transfer* time by store and forward per hop, and by queueing."""
     names = (base.info.backend, other.info.backend)
     charged = {about_backend(name).hops: name for name in names}
     if charged.keys() != {1, 2}:

@@ -1,4 +1,4 @@
-"""The critical path: the chain of segments across ranks that sums to the makespan exactly."""
+"""The critical path: the chain of segments across ranks that adds up to the makespan exactly."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Walk:
     awaited: TextColumn | None
 
     def reasons(self, rows: npt.NDArray[np.int64] | slice) -> list[str]:
-        """Return why each segment in *rows* could not begin earlier."""
+        """Return why the segments in *rows* could not begin earlier."""
         chosen = {name: column[rows] for name, column in self.steps.items()}
         awaited = _awaited(chosen, self.workload) if self.awaited is None else self.awaited[rows]
         return _reasons(chosen, awaited)
@@ -65,10 +65,10 @@ class _Walk:
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
-    """The segments of the critical path, contiguous from 0 to *makespan_ns*, in time order.
+    """The segments of the critical path in order of time, without gaps from 0 to *makespan_ns*.
 
-    *table* has the columns of :attr:`segments`. The column ``reason`` takes as long to compute as all other
-    columns together. If ``reason`` is missing, it is computed from *walk* at first use. Ranks with the same
+    *table* has the columns of :attr:`segments`. If it lacks ``reason``, which takes as long as all
+    others together, *walk* provides that column when it is first used. Ranks of equal
     *program_of_rank* (int32) run the same program.
     """
 
@@ -81,14 +81,14 @@ class CriticalPath:
     def of_steps(
         cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn]
     ) -> CriticalPath:
-        """Return the critical path of the *steps* that take time; *texts* are the nodes' text columns."""
+        """Return the path of those *steps* that take time; *texts* are the text columns of their nodes."""
         walk = _Walk(steps, workload, texts.get("awaited"))
         programs = np.asarray(workload.program_of_rank, np.int32)
         return cls(Table.of(_segments(steps, texts)), makespan_ns, programs, walk)
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """The segments of the path, each with the reason why it could not begin earlier."""
+        """The segments of the path, with the ``reason`` why each could not begin earlier."""
         columns = self.columns
         if "reason" not in columns and self.walk is not None:
             columns = columns | {"reason": TextColumn.of(self.walk.reasons(slice(None)))}
@@ -96,13 +96,13 @@ class CriticalPath:
 
     @property
     def steps(self) -> Steps:
-        """The steps of the path from `path_steps`, without steps of zero duration."""
+        """The steps from `path_steps` that take time."""
         assert self.walk is not None
         return self.walk.steps
 
     @property
     def causes(self) -> npt.NDArray[np.int64]:
-        """The node of the same rank that allowed each segment to begin by ending, -1 if unknown."""
+        """The node of the same rank whose end let each segment begin, -1 if unknown."""
         if self.walk is None:
             return np.full(self.table.num_rows, -1, np.int64)
         return np.where(_is_other(self.steps), -1, self.steps["cause"])
@@ -116,12 +116,12 @@ class CriticalPath:
 
     @property
     def unreasoned(self) -> pd.DataFrame:
-        """The segments of the path, with ``reason`` only if the reasons have been computed."""
+        """The segments; ``reason`` is included only if it has been computed."""
         return self.table.frame()
 
     @property
     def columns(self) -> CodedColumns:
-        """The columns of the segments, with ``reason`` only if the reasons have been computed."""
+        """The columns of the segments; ``reason`` is included only if it has been computed."""
         return self.table.columns()
 
     def reason(self, row: int) -> str:
@@ -132,7 +132,7 @@ class CriticalPath:
 
     @property
     def places(self) -> pd.MultiIndex:
-        """The (program, node id) of each segment; equal nodes of ranks with one program are equal."""
+        """The (program, node id) of each segment, the same for ranks that run one program."""
         import pandas as pd  # noqa: PLC0415
 
         programs = self.program_of_rank[self.columns["rank"]]
@@ -184,7 +184,7 @@ def breakdown_columns(path: CriticalPath, by: str) -> Columns:
 
 
 def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
-    """Return ``key, duration_ns, share`` of *sums* (ns) by key, the largest first."""
+    """Return ``key, duration_ns, share`` of *sums* (ns), largest first."""
     import pandas as pd  # noqa: PLC0415
 
     table = pd.DataFrame({"key": sums.index, "duration_ns": sums.to_numpy(dtype="int64")})
@@ -198,10 +198,10 @@ def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, a simulation or replay of *workload*.
 
-    The walk goes back in time from the node that ends last until time 0. From the end of a node, the walk
-    goes to the start of the node that triggered this end. In a collective, the triggering node belongs to the
-    straggler. From the start of a node, the walk goes to the end of the node that allowed this start. Raises
-    `BackendError` if the result has no nodes or its records contradict each other.
+    It is found by walking back from the node that ends last to time 0: from a node's end to the
+    start of the node that triggered it, which in a collective belongs to the straggler, and from
+    there to the end of the node that allowed this start. Raises `BackendError` if the result has no
+    nodes or its records contradict each other.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -219,7 +219,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
-    """Return the segment columns of *steps*, without the column ``reason``."""
+    """Return the columns of the segments without ``reason``."""
     numbers: Columns = {
         "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},
@@ -252,7 +252,7 @@ def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
 
 
 def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
-    """Return the kind of work of each node, by node type and, for computation, by the column ``kind``."""
+    """Return each node's kind of work: by node type, and for computation by the column ``kind``."""
     texts = [*(text or "compute" for text in kinds.texts), "communication", "memory"]
     is_memory = np.isin(types, [NodeType.MEM_LOAD, NodeType.MEM_STORE])
     of_compute = np.where(is_memory, len(texts) - 1, kinds.numbers)
@@ -261,7 +261,7 @@ def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
 
 
 def _awaited(steps: Steps, workload: Workload) -> TextColumn:
-    """Return the name of the node that delayed the start of each step of a path, "" if there is none."""
+    """Return the name of the node that delayed the start of each step, "" if there is none."""
     asked = np.flatnonzero((steps["node_id"] >= 0) & (_is_other(steps) | (steps["cause"] >= 0)))
     own = {name: column[asked] for name, column in steps.items()}
     other = _is_other(own)
@@ -271,7 +271,7 @@ def _awaited(steps: Steps, workload: Workload) -> TextColumn:
 
 
 def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
-    """Return a mask of the path's steps that another node ended."""
+    """Return a mask of the steps that another node ended."""
     other: npt.NDArray[np.bool_] = (steps["origin_rank"] != steps["rank"]) | (
         steps["origin_node"] != steps["node_id"]
     )
@@ -279,7 +279,7 @@ def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
 
 
 def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
-    """Return, for each step of a path, a sentence with the reason why the step could not begin earlier."""
+    """Return a sentence per step: why it could not begin earlier."""
     other = _is_other(steps)
     columns = zip(
         other.tolist(),
@@ -299,7 +299,7 @@ def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
 
 
 def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dependency: bool) -> str:  # noqa: PLR0917
-    """Return a sentence on a path step that waited for *node* of *rank*, called *name*."""
+    """Explain that a step waited for *node* of *rank*, called *name*."""
     name = short_name(name)
     if other:
         lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was triggered by"

@@ -1,4 +1,4 @@
-"""Write tables as CSV, at once or piece by piece."""
+"""Write tables as CSV, whole or piece by piece."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ROWS = 1 << 16
 def csv_pieces(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], rows: npt.NDArray[np.int64]
 ) -> Iterator[str]:
-    """Yield a CSV header, followed by the *rows* of number and text *columns*, with empty cells for NaN."""
+    """Yield a CSV header, then the *rows* of *columns* of numbers and texts; NaN is an empty cell."""
     yield _lines([[spreadsheet_text(name)] for name in columns])
     coded = {
         name: column.mapped(spreadsheet_text) if isinstance(column, TextColumn) else column

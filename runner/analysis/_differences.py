@@ -1,11 +1,10 @@
-"""Compute the differences between two results by rank, node, collective and flow.
+"""Differences between two results by rank, node, collective and flow.
 
-Each table has the time in the base and the time in the other result. ``delta_ns`` is the difference of the
-two times. ``relative`` is the difference divided by the base's time, or by 1 ns if the base's time is 0. If
-only the other result is measured, ``relative`` is the difference divided by the measured time. If a
-measurement has fewer ranks than a simulation, its steps, ranks and collectives over fewer ranks are not
-comparable, so ``relative`` is missing. Nodes of one rank, and collectives over equally many ranks, remain
-comparable.
+Tables have the time in the base and in the other result, and ``delta_ns``, the difference.
+``relative`` is the difference over the base's time (or over 1 ns if that is 0), or over the
+measured time if only the other result is measured. A measurement with fewer ranks than the
+simulation has no ``relative`` for the step, for ranks, and for collectives over fewer ranks; nodes,
+and collectives over equally many ranks, remain comparable.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
 
 def rank_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the `rank_times` of both results per common rank, and the difference of the finish times."""
+    """Return the `rank_times` of both results per common rank, and the difference in finish time."""
     table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
     delta = table["finish_ns_other"] - table["finish_ns_base"]
     reference = table["finish_ns_other" if measured_is_second(base, other) else "finish_ns_base"]
@@ -51,7 +50,7 @@ def rank_differences(base: Result, other: Result) -> pd.DataFrame:
 
 
 def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.DataFrame:
-    """Return the difference in duration of every node of the common ranks, the largest first.
+    """Return how the duration of every node of the common ranks differs, the largest difference first.
 
     *facts* has the name, kind, module and phase of ``rank, node_id``.
     """
@@ -64,17 +63,17 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
 
 
 def node_difference_columns(base: Result, other: Result) -> Columns:
-    """Return the node differences of two results as columns, sorted by rank and node id."""
+    """Return `NodeDifferences` as columns, sorted by rank and node id."""
     return difference_columns(
         base, other, relative_to_other=measured_is_second(base, other), unlike=_unlike_calls(base, other)
     )
 
 
 def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean duration of each collective over the common ranks, with the largest difference first.
+    """Return how the duration of each collective differs, as means over the common ranks, largest first.
 
-    *described* is the base's `collective_overview`. Collectives are aligned by the ids of their nodes.
-    ``transfer_base_ns`` and ``transfer_other_ns`` exclude the time that a rank waits for other ranks.
+    *described* is the base's `collective_overview`. Collectives are matched by node ids.
+    ``transfer_base_ns`` and ``transfer_other_ns`` leave out the time that a rank waits for others.
     """
     columns = [*_NODE, "start_ns", "end_ns", "transfer_ns"]
     calls = base.collectives[["collective", *columns]].merge(
@@ -97,11 +96,10 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
 
 
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the messages common to both results, the largest difference of completion time first.
+    """Return the messages of both results, the largest difference in completion time first.
 
-    Two messages correspond if they have the same source, destination, size and ``turn``. ``turn`` is the
-    order of a message among messages with the same source, destination and size. Backends that do not
-    simulate messages record no messages.
+    Messages match by source, destination, size and ``turn``, their order among those. Backends that
+    do not simulate messages have none.
     """
     keys = ["src", "dst", "bytes", "turn"]
     table = _completions(base).merge(_completions(other), on=keys, suffixes=("_base", "_other"))
@@ -119,11 +117,10 @@ def _completions(result: Result) -> pd.DataFrame:
 
 
 def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the distribution of the relative errors of *differences*, a row per value of the column *by*.
+    """Return the distribution of the relative errors in *differences*, per value of the column *by*.
 
-    The columns are ``key, count, mean, p05, median, p95, worst``, and ``at``, which is the row of the worst
-    error. Rows that are not comparable are omitted. Rows of at most 1 ns in the base are omitted, because
-    their relative errors are meaningless.
+    The columns are ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst
+    error. Rows that cannot be compared, or take at most 1 ns in the base, are left out.
     """
     rows = []
     lasting = differences[(differences["base_ns"] > 1) & differences["relative"].notna()]
@@ -140,12 +137,12 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def measured_is_second(base: Result, other: Result) -> bool:
-    """Return whether only *other* is a measurement, in which case errors are relative to *other*."""
+    """Return whether only *other* is a measurement, to which errors are then relative."""
     return _replays(other) and not _replays(base)
 
 
 def relative_step(base: Result, other: Result) -> float:
-    """Return the relative difference of two makespans, NaN if the steps are not comparable."""
+    """Return the relative difference of two makespans, NaN if they cannot be compared."""
     if not measures_as_many(base, other):
         return math.nan
     reference = other if measured_is_second(base, other) else base
@@ -157,12 +154,12 @@ def _replays(result: Result) -> bool:
 
 
 def measures_as_many(base: Result, other: Result) -> bool:
-    """Return whether two steps are comparable: a measured step must have the other step's number of ranks."""
+    """Return whether two steps can be compared: a measured one needs as many ranks as the other."""
     return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
 
 
 def why_not_comparable(base: Result, other: Result) -> str:
-    """Return a sentence on why two steps have no relative difference, "" if the steps are comparable."""
+    """Explain why two steps have no relative difference; "" if they have one."""
     if measures_as_many(base, other):
         return ""
     measured, simulated = map(_ranks, (base, other) if _replays(base) else (other, base))
@@ -174,7 +171,7 @@ def why_not_comparable(base: Result, other: Result) -> str:
 
 
 def of_measured_ranks(result: Result, count: int) -> Result:
-    """Return *result* marked as a measurement in which *count* measured ranks represent all ranks."""
+    """Return *result* marked as a measurement of *count* ranks that stand for all."""
     return replace(result, provenance={**result.provenance, _MEASURED_RANKS: count})
 
 
@@ -183,12 +180,12 @@ def _one_is_measured(base: Result, other: Result) -> bool:
 
 
 def _ranks(result: Result) -> int:
-    """Return the number of ranks of *result*; for a measurement, the number of measured ranks."""
+    """Return the number of ranks, or of measured ranks, of *result*."""
     return int(result.provenance.get(_MEASURED_RANKS, len(result.ranks)))
 
 
 def _without_unlike(table: pd.DataFrame, base: Result, other: Result) -> pd.DataFrame:
-    """Return *table* without relative differences of collectives that were measured among fewer ranks."""
+    """Drop relative differences of collectives that were measured among fewer ranks."""
     calls = pd.MultiIndex.from_arrays(_unlike_calls(base, other))
     unlike = pd.MultiIndex.from_frame(table[_NODE]).isin(calls)
     result: pd.DataFrame = table.assign(relative=table["relative"].mask(unlike))
@@ -196,7 +193,7 @@ def _without_unlike(table: pd.DataFrame, base: Result, other: Result) -> pd.Data
 
 
 def _unlike_calls(base: Result, other: Result) -> tuple[Ints, Ints]:
-    """Return ranks and node ids of the base's collectives that were measured among fewer ranks."""
+    """Return rank and node id of the base's collectives that were measured among fewer ranks."""
     if not _one_is_measured(base, other):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     members = _members(base).merge(_members(other), on=_NODE, how="left", suffixes=("", "_other"))
@@ -205,7 +202,7 @@ def _unlike_calls(base: Result, other: Result) -> tuple[Ints, Ints]:
 
 
 def _members(result: Result) -> pd.DataFrame:
-    """Return the number of ranks of each collective call; in a measurement, the number of measured ranks."""
+    """Return the number of ranks, or of measured ranks, in each collective call."""
     calls = result.collectives[["collective", *_NODE]]
     keys = ["collective"]
     if _MEASURED_RANKS in result.provenance:
@@ -234,7 +231,7 @@ _TIMES = ["start_ns", "end_ns"]
 
 
 class NodeDifferences:
-    """The common nodes of two results by rank and node id; *order* sorts the largest difference first."""
+    """The common nodes of two results by rank and node id; *order* lists the largest difference first."""
 
     def __init__(self, columns: Columns, workload: Workload) -> None:
         self.columns = columns
@@ -245,7 +242,7 @@ class NodeDifferences:
         return len(self.order)
 
     def texts(self, rows: Ints, names: Sequence[str]) -> dict[str, TextColumn]:
-        """Return the text columns *names* of the nodes in *rows* from the workload."""
+        """Return the workload's text columns *names* of the nodes in *rows*."""
         kept, place = (np.unique(rows, return_inverse=True)) if len(rows) < len(self) else (slice(None), rows)
         facts = coded_facts(self._workload, self.columns["rank"][kept], self.columns["node_id"][kept], names)
         return {name: column[place] for name, column in facts.items()}
@@ -270,8 +267,8 @@ def difference_columns(
 ) -> Columns:
     """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes.
 
-    *relative* is the difference divided by the base's time, or by the other's time with *relative_to_other*.
-    *relative* is NaN for nodes in *unlike* (ranks and ids).
+    *relative* refers to the base's time, or with *relative_to_other* to the other's. It is NaN for
+    the nodes in *unlike* (ranks and ids).
     """
     parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]
     ranks, counts = [], []
@@ -295,7 +292,7 @@ def difference_columns(
 
 
 def worst_first(delta_ns: Ints) -> Ints:
-    """Return the row numbers sorted by absolute difference, the largest first."""
+    """Return the order by absolute difference, the largest first."""
     return np.argsort(-np.abs(delta_ns), kind="stable")
 
 
@@ -315,7 +312,7 @@ def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, C
 def _common(
     first: Ints, second: Ints
 ) -> tuple[Ints, npt.NDArray[np.intp] | slice, npt.NDArray[np.intp] | slice]:
-    """Return the common node ids in ascending order, and the rows of these ids in both columns."""
+    """Return the common node ids in ascending order, and their rows on both sides."""
     if np.array_equal(first, second):
         return first, slice(None), slice(None)
     return np.intersect1d(first, second, assume_unique=True, return_indices=True)

@@ -1,4 +1,4 @@
-"""Count ranks that equal a recorded rank, and find the last arrival of equal ranks at a collective."""
+"""How many ranks each recorded rank stands for, and which of several equal ranks arrived last."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
-    """Make each last arrival in *result* refer to one rank, regardless of the replica that was recorded.
+    """Make the last arrivals in *result* independent of which replica was recorded.
 
-    Replicas run the same program and arrive together, so every replica is a last arrival. The nodes of a
-    replica refer to the replica itself as the last arrival. The nodes of other ranks refer to the lowest
-    replica as the last arrival. The times of nodes do not change.
+    Replicas run the same program and arrive together, so each is a last arrival: a replica's own
+    nodes refer to itself, and nodes of other ranks to the lowest replica. Times do not change.
     """
     programs = np.asarray(workload.program_of_rank)
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()
@@ -54,7 +53,7 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
 
 
 def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Return a number for each row, equal for rows with the same *key*, and the lowest rank of each key."""
+    """Return a number per row, equal for rows of equal *key*, and the lowest rank of each key."""
     order = np.lexsort((ranks, *key))
     changed = np.zeros(len(order), bool)
     changed[1:] = np.any([column[order][1:] != column[order][:-1] for column in key], axis=0)
@@ -66,7 +65,7 @@ def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
 
 
 class _Places:
-    """An index of rows by rank and node id that finds the first of several matching rows."""
+    """Finds the first row of a rank and node id."""
 
     def __init__(self, ranks: Ints, node_ids: Ints) -> None:
         self._ids = np.unique(node_ids)
@@ -75,7 +74,7 @@ class _Places:
         self._keys = keys[self._order]
 
     def of(self, ranks: npt.NDArray[Any], node_ids: npt.NDArray[Any], values: Ints) -> Ints:
-        """Return the entry of *values* (one per row) for each rank and node id, -1 if there is no row."""
+        """Return the entry of *values* (one per row) for each rank and node id, -1 where there is none."""
         number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
         keys = ranks.astype(np.int64) * len(self._ids) + number
         row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -85,9 +84,9 @@ class _Places:
 
 
 def ranks_stood_for(result: Result) -> pd.Series:
-    """Return the number of ranks that each rank's nodes in *result* represent; 1 for a unique rank.
+    """Return how many ranks each rank's nodes in *result* stand for: 1 for a rank like no other.
 
-    A result with very many nodes, or of a workload with one rank of each kind, has only the nodes of the
+    A result with very many nodes, or of a workload with one rank of each kind, has only nodes of
     simulated ranks.
     """
     import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
@@ -99,7 +98,7 @@ def ranks_stood_for(result: Result) -> pd.Series:
 
 
 def group_members(result: Result, group: int) -> Sequence[int] | None:
-    """Return the ranks of *group* if only some ranks were recorded; None if all ranks were recorded."""
+    """Return the ranks of *group* if only some were recorded; None otherwise."""
     if not _stand_for_others(result):
         return None
     everyone: list[int] = result.columns("ranks")["rank"].tolist()

@@ -1,4 +1,4 @@
-"""Warn if times measured on one machine are simulated on a machine with other chips or more ranks."""
+"""Warn when times measured on one machine are simulated on one with other chips or more ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _REMEDY = (
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
-    """Return a warning that compute times of CPUs are simulated on accelerators, None without accelerators.
+    """Return a warning that compute times of CPUs run on accelerators; None if there are none.
 
-    *network* and *system* have the keys of their configuration files.
+    *network* and *system* have the keys of their files.
     """
     from ..config import accelerators_of  # noqa: PLC0415 - imports all of networks, which few runs need
 
@@ -42,7 +42,7 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
 
 
 def has_cpu_times(workload: Workload) -> bool:
-    """Return whether the compute times of *workload* were measured on CPUs."""
+    """Return whether the compute times in *workload* were measured on CPUs."""
     metadata = workload.metadata
     if COMPUTED_FOR in metadata or any(metadata.get("chips", {}).values()):
         return False
@@ -50,7 +50,7 @@ def has_cpu_times(workload: Workload) -> bool:
 
 
 def foreign_compute(result: Result, workload: Workload) -> str:
-    """Return a warning if *result* simulates compute times of CPUs on accelerators, or ""."""
+    """Return a warning if *result* has compute times of CPUs on accelerators, otherwise ""."""
     if not about_backend(result.backend).network or not has_cpu_times(workload):
         return ""
     times = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
@@ -58,5 +58,5 @@ def foreign_compute(result: Result, workload: Workload) -> str:
 
 
 def measured_ranks(workload: Workload) -> int:
-    """Return the number of measured ranks of *workload*; other ranks repeat the programs of these ranks."""
+    """Return the number of measured ranks in *workload*; other ranks repeat their programs."""
     return int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))

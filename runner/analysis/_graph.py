@@ -1,4 +1,4 @@
-"""Return the graph of a run as tables: the neighbourhood of a node, or nodes folded into groups."""
+"""The graph of a run as tables: the neighbourhood of a node, or nodes folded into groups."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MOST_RANKS = 256
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of nodes, and the edges between the groups.
+    """Groups of nodes, and the edges between groups.
 
-    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``. ``kind`` is
-    the kind of work that takes most of a group's time. ``rank`` and ``node_id`` identify the longest node of
-    a group. The groups of one ``band``, such as a phase, are consecutive. *edges* has ``src``, ``dst``
-    (groups) and ``label``. *group_of* maps each row of the folded nodes to its group.
+    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``.
+    ``kind`` takes most of a group's time, and ``rank`` and ``node_id`` are its longest node. Groups
+    of one ``band``, such as a phase, are adjacent. *edges* has ``src`` and ``dst`` (groups) and
+    ``label``. *group_of* maps each folded node to its group.
     """
 
     nodes: pd.DataFrame
@@ -36,21 +36,22 @@ class Groups:
 
 
 def module_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame, most: int = 60) -> Groups:
-    """Return the executed *nodes* of one rank grouped by phase and by module, in at most *most* groups.
+    """Group the executed *nodes* of one rank by phase and module, into at most *most* groups.
 
-    *edges* are the edges of the rank's program. *path* has the segments of the critical path on this rank.
+    *edges* are those of the rank's program, and *path* the segments of the critical path on the
+    rank.
     """
     names = cut_names(nodes["module"].astype(str), most, nodes["phase"].astype(str))
     return _program_groups(nodes, nodes["phase"], names.where(names != "", "(no module)"), edges, path)
 
 
 def phase_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
-    """Return the executed *nodes* of one rank grouped by phase; see :func:`module_groups`."""
+    """Group the executed *nodes* of one rank by phase; see :func:`module_groups`."""
     return _program_groups(nodes, pd.Series("", index=nodes.index), nodes["phase"], edges, path)
 
 
 def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
-    """Return the executed *nodes* of one rank grouped by lane; see :func:`module_groups`."""
+    """Group the executed *nodes* of one rank by lane; see :func:`module_groups`."""
     keys = pd.DataFrame(
         {
             "rank": nodes["rank"],
@@ -66,9 +67,9 @@ def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) 
 
 
 def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
-    """Return all executed *nodes* grouped by rank, with edges for the waiting times between ranks.
+    """Group all executed *nodes* by rank, with edges for the waits between ranks.
 
-    Of more than 256 ranks, only the 256 ranks with the most time on the critical path are returned.
+    Of more than 256 ranks, only those with most time on the critical path are included.
     """
     names = "rank " + nodes["rank"].astype(str)
     table, group_of = _folded(nodes, pd.Series("", index=nodes.index), names, path)
@@ -141,10 +142,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The nodes (node_id, hops, layer) around a node, and the edges (src, dst, kind) between them.
+    """The nodes (node_id, hops, layer) around a node, and their edges (src, dst, kind).
 
-    Every edge outside a cycle leads to a later layer. ``cut`` is true if nodes were omitted because of the
-    limit.
+    Outside of cycles, edges lead to later layers. ``cut`` means that the limit left out nodes.
     """
 
     nodes: pd.DataFrame
@@ -155,9 +155,9 @@ class Neighbourhood:
 def neighbourhood(
     edges: pd.DataFrame, focus: int, hops: int, limit: int = 300, opened: Sequence[int] = ()
 ) -> Neighbourhood:
-    """Return up to *limit* nodes that are at most *hops* edges from node *focus*, in layers.
+    """Return at most *limit* nodes within *hops* edges of the node *focus*, in layers.
 
-    The neighbours of *opened* nodes are added to the result.
+    The neighbours of *opened* nodes are included, too.
     """
     src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
     distance, cut = _reach(src, dst, focus, hops, limit)
@@ -189,7 +189,7 @@ class Neighbour:
 def neighbours(
     edges: pd.DataFrame, name_of: Callable[[int], str], focus: int, count: int = 8
 ) -> list[Neighbour]:
-    """Return the dependencies and the dependents of *focus*, at most *count* of each."""
+    """Return what *focus* depends on and what depends on it, at most *count* of each."""
     rows = []
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
         near = edges[edges[here] == focus].head(count)
@@ -199,9 +199,9 @@ def neighbours(
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
-    """Return the number of hops from *focus* to each node, and whether the search exceeded *limit* nodes.
+    """Return the hops from *focus* to each node, and whether *limit* nodes were exceeded.
 
-    The search uses arrays, because the whole graph has too many edges for networkx.
+    It works on arrays, because the whole graph has too many edges for networkx.
     """
     distance, front = {focus: 0}, np.array([focus])
     for hop in range(1, hops + 1):
@@ -216,7 +216,7 @@ def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dic
 
 
 def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
-    """Return the layer of each node: the longest path (in edges) to the node in the neighbourhood.
+    """Return each node's layer: the longest path (in edges) to it within the neighbourhood.
 
     Nodes in a cycle share a layer.
     """
@@ -233,14 +233,14 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
 
 
 ON_PATH = -1
-"""A pseudo kind of edge that selects only the edges on the critical path."""
+"""Pseudo kind of edge: selects the edges on the critical path."""
 _MAKERS = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_path_ns", "rank", "node_id"]
 
 
 def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
-    """Return the edges of *kinds* in the program of *rank*; with `ON_PATH`, edges on the critical path."""
+    """Return the edges of *kinds* in the program of *rank*; `ON_PATH` selects those on the critical path."""
     edges = run.edges_of(rank)
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
     if ON_PATH in kinds:
@@ -259,7 +259,7 @@ def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
 
 
 def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
-    """Return the nodes of *rank*, or of all ranks, folded by *fold*, one of :data:`FOLDS`.
+    """Fold the nodes of *rank*, or of all ranks, by *fold*, one of :data:`FOLDS`.
 
     Raises `StudyError` for all ranks of a large run.
     """
@@ -285,11 +285,11 @@ def graph_tables(
     kinds: Sequence[int],
     opened: Sequence[int] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of a folded graph.
+    """Return the ``nodes`` and ``edges`` around *node* of *rank*, or of a folded graph.
 
-    Nodes have ``duration_ns``, and their time on the critical path in ``on_path_ns``. ``why`` is the meaning
-    of an edge. ``on_path`` is true for edges on the critical path. Groups of a folded graph have a number
-    instead of a node id. The neighbours of *opened* nodes are added to the tables.
+    Nodes have ``duration_ns`` and ``on_path_ns``, their time on the critical path. Edges have
+    ``why``, their meaning, and ``on_path``. Groups of a folded graph have a number instead of a
+    node id. The neighbours of *opened* nodes are included.
     """
     edges = edges_of(run, rank, kinds)
     if fold != "nodes":

@@ -1,4 +1,4 @@
-"""Find the calls of host threads in the captured step, and the host work that a node waited for."""
+"""Host calls in the captured step, and the host work that a node waited for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEPT_RANKS = 6
 
 
 class CapturedCalls:
-    """The calls on the host threads of each rank in the captured step, if the step's traces still exist."""
+    """The host calls of each rank in the captured step, as long as its traces exist."""
 
     def __init__(self, study: Study, workload: Workload) -> None:
         self._facts = workload.metadata
@@ -38,11 +38,11 @@ class CapturedCalls:
 
     @property
     def size_bytes(self) -> int:
-        """The total size on disk of the device traces of all ranks, in bytes."""
+        """The size of all ranks' device traces on disk, in bytes."""
         return sum(trace.stat().st_size for trace, _ in self._files.values() if trace.is_file())
 
     def of_rank(self, rank: int) -> HostCalls | None:
-        """Return the host calls of *rank*, from a cache of recent ranks; None if no trace has the calls.
+        """Return the host calls of *rank*, cached for recent ranks; None if no trace has them.
 
         Raises `TraceError` or `TraceFormatError` for unreadable traces.
         """
@@ -54,7 +54,7 @@ class CapturedCalls:
             return self._kept[rank]
 
     def around(self, node: Mapping[str, Any]) -> list[str]:
-        """Return the host calls around a *node* on a host thread (see `HostCalls.around`)."""
+        """Return the host calls around a host *node* (see `HostCalls.around`)."""
         began = int(node["measured_start_ns"])
         on_host = int(node["stream"]) < DEVICE_LANE and int(node["type"]) == NodeType.COMP
         calls = self.of_rank(int(node["rank"])) if on_host and began >= 0 else None
@@ -91,9 +91,9 @@ def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | Non
 
 
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
-    """Follow the causes of a node's start backwards and return the first host work met, -1 if there is none.
+    """Follow what let a node start back to the first host work; -1 if there is none.
 
-    *nodes* are the nodes of the node's rank.
+    *nodes* are those of the node's rank.
     """
     ids, causes = (nodes[name].to_numpy(np.int64) for name in ("node_id", "cause_node"))
     on_host = (nodes["kind"] == "host").to_numpy()

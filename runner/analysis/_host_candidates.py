@@ -1,4 +1,4 @@
-"""Find candidates in host time: loops of short operators, known causes, stalls and synchronisations."""
+"""Candidates in host time: loops of short operators, known causes, stalls and synchronisations."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ from ._labels import function_of, short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
 
-# A loop of small operators calls an operator at least 100 times, and calls over 50 µs take at most half of
-# its time.
+# A loop of small operators has at least 100 calls, and those over 50 µs take at most half its time.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
-# If a loop has more than four waiting operators per piece of Python code, its time consists of waits.
+# With more waiting operators than this per piece of Python, a loop spends its time waiting.
 _PER_PYTHON = 4
 _WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
@@ -56,11 +55,11 @@ _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield the lines and functions of a script that call short operators in a loop, with their rows.
 
-    A function replaces its lines if all lines together form a loop and not exactly one of them is a loop.
+    A function replaces its lines if they form a loop only together, or several of them are loops.
     """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
     delayed = rows[causes == DELAYED]
-    # Host work before the first operator of a called phase may still belong to the end of the loop.
+    # Host work before the first operator of a called phase may still belong to the loop before.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
     is_its_own |= ~segments["place"][rows].passes(training_places(segments).__contains__)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
@@ -77,7 +76,7 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _loops_by(segments: CodedColumns, rows: Ints, places: Any) -> Iterator[tuple[str, Ints]]:
-    """Yield each of *places* that is a loop, with its part of *rows*."""
+    """Yield each of *places* that is a loop, with its *rows*."""
     worked = segments["cause"] != DELAYED
     everything = sums_by(segments["duration_ns"][worked], places[worked])
     for place, own in grouped(rows, places[rows]):
@@ -86,9 +85,9 @@ def _loops_by(segments: CodedColumns, rows: Ints, places: Any) -> Iterator[tuple
 
 
 def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
-    """Return whether the rows *own* are many short operators that take most of *everything_ns*."""
+    """Return whether *own* are many short operators that take most of *everything_ns*."""
     if sum_ns(segments, own) < MOST_OF_IT * everything_ns:
-        return False  # the line or function also does much work outside the loop
+        return False  # much work of the line or function is outside the loop
     called = own[~_is_gap(segments, own)]
     long = called[segments["duration_ns"][called] > _SHORT_NS]
     if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
@@ -97,7 +96,7 @@ def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
 
 
 def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
-    """Return a mask of *rows* that marks host work between operators."""
+    """Return a mask of those *rows* that are host work between operators."""
     names = segments["name"][rows].tolist()
     is_named = np.array([name.startswith(HOST_BEFORE) for name in names], bool)
     gaps: npt.NDArray[np.bool_] = is_named & (segments["kind"][rows] == "host")
@@ -105,11 +104,11 @@ def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
 
 
 def loop(segments: Columns, place: str, own: Ints) -> Candidate:
-    """Return one candidate for a loop of operators and the host work between the operators."""
+    """Return the candidate for a loop: its operators, and the host work between them."""
     worked = own[segments["cause"][own] != DELAYED]
     path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
     cause, cause_ns = largest(segments, worked, "cause")
-    # The number of waiting operators is compared, and not their time, most of which is overhead of recording.
+    # Waiting operators are counted, because most of their time is recording overhead.
     causes = segments["cause"][worked]
     waits, between = (np.count_nonzero(causes == one) for one in (_SYNCHRONISATION, "python"))
     if cause == "python" and 2 * cause_ns > sum_ns(segments, worked) and _PER_PYTHON * between >= waits:
@@ -122,7 +121,7 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
 
 
 def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
-    """Yield a candidate per line of a script that issues many collectives, with all work of the line."""
+    """Yield a candidate per line of a script that issues many collectives, with all its work."""
     rows = rows[~np.isin(segments["phase"][rows], CALLED_PHASES) & (segments["place"][rows] != "")]
     for place, issued in grouped(rows, segments["place"][rows]):
         if len(issued) >= _LOOP_CALLS:
@@ -134,10 +133,10 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
-    """Return a candidate per place with barriers among the communications *rows*, and the other rows.
+    """Return a candidate per place with barriers, and those of the communications *rows* without.
 
-    If a line of the script does little except wait in barriers, all time of the line belongs to the barriers.
-    Work before the first barrier of a step is excluded, because other work may make a rank late.
+    If a line hardly does anything but wait in barriers, all its time counts. Work before the first
+    barrier of a step does not, because other work may make a rank late.
     """
     operators = segments["operator"]
     is_barrier = operators[rows].passes(_is_barrier)
@@ -162,7 +161,7 @@ def _is_barrier(operator: str) -> bool:
 
 
 def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield candidates of host work: special causes, Python by place, stalls, and the remaining dispatch."""
+    """Yield candidates of host work: special causes, Python by place, stalls, remaining dispatch."""
     segments = path.columns
     causes, places = segments["cause"][rows], segments["place"][rows]
     diffuse = np.isin(causes, DIFFUSE_CAUSES)
@@ -178,7 +177,7 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 
 def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield Python between operators by line, or by function if the whole function does little else.
+    """Yield Python between operators by line, or by function if that does little else.
 
     *rows* are all segments of Python with a known place. The training function is always split into lines,
     because the lines do different work. A line or function that does little except run Python includes its
@@ -221,7 +220,7 @@ def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) ->
 
 
 def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:
-    """Limit the gain of moving a candidate's host work to the work that free cores can take over."""
+    """Limit the gain of moving host work to what free cores can take over."""
     cores = free_cores(workload.metadata, set(path.columns["rank"][one.rows].tolist()))
     moved_ns, how = moved(one.cause, one.path_ns, path.makespan_ns, cores)
     if moved_ns == one.path_ns:
@@ -254,7 +253,7 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
     own = rows[~long]
     if len(own):
         name, ns = largest(segments, own, "operator")
-        # The table of causes has stalls with their causes, so the same name would have two times.
+        # Stalls are also listed by cause, so the same name would have two times.
         is_all = set(segments["cause"][own]) == {"dispatch"}
         label = HOST_CAUSES["dispatch"] if is_all else "Dispatch and other short host work"
         example = f"{ESPECIALLY}{most_for(name)} ({duration_text(ns)})"
@@ -266,7 +265,7 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
 
 
 def _device_operators(workload: Workload) -> set[str]:
-    """Return the names of operators that have work on a device or network."""
+    """Return the operators that have work on a device or network."""
     found: set[str] = set()
     for graph in workload.graphs:
         operators = graph.node_columns["operator"]
@@ -276,10 +275,9 @@ def _device_operators(workload: Workload) -> set[str]:
 
 
 def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns: int) -> Iterator[Candidate]:
-    """Yield synchronisations by operator, with the device work that each synchronisation waited for.
+    """Yield synchronisations by operator, with the device work that they waited for.
 
-    The device does the same work without synchronisations, so removing the synchronisations gains at most
-    *most_ns*.
+    The device does the same work without them, so removing them gains at most *most_ns*.
     """
     segments = path.columns
     device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
@@ -310,10 +308,9 @@ def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns
 def _instant_synchronisations(
     path: CriticalPath, workload: Workload, device: npt.NDArray[np.bool_]
 ) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
-    """Return the synchronisations on the path that returned as soon as the device had finished.
+    """Return the synchronisations that returned just as the device had finished.
 
-    An instant synchronisation takes no time and has no segment. The returned rows are the segments of host
-    work after each instant synchronisation.
+    They take no time and have no segment; the returned rows are the host work after each.
     """
     causes, ranks = path.causes, path.columns["rank"]
     resumed = ~device & (causes >= 0) & (causes != np.append(-1, path.columns["node_id"][:-1]))
@@ -326,7 +323,7 @@ def _instant_synchronisations(
 
 
 def _device_work(segments: Columns, rows: Ints) -> str:
-    """Return a name for the longest of *rows*: a collective, copies by direction, or an operator."""
+    """Name the longest of *rows*: a collective, copies by direction, or an operator."""
     working = rows[segments["kind"][rows] != "idle"]
     rows = working if len(working) else rows
     row = int(rows[np.argmax(segments["duration_ns"][rows])])
@@ -339,7 +336,7 @@ def _device_work(segments: Columns, rows: Ints) -> str:
 
 
 def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:
-    """Return the range of consecutive device rows that ends immediately before *row*."""
+    """Return the consecutive device rows that end right before *row*."""
     first = row
     while first > 0 and device[first - 1]:
         first -= 1

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns")
-"""The columns of a table of host call stacks."""
+"""The columns of `host_stack_table`."""
 
 
 def host_stack_table(
     run: RunAnalysis, ranks: Sequence[int] | None = None, window: tuple[int, int] | None = None
 ) -> pd.DataFrame:
-    """Return the call stacks on host threads in the captured step, for *ranks* or for all traced ranks.
+    """Return the host call stacks of the captured step, for *ranks* or all traced ranks.
 
-    The table has a row per stack with the columns `HOST_STACKS`. The caller of a row's function is the last
-    previous row with a smaller depth. ``total_ns`` is the time within *window* (ns since the step began), by
-    default the whole step. ``self_ns`` is the time outside callees. ``on_path_ns`` is the time during host
-    work of the rank on the critical path. The table is empty for runs without traces. Raises `TraceError` or
+    There is a row per stack, with the columns `HOST_STACKS`; its caller is the last earlier row of
+    smaller depth. ``total_ns`` is the time within *window* (ns since the step began; default: the
+    whole step), ``self_ns`` the part outside callees, and ``on_path_ns`` the part during the rank's
+    host work on the critical path. Runs without traces have no rows. Raises `TraceError` or
     `TraceFormatError` for unreadable traces.
     """
     import pandas as pd  # noqa: PLC0415
@@ -45,9 +45,9 @@ def host_stack_table(
 
 
 def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None = None) -> pd.DataFrame:
-    """Return the call stacks of *calls* with the columns `HOST_STACKS`, except the rank.
+    """Return the stacks of *calls* with the columns `HOST_STACKS` except the rank.
 
-    *path* has the sorted, disjoint intervals (n, 2) of host work on the critical path.
+    *path* are the sorted, disjoint intervals (n, 2) of host work on the critical path.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -89,14 +89,14 @@ def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None
 def _stacked(
     calls: HostCalls, order: Ints, starts: Ints, ends: Ints
 ) -> tuple[list[tuple[int, int]], Ints, Ints]:
-    """Return the distinct stacks as (caller's stack, name), and the stack and end time of each call.
+    """Return the distinct stacks as (caller's stack, name), and each call's stack and end.
 
-    For the outermost calls of a thread, the caller is -1 minus the thread's number. A call that outlasts its
-    caller is cut at the caller's end.
+    Outermost calls of a thread have the caller -1 minus the thread's number. A call that outlasts
+    its caller is cut at the caller's end.
     """
     stacks: dict[tuple[int, int], int] = {}
     of_call, until = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
-    open_: list[tuple[int, int]] = []  # open stacks and their end times
+    open_: list[tuple[int, int]] = []  # of the open calls: stack and end
     before = -1
     for place, row in enumerate(order.tolist()):
         thread, start, end = int(calls.thread[row]), int(starts[row]), int(ends[row])
@@ -112,7 +112,7 @@ def _stacked(
 
 
 def _depth_first(parents: list[int]) -> list[int]:
-    """Return a depth-first order of stacks, with the callees of each caller sorted by start."""
+    """Return the stacks depth first, the callees of each caller by start."""
     callees: dict[int, list[int]] = {}
     for stack, parent in enumerate(parents):
         callees.setdefault(max(-1, parent), []).append(stack)
@@ -125,7 +125,7 @@ def _depth_first(parents: list[int]) -> list[int]:
 
 
 def _before(intervals: Ints, times: Ints) -> Ints:
-    """Return the total length (ns) of sorted, disjoint *intervals* before each of *times*."""
+    """Return how many ns of the sorted, disjoint *intervals* lie before each of *times*."""
     if not len(intervals):
         return np.zeros_like(times)
     starts, ends = intervals.T
@@ -137,7 +137,7 @@ def _before(intervals: Ints, times: Ints) -> Ints:
 
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
-    """Return the measured times of the critical path's host work on *rank*, as disjoint intervals."""
+    """Return when the critical path's host work on *rank* was measured, as disjoint intervals."""
     path = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
     path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
     nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]

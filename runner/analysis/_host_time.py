@@ -1,4 +1,4 @@
-"""Distinguish stalls of a host thread from its usual work, and a busy machine from a busy script."""
+"""Tell a stall of a host thread from its usual work, and a busy machine from a busy script."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ...support import duration_text
 Flags = npt.NDArray[np.bool_]
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")
-"""Causes of the many short pieces of host work. A long piece of host work with such a cause is a stall."""
+"""Causes of many short pieces of host work; a long piece is a stall."""
 DELAYED = "descheduled"
-"""The cause of time in which a thread had no processor, regardless of the work it was doing."""
+"""The cause of time in which a thread had no processor, whatever it was doing."""
 INSIDE_CALLS = "communication_call"
-"""The cause of time in which a thread issues a communication or waits inside a communication call."""
+"""The cause of time in which a thread issues a communication, or waits inside the call."""
 STALL_TIMES = 10
-"""A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
+"""A stall takes this many times as long as the rank's median piece of host work."""
 
-_MATTERS = 0.05  # on a busy machine, every rank waits for a processor at least this share of the step
+_MATTERS = 0.05  # a machine is busy if every rank waits for a processor at least this fraction of the step
 
 
 def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
-    """Return a mask of the rows of a text column that pass *test*, which is called once per distinct text."""
+    """Return a mask of rows whose text passes *test*, which is called once per distinct text."""
     texts: TextColumn = nodes[column]
     passed = np.array([test(text) for text in texts.texts] or [False], bool)
     flags: Flags = passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
@@ -36,7 +36,7 @@ def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], boo
 
 
 def diffuse_host(graph: Graph) -> Flags:
-    """Return the mask of nodes that are host work without a special cause."""
+    """Return a mask of the nodes that are host work without a special cause."""
     nodes = graph.node_columns
     return texts_where(nodes, "kind", "host".__eq__) & texts_where(
         nodes, "cause", DIFFUSE_CAUSES.__contains__
@@ -44,23 +44,23 @@ def diffuse_host(graph: Graph) -> Flags:
 
 
 def typical_host_ns(graph: Graph) -> int:
-    """Return the median duration (ns) of the pieces of host work of *graph*, 0 if there is no host work."""
+    """Return the median duration (ns) of the pieces of host work in *graph*, 0 if there are none."""
     durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
     durations = durations[durations > 0]
     return int(np.median(durations)) if len(durations) else 0
 
 
 def cause_ns(graph: Graph, cause: str) -> int:
-    """Return the total duration (ns) of the nodes of *graph* with *cause*."""
+    """Return how many ns the nodes of *graph* with *cause* take."""
     nodes = graph.node_columns
     return int(np.asarray(nodes["duration_ns"])[texts_where(nodes, "cause", cause.__eq__)].sum())
 
 
 def contention(workload: Workload, makespan_ns: int) -> str:
-    """Return a sentence if all ranks waited about equally long for a processor; "" otherwise.
+    """Return a sentence if all ranks waited about equally long for a processor, otherwise "".
 
-    If all ranks wait equally long, the machine was busy, and no single rank of the script is the cause. The
-    waits of the ranks' median unprofiled steps are used if they are known.
+    In that case, the machine was busy, rather than one rank of the script. If known, the waits of
+    the ranks' median unprofiled steps are used.
     """
     delays = rank_delays(workload.metadata) or [cause_ns(graph, DELAYED) for graph in workload.graphs]
     if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:

@@ -1,4 +1,4 @@
-"""Cache slow analyses in files next to a run, such as the critical path and the times of layers."""
+"""Cache slow analyses, such as the critical path and the times of layers, in files of the run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
 
 _VERSION = 12
-# The errors raised by reading a cache file that is missing, truncated or of another version.
+# Errors of reading a cache file that is missing, truncated or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
 def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
-    """Return the columns from *make*, cached in *file* until one of the files *made_of* changes."""
+    """Return the columns from *make*, cached in *file* until one of *made_of* changes."""
     stamp = _stamp(made_of)
     try:
         return _read(file, stamp)
@@ -33,7 +33,7 @@ def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumn
 
 
 def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
-    """Return the advice from *make*, cached in *file* until one of the files *made_of* changes."""
+    """Return the advice from *make*, cached in *file* until one of *made_of* changes."""
     stamp = _stamp(made_of)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
@@ -48,9 +48,9 @@ def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised])
 
 
 def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
-    """Return the critical path of *result*, cached in *file* until one of the files *made_of* changes.
+    """Return the critical path of *result*, cached in *file* until one of *made_of* changes.
 
-    If the cache cannot be written, the critical path is computed again at the next call.
+    If the file cannot be written, the path is computed anew each time.
     """
     stamp = _stamp(made_of)
     try:
@@ -93,7 +93,7 @@ def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
 
 
 def _read(file: Path, stamp: list[Any]) -> CodedColumns:
-    """Read the columns cached in *file*; raises an error of `_DAMAGES` if *stamp* does not match."""
+    """Read the columns in *file*; raises one of `_DAMAGES`, also if *stamp* does not match."""
     cache = ParquetFile(file)
     if cache.note != json.dumps(stamp):
         raise ValueError("it belongs to other files")

@@ -1,4 +1,4 @@
-"""Label the kinds of nodes and edges, and shorten names for sentences."""
+"""Labels for kinds of nodes and edges, and short names for sentences."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
 _LONGEST_NAME = 100
-_PROPER = "Python"  # a proper noun keeps its capital inside a sentence
+_PROPER = "Python"  # keeps its capital inside a sentence
 _LINE = re.compile(r":\d+\)$")
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 KIND_LABELS: Mapping[str, str] = KINDS
-"""Map each kind of a node or segment to a label."""
+"""The label of each kind of node or segment."""
 EDGE_LABELS: Mapping[int, str] = {
     EdgeKind.DATA: "data",
     EdgeKind.PROGRAM_ORDER: "program order",
@@ -26,16 +26,16 @@ EDGE_LABELS: Mapping[int, str] = {
     EdgeKind.AUTOGRAD: "autograd",
     EdgeKind.CTRL: "control",
 }
-"""Map each kind of an edge (`EdgeKind`) to a label."""
+"""The label of each kind of edge (`EdgeKind`)."""
 
 
 def edge_label(kind: int) -> str:
-    """Return the label of an edge's *kind*; an unrecognised kind is labelled control."""
+    """Return the label of an edge's *kind*; unknown kinds are called control."""
     return EDGE_LABELS.get(int(kind), EDGE_LABELS[EdgeKind.CTRL])
 
 
 def short_name(name: str) -> str:
-    """Truncate *name* to fit into a sentence, because kernel names may be whole signatures."""
+    """Shorten *name* for a sentence, because kernel names may be whole signatures."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
@@ -46,16 +46,16 @@ def lowered(sentence: str) -> str:
 
 
 def function_of(place: str) -> str:
-    """Return a source location without its line number: ``load (data.py)`` for ``load (data.py:31)``."""
+    """Return a source location without the line: ``load (data.py)`` for ``load (data.py:31)``."""
     return _LINE.sub(")", place)
 
 
 def numberless(module: str) -> str:
-    """Replace each number in a module name by ``*``, as in ``layers.*.attention``."""
+    """Replace the numbers in a module name by ``*``, as in ``layers.*.attention``."""
     return _NUMBER.sub("*", module)
 
 
 def within(module: str) -> Callable[[str], bool]:
-    """Return a test for names of *module* and its submodules; a ``*`` in *module* matches any number."""
+    """Return a test whether a name is *module* or inside it; ``*`` in *module* matches any number."""
     pattern = re.compile(re.escape(module).replace(r"\*", r"\d+") + r"(\.|$)")
     return lambda name: pattern.match(name) is not None

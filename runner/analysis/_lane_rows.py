@@ -1,4 +1,4 @@
-"""Compute the rows of a lane above its slices (phases, modules, operators), and split overlapping slices."""
+"""The rows above the slices of a lane (phases, modules, operators), and tracks for overlapping slices."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ import pandas as pd
 Ints = npt.NDArray[np.int64]
 Names = Any  # an index or an array of texts
 SLICES = "slice"
-"""The level of a lane that holds nodes. The lanes above such a lane are phases, modules and operators."""
+"""The level of a lane of nodes; the lanes above it are phases, modules and operators."""
 CALLS = "call"
-"""The level of a lane that holds calls on a host thread."""
+"""The level of a lane of host calls."""
 _MOST_TRACKS = 8
-# Traces round times, so slices that overlap by less than this and by less than half of their duration share
-# a track.
+# Traces round times: an overlap of less than this, and of less than half a slice, needs no second track.
 _ROUNDING_NS = 2_000
 _MOST_MODULE_LEVELS = 4
-# Kinds of host time between operators. Time between operators belongs to no module, but does not split a
-# module's slice.
+# Host time between operators belongs to no module, but does not split a module's slice.
 _BETWEEN = ("host", "idle")
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Slices that are drawn above the slices of nodes, such as phases and modules.
+    """Slices drawn above the nodes, such as phases and modules.
 
-    *lane* is the lane of the nodes, *depth* is the position above this lane, and *row* is the longest node in
-    the slice. *levels* names each depth, and *label* is an index into *labels*.
+    *lane* is the lane of the nodes, *depth* the position above it, and *row* the longest node
+    inside. *levels* names each depth, and *label* is an index into *labels*.
     """
 
     lane: Ints
@@ -45,9 +43,9 @@ class Groups:
 
 
 def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
-    """Assign each slice, sorted by *stream* and start, to the first track without an overlapping slice.
+    """Assign slices, sorted by *stream* and start, to the first track without an overlapping slice.
 
-    If more than eight slices overlap, the last slices share a track.
+    Where more than eight overlap, the last ones share a track.
     """
     track = np.zeros(len(stream), np.int64)
     if not len(stream):
@@ -77,7 +75,7 @@ def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
     """Return the slices above *lanes*; each covers adjacent *nodes* of one module, phase or operator.
 
-    No slices are drawn above the lanes in *alone*. An operator with the same name as its node is omitted.
+    Lanes in *alone* have none. Operators named like their node are left out.
     """
     row, lane = lanes.row, lanes.lane
     kept = ~alone[lane]
@@ -106,7 +104,7 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
 
 @dataclass(frozen=True)
 class _Column:
-    """The nodes that get slices above their lanes, sorted by lane and time."""
+    """Nodes with slices above them, sorted by lane and time."""
 
     lane: Ints
     row: Ints
@@ -122,7 +120,7 @@ class _Column:
         return first[named], last[named], code[named]
 
     def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
-        """Return all ranges as slices, omitting a module level that equals the level below."""
+        """Return all ranges as slices, leaving out a module level that equals the one below."""
         length = self.end_ns - self.start_ns + 1
         parts, labels, levels = [], list[str](), list[str]()
         for (level, first, last, code, names), below in zip(found, [*found[1:], None], strict=True):
@@ -147,14 +145,14 @@ class _Column:
 
 
 def _words(texts: pd.Series) -> tuple[Ints, Names]:
-    """Return the index of each text among the distinct texts, and these texts with "" as the last."""
+    """Return each text's index, and the distinct texts followed by ""."""
     codes, names = pd.factorize(texts)
     every = np.array([*(str(name) for name in names), ""], dtype=object)
     return np.where(codes < 0, len(names), codes), every
 
 
 def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
-    """Return the rows in which two columns of texts or categories differ."""
+    """Return where two columns of texts or categories differ."""
     (codes, names), (others, theirs) = pd.factorize(one), pd.factorize(other)
     place = {name: number for number, name in enumerate(names)}
     known = np.array([place.get(name, -2) for name in theirs] or [-2], np.int64)
@@ -186,7 +184,7 @@ def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _cut(name: str, depth: int) -> str:
-    """Return the module *name* cut at *depth*, whole at the last level, or "" for a shallower module."""
+    """Return the module *name* cut at *depth*: whole at the last level, "" for a shallower module."""
     parts = name.split(".")
     if depth == _MOST_MODULE_LEVELS:
         return name if len(parts) >= depth else ""

@@ -1,4 +1,4 @@
-"""Arrange the nodes of a run in lanes, one per stream of a rank, and sum up areas of lanes."""
+"""The nodes of a run in lanes, one per stream of a rank, and summaries of areas of lanes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_communication(types: pd.Series) -> pd.Series:
 
 
 def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row per lane, in lane order.
+    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row per lane, in order.
 
     The columns of *keys* are ``rank``, ``measured``, ``comm`` and ``stream``.
     """
@@ -52,18 +52,18 @@ def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
 class Lanes:
     """The nodes of a run as slices, sorted by lane and time; *table* describes each lane.
 
-    Each slice has an element in *row* (its row in the table of nodes), *lane*, *start_ns*, *end_ns* and
-    *node_id*. If *measured* is true, each rank has two sets of lanes: first with measured times, then with
-    simulated times. Time 0 in both sets of lanes is the start of the captured step on the rank. Overlapping
-    slices of a stream are in adjacent lanes.
+    Every slice has an element in *row* (of the table of nodes), *lane*, *start_ns*, *end_ns* and
+    *node_id*. With *measured*, each rank has lanes of measured times, then lanes of simulated
+    times; in both, time 0 is the start of the captured step on the rank. Overlapping slices of a
+    stream are in adjacent lanes.
 
-    If *nested* is true, the phase, modules and operators of a lane are in separate lanes above the lane, with
-    their ``level`` in *table*. *label* is the index of a nested slice's name in *labels*, and -1 for nodes.
-    The row and the node of a nested slice are the row and the id of its longest node.
+    With *nested*, a lane's phase, modules and operators have lanes of their own above it, with a
+    ``level`` in *table*. *label* is the index of such a slice's name in *labels* (-1 for nodes),
+    and its row and node are those of its longest node.
 
-    *calls* are the calls on the host threads of each rank in the captured step. The calls are below the
-    rank's measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. The row and the node
-    of a call are those of the last node that began before the call.
+    *calls* are the host calls of each rank in the captured step, drawn below the rank's measured
+    lanes in a lane per thread and depth, of level :data:`CALLS`. The row and node of a call are
+    those of the last node that began before it.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Lanes:
 
     @property
     def is_node(self) -> npt.NDArray[np.bool_]:
-        """Whether each slice is a node instead of a nested phase, module, operator or call."""
+        """Whether each slice is a node rather than a phase, module, operator or call."""
         of_nodes: npt.NDArray[np.bool_] = self.label < 0
         return of_nodes
 
     def _nest(self, groups: Groups) -> None:
-        """Insert the slices of *groups* as lanes above the lanes of the grouped nodes."""
+        """Insert the slices of *groups* above the lanes of their nodes."""
         lane = np.append(self.lane * 2**8 + 2**8 - 1, groups.lane * 2**8 + groups.depth)
         start = np.append(self.start_ns, groups.start_ns)
         order = np.lexsort((start, lane))
@@ -127,7 +127,7 @@ class Lanes:
         self.table = self.table.iloc[base].reset_index(drop=True).assign(level=level)
 
     def _add_calls(self, nodes: pd.DataFrame, rank: int, calls: HostCalls) -> None:
-        """Insert the host *calls* of *rank* as lanes below the measured lanes of the rank."""
+        """Insert the host *calls* of *rank* below its measured lanes."""
         began = nodes["measured_start_ns"].to_numpy(np.int64)
         rows = np.flatnonzero((nodes["rank"].to_numpy(np.int64) == rank) & (began >= 0))
         above = np.flatnonzero((self.table["rank"] == rank) & self.table["measured"])
@@ -153,14 +153,14 @@ class Lanes:
         self.table = table
 
     def _running_end(self) -> Ints:
-        """Return the running maximum of the end times along each lane, as slices may overlap."""
+        """Return the running maximum of ends along each lane, because slices may overlap."""
         reach: Ints = self.end_ns.copy()
         for low, high in zip(self._first[:-1], self._first[1:], strict=True):
             np.maximum.accumulate(reach[low:high], out=reach[low:high])
         return reach
 
     def inside(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> Ints:
-        """Return the indices of slices that touch [*t0_ns*, *t1_ns*) in *lanes*, and ignore missing lanes."""
+        """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*; missing lanes are ignored."""
         wanted = (lane for lane in lanes if 0 <= lane < len(self.table))
         parts = [self._touching(lane, t0_ns, t1_ns) for lane in wanted]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -172,9 +172,9 @@ class Lanes:
         return np.arange(begin, max(begin, end))
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> pd.DataFrame:
-        """Return the slices that touch an area of lanes and time: ``row``, ``inside_ns`` and ``measured``.
+        """Return the slices that touch an area of lanes and time: ``row``, ``inside_ns``, ``measured``.
 
-        ``level`` and ``label`` describe the slice; for a node they are :data:`SLICES` and "".
+        ``level`` and ``label`` tell which slice it is; for a node, they are :data:`SLICES` and "".
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         inside = np.minimum(self.end_ns[index], t1_ns) - np.maximum(self.start_ns[index], t0_ns)
@@ -193,7 +193,7 @@ class Lanes:
         return table
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return the simulated (lane, start_ns, end_ns) of a node, (-1, 0, 0) for an unexecuted node."""
+        """Return the simulated (lane, start_ns, end_ns) of a node, or (-1, 0, 0) if it was not executed."""
         low, high = self._simulated_of(rank)
         rows = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
         if len(rows) == 0:
@@ -202,12 +202,11 @@ class Lanes:
         return int(self.lane[at]), int(self.start_ns[at]), int(self.end_ns[at])
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the simulated lane of each (rank, node) pair, -1 for nodes that were not executed."""
+        """Return the simulated lane of each (rank, node), -1 where the node was not executed."""
         lanes = np.full(len(ranks), -1, np.int64)
         by_rank = np.argsort(ranks, kind="stable")
         asked, first = np.unique(ranks[by_rank], return_index=True)
-        # The search is rank by rank, because indexing all slices takes longer than drawing millions of
-        # slices.
+        # Rank by rank, because indexing all slices takes longer than drawing millions of them.
         for rank, pairs in zip(asked.tolist(), np.split(by_rank, first)[1:], strict=True):
             low, high = self._simulated_of(rank)
             slices = low + np.flatnonzero(self.label[low:high] < 0)
@@ -235,7 +234,7 @@ def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
 
 
 def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return the row, start, end and simulated flag of all slices, with measured slices if *measured*."""
+    """Return row, start, end and simulated flag of all slices; with *measured*, also the measured ones."""
     rows = np.arange(len(nodes))
     start, end = nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64)
     if not measured:
@@ -253,9 +252,9 @@ def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, np
 
 
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
-    """Return the length, content and time by kind of an area of lanes as (label, text) pairs.
+    """Summarise an area of lanes as (label, text) pairs: its length, content, and time by kind.
 
-    *inside* is the result of `Lanes.area`, and *nodes* are the nodes of the lanes.
+    *inside* comes from `Lanes.area`, and *nodes* are the nodes of the lanes.
     """
     of_nodes = inside[inside["level"] == SLICES] if len(inside) else inside
     simulated = of_nodes[~of_nodes["measured"]] if len(inside) else inside
@@ -271,10 +270,10 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
 
 def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per operator in an area of lanes, with the most simulated time first.
+    """Return a row per operator in an area of lanes, most simulated time first.
 
-    The columns are ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and
-    ``measured_ns`` (the measured time). Only times inside the area count.
+    The columns are ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns``
+    and ``measured_ns`` (the measured time). Only time inside the area counts.
     """
     inside = inside[inside["level"] == SLICES] if len(inside) else inside
     facts = nodes[["operator", "name", "kind"]].iloc[inside["row"]].reset_index(drop=True)
@@ -285,9 +284,9 @@ def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 
 
 def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per name and level in an area of lanes: :func:`area_table` with nested slices.
+    """Return a row per name and level in an area: :func:`area_table` with nested slices.
 
-    The columns are ``name``, ``row`` (phase, module, operator or slice), and the columns of
+    The columns are ``name``, ``row`` (phase, module, operator or slice), then those of
     :func:`area_table` from ``slices`` on.
     """
     names = nodes["name"].iloc[inside["row"]].reset_index(drop=True)

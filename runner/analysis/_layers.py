@@ -22,9 +22,9 @@ LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int6
 
 
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:
-    """Return the names of *modules* truncated to the largest depth with at most *most* different names.
+    """Cut the names of *modules* at the largest depth with at most *most* distinct names.
 
-    If *beside* is given, equal names with different values in *beside* count as different names.
+    Equal names with different values in *beside* count as distinct.
     """
     names = modules
     for depth in range(int(modules.str.count(r"\.").max() or 0) + 1, 0, -1):
@@ -35,12 +35,12 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 
 
 def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
-    """Return up to *most* rows of modules of equal depth, in the order of first execution.
+    """Return at most *most* rows of modules of equal depth, in order of first execution.
 
-    ``forward_ns``, ``backward_ns``, ``communication_ns`` and ``other_ns`` (optimizer, and work without a
-    phase) are means of device time over the ranks of *result*. Idle time and host work are omitted, except
-    for the operators of CPU ranks. ``on_path_ns`` and ``share`` are the module's time on the critical path
-    and its share of the path. Work outside modules is omitted.
+    ``forward_ns``, ``backward_ns``, ``communication_ns`` and ``other_ns`` (optimizer, and work
+    without a phase) are device times as means over the ranks of *result*. Idle time and host work
+    are left out, except the operators of CPU ranks, and so is work outside modules. ``on_path_ns``
+    and ``share`` are the module's part of the critical path.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     ranks, weights = len(result.columns("ranks")["rank"]), ranks_stood_for(result).to_dict()
@@ -66,7 +66,7 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
 def _of_rank(
     facts: NodeFacts, duration: npt.NDArray[np.int64]
 ) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
-    """Yield each module of a rank in the order of first execution, and its time in each column."""
+    """Yield each module of a rank, in order of first execution, with its time in each column."""
     modules, phases, kinds = (facts.texts(name) for name in ("module", "phase", "kind"))
     column_of = np.array([{"forward": 0, "backward": 1}.get(name, 3) for name in phases.texts], np.int64)
     column = np.where(kinds == "communication", 2, column_of[phases.numbers])

@@ -1,4 +1,4 @@
-"""Tabulate the use of links over time, the traffic between ranks, and messages on the path."""
+"""Use of links over time, traffic between ranks, and messages on the critical path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 TRAFFIC = ("busy_ns", "bytes", "flows")
-"""The contents of a traffic matrix: busy time or bytes per hop, or the end-to-end bytes of flows."""
+"""What a traffic matrix shows: busy time or bytes per hop, or the end-to-end bytes of flows."""
 _LOADS = ("rank", "direction", "busy_ns", "bytes", "share")
 _MATRIX_CELLS = 64
 
@@ -34,7 +34,7 @@ class Matrix:
 
 
 def end_names(result: Result) -> Callable[[int], str]:
-    """Return a function that names the end of a link by number: ``rank 3`` or a switch."""
+    """Return a function that names the end of a link: ``rank 3`` or a switch."""
     ranks, names = len(result.ranks), _devices(result)
 
     def name(number: int) -> str:
@@ -46,7 +46,7 @@ def end_names(result: Result) -> Callable[[int], str]:
 
 
 def failures_of(result: Result) -> list[tuple[Failure, str]]:
-    """Return the failures in the network of *result*, each with a sentence that describes the failure."""
+    """Return the failures in the network of *result*, each with a sentence about it."""
     network = result.provenance.get("network", {})
     if not network.get("failures"):
         return []
@@ -59,10 +59,10 @@ def _devices(result: Result) -> list[str]:
 
 
 def link_table(result: Result) -> pd.DataFrame:
-    """Return a table with a row per network link, with the busiest link first.
+    """Return a row per link, the busiest first.
 
-    ``share`` is the fraction of the step in which the link carries data. ``bytes_per_ns`` is the mean rate of
-    the link while it carries data. ``queue_ns`` is the time that messages wait for the link, summed over
+    ``share`` is the fraction of the step in which the link carries data, and ``bytes_per_ns`` its
+    mean rate during that time. ``queue_ns`` is how long messages wait for the link, added up over
     messages.
     """
     name, links = end_names(result), result.links
@@ -80,7 +80,7 @@ def link_table(result: Result) -> pd.DataFrame:
 
 
 def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
-    """Sum up a :func:`link_table` by network dimension: the traffic, the busiest share and queueing."""
+    """Return the traffic, busiest share and queueing of each network dimension, from a :func:`link_table`."""
     table: pd.DataFrame = links.groupby("dimension", as_index=False).agg(
         links=("bytes", "size"),
         bytes=("bytes", "sum"),
@@ -92,10 +92,10 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
-    """Return the dimension (from 1) of each link, in which the ranks at the ends of the link differ.
+    """Return the dimension (from 1) in which the ranks at the ends of each link differ.
 
-    A link of a rank to itself counts as the first dimension. The dimension is 0 for a link that several
-    dimensions share, such as the link of a rank to its NIC, and for networks of unknown shape.
+    A link of a rank to itself belongs to the first. It is 0 for links that several dimensions
+    share, such as one from a rank to its NIC, and for networks of unknown shape.
     """
     links = result.links
     sizes = np.array(result.provenance.get("network", {}).get("npus_count", []), np.int64)
@@ -114,9 +114,9 @@ def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
 def _joined_ranks(
     ends: npt.NDArray[np.int64], ranks: int, sizes: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the least and greatest coordinates of the ranks that each device joins.
+    """Return the least and greatest coordinates of the ranks joined by each device.
 
-    A rank joins only itself. A device that is linked to a single rank joins only that rank.
+    A rank, or a device linked to a single rank, joins only that rank.
     """
     devices = max(ranks, int(ends.max(initial=-1)) + 1)
     first, last = np.full(devices, devices), np.full(devices, -1)
@@ -137,10 +137,10 @@ def _joined_ranks(
 
 
 def switch_loads(result: Result) -> pd.DataFrame | None:
-    """Return the traffic of each rank to and from its switches, or None if ranks are linked directly.
+    """Return each rank's traffic to and from its switches, or None if ranks are linked directly.
 
-    The columns are ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share`` of the
-    step.
+    The columns are ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share``
+    of the step.
     """
     links, ranks = result.links, len(result.ranks)
     sends, receives = links["src"] < ranks, links["dst"] < ranks
@@ -155,7 +155,7 @@ def switch_loads(result: Result) -> pd.DataFrame | None:
 
 
 def load_table(result: Result) -> pd.DataFrame:
-    """Return the traffic of each rank to and from its switches; an empty table for direct links."""
+    """Return each rank's traffic to and from its switches; empty if ranks are linked directly."""
     import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     loads = switch_loads(result)
@@ -163,7 +163,7 @@ def load_table(result: Result) -> pd.DataFrame:
 
 
 def traffic(result: Result, of: str) -> Matrix:
-    """Return the traffic matrix *of* one of :data:`TRAFFIC`, with blocks of ranks for a large network."""
+    """Return the traffic matrix *of* one of :data:`TRAFFIC`; a large network is shown in blocks of ranks."""
     links, ranks = result.flows if of == "flows" else result.links, len(result.ranks)
     ends = max(ranks, int(links[["src", "dst"]].to_numpy().max()) + 1 if len(links) else 0)
     block = -(-ends // _MATRIX_CELLS)
@@ -193,7 +193,7 @@ def _block_label(first: int, block: int, ends: int, name: Callable[[int], str]) 
 
 @dataclass(frozen=True)
 class Use:
-    """The rates of links over time in GB/s, with a row per link and a column per interval of *length_ns*."""
+    """The rates of links in GB/s: a row per link, and a column per interval of *length_ns*."""
 
     rows: list[str]
     starts_ns: npt.NDArray[np.int64]
@@ -202,7 +202,7 @@ class Use:
 
 
 def use_over_time(result: Result, most: int = 40) -> Use | None:
-    """Return the GB/s over time of the *most* busiest links; None if link use was not recorded."""
+    """Return the rates over time of the *most* busiest links; None if link use was not recorded."""
     if result.link_use.empty:
         return None
     name = end_names(result)
@@ -216,7 +216,7 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
 
 
 def _stretches(use: pd.DataFrame) -> list[int]:
-    """Return the start time (ns) of each interval of link use, including intervals without traffic."""
+    """Return the start (ns) of each interval of link use, including those without traffic."""
     length = int((use["end_ns"] - use["start_ns"]).max())
     starts = sorted(use["start_ns"].unique().tolist())
     every = list(range(starts[0] % length, starts[-1] + 1, length)) if length > 0 else starts
@@ -231,12 +231,12 @@ _COLUMNS = {
 
 
 def messages_on_path(nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row per kind and size of message on *path*, with its ``name`` on the path.
+    """Return a row per kind and size of message on *path*, with its ``name`` there.
 
-    The columns are ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type``
-    and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the time that the calls waited for their
-    peers, if the peers' arrivals are recorded. ``transfer_ns`` is the remaining time of the calls.
-    ``bytes_per_ns`` is the transfer rate of the fastest call.
+    The columns are ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has
+    ``type`` and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is how long the calls
+    waited for their peers, if arrivals are recorded, and ``transfer_ns`` the rest. ``bytes_per_ns``
+    is the rate of the fastest call.
     """
     import pandas as pd  # noqa: PLC0415 - few runs have messages on the path
 

@@ -1,8 +1,8 @@
-"""Find late ranks in production logs, with their delay and the bandwidth of collectives.
+"""Late ranks in production logs: which, by how much, and the bandwidth of collectives.
 
-If the logs of all ranks have a collective's duration, the rank with the shortest duration arrived last, and
-clocks need not be compared. Otherwise the start or enqueue times determine the last rank, on clocks that are
-corrected from the logs if possible.
+Where all ranks log a collective's duration, the rank with the shortest arrived last, and no clocks
+are compared. Otherwise, start or enqueue times decide, on clocks corrected from the logs if
+possible.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ _SPEEDS = (
 
 
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
-    """Return a row per collective: the first and the last rank to arrive, and the time between them.
+    """Return a row per collective: the first and the last rank to arrive, and the time in between.
 
-    ``known_from`` is the source of the arrival times: ``duration``, ``begin`` or ``enqueue``. If the logs are
-    insufficient, ``known_from`` is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
-    ``longest_ns`` are the shortest and longest duration of the collective on a rank, -1 if unknown. If
-    several ranks arrive together, the row names the lowest of these ranks. If all ranks arrive together, the
-    row names no rank.
+    ``known_from`` is where arrivals come from: ``duration``, ``begin`` or ``enqueue``. If the logs
+    do not tell, it is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
+    ``longest_ns`` are the durations on the ranks, -1 if unknown. Of ranks that arrive together, the
+    lowest is named; none is named if all do.
     """
     rows = [_row(matched, found) for found in matched.agreed()]
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(_TABLE))
@@ -67,12 +66,12 @@ def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
 
 
 def _lowest(behind: dict[int, int], wanted: int) -> int:
-    """Return the lowest rank with the delay *wanted* (ns)."""
+    """Return the lowest rank whose delay is *wanted* (ns)."""
     return min(rank for rank, late in behind.items() if late == wanted)
 
 
 def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
-    """Return the source of arrival times, and each rank's delay (ns) after the first rank ({} if unknown)."""
+    """Return where arrivals come from, and each rank's delay (ns) after the first ({}: unknown)."""
     ops = found.ops
     if len(ops) < 2:
         return "", {}
@@ -91,11 +90,11 @@ def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, in
 
 
 def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
-    """Count the collectives at which each rank arrives last, by group and for all groups together.
+    """Count how often each rank arrives last, by group and for all groups together.
 
-    ``share`` is the fraction of the collectives with known order at which the rank arrives last.
-    ``median_behind_ns``, ``worst_behind_ns`` and ``total_behind_ns`` are the rank's delays after the first
-    rank in these collectives. Ranks are sorted by their total delay, with the largest delay first.
+    ``share`` is the fraction of collectives, among those of known order, at which the rank arrives
+    last. ``median_behind_ns``, ``worst_behind_ns`` and ``total_behind_ns`` are its delays after the
+    first rank there. Ranks with the largest total delay come first.
     """
     table = logged_table(matched)
     comparable = table[table["known_from"] != ""]
@@ -117,7 +116,7 @@ def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
 
 
 def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
-    """Return sentences on the rank that other ranks wait for longest, over all groups and per group."""
+    """Return sentences about the rank that others wait for longest, in all groups and in each."""
     texts = []
     for name, part in stragglers.groupby("group", sort=False):
         worst = part.iloc[0]
@@ -131,12 +130,12 @@ def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
 
 
 def logged_speeds(matched: MatchedLogs) -> pd.DataFrame:
-    """Return the durations of collectives by kind, size and number of ranks, for calibrating a network.
+    """Return durations of collectives by kind, size and number of ranks, to calibrate a network.
 
-    ``transfer_ns`` is the median duration on the rank that arrived last and did not wait. ``fastest_ns`` and
-    ``slowest_ns`` are the minimum and maximum of this duration. ``longest_ns`` is the median duration on the
-    rank that waited longest. The bandwidths of the whole operation and of the bus are in bytes per ns of
-    ``transfer_ns``. The table is empty if the logs lack durations of collectives.
+    ``transfer_ns`` is the median duration on the rank that arrived last, which did not wait;
+    ``fastest_ns`` and ``slowest_ns`` are its extremes. ``longest_ns`` is the median on the rank
+    that waited longest. Bandwidths of the whole operation and of the bus are in bytes per ns of
+    ``transfer_ns``. The table is empty if the logs lack durations.
     """
     rows = [
         (op.name, len(matched.logs.groups[found.group]), op.size_bytes, min(took), max(took))
@@ -165,7 +164,7 @@ def _durations(found: MatchedCollective) -> Sequence[int]:
 
 
 def _whole_bytes(name: str, size: int, ranks: int) -> int:
-    """Return the bytes of the whole operation, to which one rank contributes *size* bytes."""
+    """Return the bytes of the whole operation if each rank contributes *size* bytes."""
     return size * ranks if name == "all_gather" else size
 
 

@@ -1,4 +1,4 @@
-"""Return the measurement as a result for comparisons, and describe a simulation's deviation from it."""
+"""The measurement of a workload as a result, and how far a simulation deviates from it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PARTS = {
 
 
 def measured_result(workload: Workload) -> Result:
-    """Return the measurement of a captured *workload* as a result with every node at its measured time.
+    """Return the measurement of a captured *workload* as a result: every node at its measured time.
 
-    In a workload that was scaled out, each replica has the times of its captured ranks. `compare` omits
-    figures that are not comparable with more ranks. Raises `ConfigError` for a workload that does not come
-    from a measurement.
+    In a workload that was scaled out, each replica has the times of its captured ranks; `compare`
+    leaves out what cannot be compared with more ranks. Raises `ConfigError` for a workload that was
+    not measured.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
@@ -42,7 +42,7 @@ def measured_result(workload: Workload) -> Result:
 
 
 def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:
-    """Describe the largest deviation of the *simulated* from the measured step; "" for at most 10 %.
+    """Describe how the *simulated* step deviates most from the measured one; "" for at most 10 %.
 
     *collectives* is the `collective_overview` of the simulation.
     """

@@ -1,4 +1,4 @@
-"""Find avoidable memory traffic of a step: chains of operators for one kernel, and repeated copies."""
+"""Avoidable memory traffic: chains of operators that one kernel could compute, and repeated copies."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
-"""The name of the `Target` of ``fusion`` that selects all fusible chains."""
+"""The `Target` of ``fusion`` for all fusible chains."""
 DOUBLE = "double"
-"""The name of the `Target` of ``precision`` that selects all operators in double precision."""
+"""The `Target` of ``precision`` for all operators in double precision."""
 REPEATED = "copies"
-"""The name of the `Target` of ``repeated`` that selects all repeated copies."""
-# A host operator that moves at most 64 bytes converts scalars, allocates memory, or calls another operator.
+"""The `Target` of ``repeated`` for all repeated copies."""
+# Host operators that move less convert scalars, allocate memory, or call other operators.
 _SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")
 
 
 class Accesses(NamedTuple):
-    """The reads and writes of a workload's operators.
+    """What a workload's operators read and write.
 
-    *written* maps an operator and the total bytes of a call to the operator's class and its written bytes.
-    *shared* has, for each rank, rows with two nodes and the bytes that the first node reads after the second
-    node.
+    *written* maps an operator and the total bytes of a call to the operator's class and its written
+    bytes. *shared* has, per rank, rows of two nodes and the bytes that the first reads after the
+    second.
     """
 
     written: Mapping[tuple[str, int], tuple[str, int]]
@@ -41,7 +41,7 @@ class Accesses(NamedTuple):
 
 
 def accesses(metadata: Mapping[str, Any]) -> Accesses:
-    """Return the reads and writes in the *metadata* of a workload; unexpected values count as absent."""
+    """Read them from a workload's *metadata*; unexpected values count as absent."""
     try:
         rows = msgspec.convert(
             metadata.get("shared_inputs", {}), dict[int, list[tuple[int, int, int]]], strict=False
@@ -53,12 +53,12 @@ def accesses(metadata: Mapping[str, Any]) -> Accesses:
 
 
 class Chains(NamedTuple):
-    """Nodes of a graph that one kernel could compute together with neighbours, by row of the graph.
+    """Nodes of a graph that one kernel could compute together with others, by row of the graph.
 
-    *chain* is the number of a node's chain. *saved_bytes* are the part of a node's *moved_bytes* that the
-    node exchanges with neighbours in the chain, or that another node of the chain has already read. Both
-    numbers of bytes are 0 for waits for a processor, and for parts of an operator after such a wait.
-    *fused_ns* is the node's duration after fusion, if it moves bytes at the same rate as before.
+    *chain* numbers the chains. *saved_bytes* is how many of a node's *moved_bytes* it exchanges
+    with neighbours in the chain, or another node there has already read. Both are 0 for waits for a
+    processor and for the part of an operator after one. *fused_ns* is the node's duration after
+    fusion, at the same bytes per ns.
     """
 
     rows: Ints
@@ -69,13 +69,12 @@ class Chains(NamedTuple):
 
 
 def fusible_chains(graph: Graph, known: Accesses) -> Chains:
-    """Return the chains of elementwise operators and copies of *graph*, by the `accesses` of its workload.
+    """Return the chains of elementwise operators and copies in *graph*, given its `accesses`.
 
-    The operators of a chain follow each other on a stream with no other work between them. Each operator
-    reads at least as many bytes as the previous operator writes. A fused kernel does not store these
-    intermediate results, and reads a tensor that several operators use only once. The optimizer, copies that
-    follow copies, and operators that repeat in place are omitted, because their neighbours process different
-    data.
+    The operators of a chain follow each other on a stream without other work in between, and each
+    reads at least what the one before writes. A fused kernel need not store these intermediate
+    results, and reads a tensor only once. The optimizer, copies after copies, and operators
+    repeated in place are left out, because their neighbours process different data.
     """
     if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))
@@ -105,7 +104,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     rows = np.flatnonzero(saved)
     saved = np.minimum(moved, saved + _read_before(graph, number, known))
     left = 1 - saved / np.maximum(1, moved)
-    # A node that moves at most one byte continues the previous node's operator if both operators are equal.
+    # A node that moves at most one byte continues the operator of the node before, if it is the same.
     heads = worked[np.maximum.accumulate(np.where(scalars[worked], 0, np.arange(len(worked))))]
     continues = scalars[worked] & (moved[worked] <= 1) & (saved[heads] > 0)
     for column in (operator, stream):
@@ -119,7 +118,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
 
 
 def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:
-    """Return the indices of nodes that are in fusible chains of *workload*'s programs, and their chains."""
+    """Return which of the given nodes are in fusible chains, and the chains."""
     known = accesses(workload.metadata)
     places, parts, chains = [np.zeros(0, np.int64)], [np.zeros((5, 0), np.int64)], 0
     for program in np.unique(programs).tolist():
@@ -135,7 +134,7 @@ def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple
 
 
 def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
-    """Return the bytes that each node reads after another node of its *chain* (0: no chain)."""
+    """Return how many bytes each node reads after another node of its *chain* (0: no chain)."""
     ids, size_bytes = np.asarray(graph.node_columns["node_id"]), np.zeros(len(chain), np.int64)
     rows = known.shared.get(graph.rank, np.zeros((0, 3), np.int64))
     rows = rows[np.isin(rows[:, :2], ids).all(axis=1)]
@@ -146,7 +145,7 @@ def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
 
 
 def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
-    """Return the moved bytes and written bytes (0 if not fusible) of each node, and a mask of copies."""
+    """Return each node's moved bytes and written bytes (0: not fusible), and a mask of copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]
     written, is_copy = np.zeros(len(moved), np.int64), np.zeros(len(moved), bool)
@@ -162,13 +161,13 @@ def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
 
 
 def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
-    """Return a mask of the nodes of *graph* that repeat a cast or copy, by the workload's *metadata*."""
+    """Return a mask of the nodes of *graph* that repeat a cast or copy."""
     repeated: Flags = np.isin(np.asarray(graph.node_columns["node_id"]), _recorded(metadata, graph.rank))
     return repeated
 
 
 def double_operators(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
-    """Return a mask of the operators of *graph* in double precision, by the workload's *metadata*."""
+    """Return a mask of the operators of *graph* in double precision."""
     operators, doubles = graph.node_columns["operator"], _doubles(metadata)
     size_bytes = np.asarray(graph.node_columns["tensor_size_bytes"])
     found: Flags = np.zeros(len(size_bytes), bool)
@@ -179,7 +178,7 @@ def double_operators(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
 
 
 def _doubles(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the bytes per call of each operator in double precision, without bytes of other precisions."""
+    """Return the bytes per call of each operator in double precision that no other precision has."""
     sizes: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
     for name, size_bytes, precision in precisions(metadata):
         sizes[precision == "fp64"].setdefault(name, set()).add(size_bytes)
@@ -189,7 +188,7 @@ def _doubles(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
 def marked_nodes(
     workload: Workload, programs: Ints, node_ids: Ints, marked: Callable[[Graph, Mapping[str, Any]], Flags]
 ) -> Flags:
-    """Return a mask of the given nodes of *workload*'s programs that *marked* marks in a program's graph."""
+    """Return a mask of those of the given nodes that *marked* marks in their program's graph."""
     found: Flags = np.zeros(len(node_ids), bool)
     for program in np.unique(programs).tolist():
         own, graph = programs == program, workload.graphs[program]
@@ -199,7 +198,7 @@ def marked_nodes(
 
 
 def _recorded(metadata: Mapping[str, Any], rank: int) -> Ints:
-    """Return the node ids of repeated copies of a *rank* from *metadata*, ignoring unexpected values."""
+    """Return the ids of a rank's repeated copies from *metadata*; unexpected values are ignored."""
     listed = metadata.get("repeated")
     try:
         nodes = msgspec.convert(listed.get(str(rank), []) if isinstance(listed, dict) else [], list[int])

@@ -1,4 +1,4 @@
-"""Compare the rates of operators of similar size, with their roofline shares, as evidence for advice."""
+"""Compare the rates of operators of similar size, and their part of the roofline, as evidence for advice."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER, cla
 from ...support import share_text
 from ..chips import Chip, chip_of_device
 
-# The fp32 peak bounds computation on vector units, regardless of the type in memory.
+# Vector units compute at the fp32 peak, whatever the type in memory.
 _VECTOR = "fp32"
-# The work per call of two comparable operators differs by at most this factor.
+# The work per call of operators that are compared differs by at most this factor.
 _ABOUT = 2.0
-# Operators of the same size vary by up to this factor, so a smaller speed-up is not evidence.
+# Even operators of the same size vary by this factor, so a smaller speed-up proves nothing.
 _LEAST_TIMES = 1.1
-_MUCH = 0.1  # share of the device's time in operators without shapes
+_MUCH = 0.1  # fraction of the device's time in operators without shapes
 # Rates below 0.1 T are written in G.
 _LEAST_TERA = 0.1
 _REMEDIES = {
@@ -33,7 +33,7 @@ _STREAM_REMEDIES = {
     "copy": "one layout from producer to consumer, which needs no copy, or fusing it (torch.compile)",
 }
 _STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (torch.compile)"
-# Classes of operators that read and write whole tensors in order, so that their rates are comparable.
+# Operators that stream whole tensors, so that their rates can be compared.
 _STREAMING = frozenset(
     {"elementwise", "copy", "normalization", "softmax", "reduction", "optimizer", "triton"}
 )
@@ -41,21 +41,21 @@ _STREAMING = frozenset(
 
 @lru_cache(64)
 def known_chip(device: str) -> Chip | None:
-    """Return the chip with the name *device* in traces, None for an unknown device."""
+    """Return the chip that traces call *device*, or None."""
     return chip_of_device(device)
 
 
 def peak_of(kind: str, precision: str) -> str:
-    """Return the precision of the chip peak that bounds an operator class, fp32 without matrix units."""
+    """Return which peak of the chip bounds an operator class: fp32 where matrix units do not apply."""
     return precision if kind in MATRIX_CLASSES else _VECTOR
 
 
 @dataclass(frozen=True)
 class OperatorRate:
-    """The calls of an operator with the same arguments on a *rank* (-1 for several ranks), and their rate.
+    """The calls of an operator with the same arguments on a *rank* (-1: several), and their rate.
 
-    *flops* and *size_bytes* are the work of one call, or 0 if the operator has no model. *time_ns* is the
-    total time of all *calls*.
+    *flops* and *size_bytes* are the work of one call, 0 if the operator has no model. *time_ns* is
+    that of all *calls*.
     """
 
     rank: int
@@ -72,17 +72,17 @@ class OperatorRate:
 
     @property
     def tflops_per_s(self) -> float:
-        """The floating-point operations of all calls divided by their time, in TFLOP/s."""
+        """The FLOPs of all calls over their time, in TFLOP/s."""
         return self.flops * self.calls / max(1, self.time_ns) / 1e3
 
     @property
     def tb_per_s(self) -> float:
-        """The bytes of all calls divided by their time, in TB/s."""
+        """The bytes of all calls over their time, in TB/s."""
         return self.size_bytes * self.calls / max(1, self.time_ns) / 1e3
 
     @cached_property
     def least_ns(self) -> tuple[float, float]:
-        """The least times (ns) of all calls at the chip's peaks of compute and memory, 0 if unknown."""
+        """The least times (ns) for all calls at the chip's compute and memory peaks, 0 if unknown."""
         chip = known_chip(self.chip)
         if chip is None or self.kind in {"", TRANSFER}:
             return 0.0, 0.0
@@ -92,7 +92,7 @@ class OperatorRate:
 
     @property
     def bound(self) -> str:
-        """The bound of the operator at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
+        """What bounds the operator at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
         compute_ns, memory_ns = self.least_ns
         return "compute" if compute_ns > memory_ns else "memory" if memory_ns else ""
 
@@ -104,12 +104,12 @@ class OperatorRate:
 
     @property
     def is_by_operations(self) -> bool:
-        """Whether compute bounds the operator, by the chip's peaks or, without peaks, by its class."""
+        """Whether compute bounds the operator: by the chip's peaks or, without these, by its class."""
         return self.bound == "compute" or (not self.bound and self.kind in MATRIX_CLASSES)
 
     @property
     def reached(self) -> str:
-        """The attained rate as text in FLOP/s or B/s, by the bound of the operator; "" without a model."""
+        """The attained rate as text, in FLOP/s or B/s depending on the bound; "" without a model."""
         if not self.kind:
             return ""
         rate, unit = (self.tflops_per_s, "FLOP/s") if self.is_by_operations else (self.tb_per_s, "B/s")
@@ -139,7 +139,7 @@ class _RecordedOperators(msgspec.Struct):
 
 
 def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
-    """Return the operator rates in a workload's *metadata*; invalid metadata counts as absent."""
+    """Read the operator rates in a workload's *metadata*; invalid ones count as absent."""
     recorded = _recorded(metadata)
     try:
         chips = msgspec.convert(metadata.get("chips", {}), dict[int, str], strict=False)
@@ -153,7 +153,7 @@ def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
 
 
 def without_shapes(metadata: Mapping[str, Any]) -> str:
-    """Return a sentence if much device time lacks advice because a trace has no shapes; "" otherwise."""
+    """Return a sentence if much device time gets no advice because the trace has no shapes."""
     rates = operator_rates(metadata)
     unknown_ns = sum(
         rate.time_ns
@@ -168,7 +168,7 @@ def without_shapes(metadata: Mapping[str, Any]) -> str:
 
 
 def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Map the name and bytes per call of elementwise operators and copies to class and written bytes."""
+    """Return the class and written bytes of elementwise operators and copies, by name and bytes per call."""
     return {
         (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
         for one in _recorded(metadata).kinds
@@ -198,7 +198,7 @@ def _rate(rank: int, chip: str, of: _Kind, own: _Calls) -> OperatorRate:
 
 
 def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
-    """Merge *rates* of the same operator and chip over all ranks, as rank -1."""
+    """Merge the *rates* of the same operator and chip on all ranks, as rank -1."""
     joined: dict[tuple[object, ...], OperatorRate] = {}
     for rate in rates:
         one = replace(rate, rank=-1, calls=0, kernels=0, time_ns=0)
@@ -212,19 +212,19 @@ def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
 
 @dataclass(frozen=True)
 class Reach:
-    """The speed-up (*times*) of an operator at the rate of other operators, and the evidence (*how*)."""
+    """How many *times* as fast an operator could be at the rate of others, and the evidence (*how*)."""
 
     times: float
     how: str
 
 
 def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
-    """Return the operators that would be faster at the rate of another operator of about the same size.
+    """Return the operators that another operator of about the same size outpaces.
 
-    Comparable operators have the same chip, bound, class and precision, or stream whole tensors. Comparable
-    calls have similar sizes, so that neither launches nor caches explain the difference. Rates above the
-    roofline are ignored. On a chip without known peaks, matrix products are compared only with products that
-    move a similar number of bytes.
+    Operators are compared on the same chip, with the same bound, class and precision, or if they
+    stream whole tensors; calls must be of similar size, so that neither launches nor caches explain
+    the difference. Rates above the roofline are ignored. On a chip with unknown peaks, matrix
+    products are compared only if they move a similar number of bytes.
     """
     reaches = {}
     for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
@@ -241,7 +241,7 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
 
 
 def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:
-    """Return the operator's speed-up at the rate of the fastest comparable operator, and this operator."""
+    """Return the speed-up at the rate of the fastest comparable operator, and that operator."""
     best, fastest = 1.0, rate
     for other in rates:
         if not _is_comparable(rate, other):
@@ -253,7 +253,7 @@ def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, Ope
 
 
 def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
-    if other.roofline_share > 1:  # the operator's data was in a cache
+    if other.roofline_share > 1:  # its data was in a cache
         return False
     if other is rate or other.chip != rate.chip or other.is_by_operations != rate.is_by_operations:
         return False
@@ -261,7 +261,7 @@ def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
     if rate.is_by_operations and other.precision != rate.precision:
         return False
     if not rate.bound and rate.is_by_operations and not _is_about(rate.size_bytes, other.size_bytes):
-        return False  # without the chip's peaks, memory may bound either operator
+        return False  # either may be bound by memory
     amounts = (one.flops if rate.is_by_operations else one.size_bytes for one in (rate, other))
     return alike and _is_about(*amounts)
 

@@ -1,4 +1,4 @@
-"""Tabulate FLOPs, bytes, TFLOP/s, TB/s and share of the chip's roofline of each operator."""
+"""FLOPs, bytes, TFLOP/s, TB/s and roofline share of each operator, as tables."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _NAMED, _LONGEST_NAME = 5, 60
 
 
 def operator_table(run: RunAnalysis) -> pd.DataFrame:
-    """Return a row for each rank, operator, and shapes and types of its arguments, by descending time.
+    """Return a row per rank, operator, and shapes and types of its arguments, by descending time.
 
-    ``time_ns`` is the measured device time of all ``calls``, or the time of the operators on a host.
-    ``share`` is the fraction of the rank's total ``time_ns``. ``flops`` and ``size_bytes`` are the work of
-    one call. If ``kind`` is "", the operator has no model or no recorded shapes, and the work and the rates
-    are missing. ``bound`` is the resource (compute or memory) that takes longer at the peaks of the trace's
-    chip. ``roofline_share`` is the time at the peaks divided by the measured time, NaN without a chip or
-    model. The table is empty for workloads that were not converted from traces.
+    ``time_ns`` is the measured device time of all ``calls``, or the operators' time on a host, and
+    ``share`` its fraction of the rank's total. ``flops`` and ``size_bytes`` are the work of one
+    call; they and the rates are missing, and ``kind`` is "", without a model or recorded shapes.
+    ``bound`` is the resource (compute or memory) that takes longer at the peaks of the chip, and
+    ``roofline_share`` that time over the measured one (NaN if unknown). Workloads that do not come
+    from traces have no rows.
     """
     return _table(operator_rates(run.workload.metadata))
 
 
 def joined_operators(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `operator_table`, merged over all ranks of a chip as rank -1."""
+    """Return the rows of `operator_table` merged over all ranks of a chip, as rank -1."""
     return _table(joined_rates(_rates(table)))
 
 
@@ -52,7 +52,7 @@ class Roof:
 
 
 def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the operators with known FLOPs and bytes, and their ``intensity`` in FLOP per byte."""
+    """Return the operators of known FLOPs and bytes, with their ``intensity`` in FLOP per byte."""
     points = table[(table["kind"] != "") & (table["flops"] > 0) & (table["size_bytes"] > 0)]
     points = points.astype(dict.fromkeys(["flops", "size_bytes"], "int64"))
     intensity = points["flops"] / points["size_bytes"]
@@ -61,7 +61,7 @@ def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def rooflines(points: pd.DataFrame) -> list[Roof]:
-    """Return the roofline of each chip in *points*, with the peaks that bound any of the chip's operators."""
+    """Return the roofline of each chip in *points*, with the peaks that bound any of its operators."""
     rows = []
     for device, own in points.groupby("chip", sort=False):
         chip = known_chip(str(device))
@@ -74,10 +74,10 @@ def rooflines(points: pd.DataFrame) -> list[Roof]:
 
 
 def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int, int]:
-    """Return rank and node of the longest piece of an *operator*, preferring calls of *size_bytes*.
+    """Return rank and node of the longest piece of an *operator*, preferably in a call of *size_bytes*.
 
-    Among all ranks, the rank on which the operator takes most time is chosen. The result is (-1, -1) if no
-    node runs the operator.
+    The rank is the one where the operator takes most time. The result is (-1, -1) if it runs
+    nowhere.
     """
     table = operator_table(run)
     own = table[table["operator"] == operator].nlargest(1, "time_ns")
@@ -99,7 +99,7 @@ def _rates(table: pd.DataFrame) -> Iterator[OperatorRate]:
 
 
 def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
-    """Return *rates* as a table with the columns of `operator_table`."""
+    """Return *rates* with the columns of `operator_table`."""
     total: Counter[int] = Counter()
     for rate in rates:
         total[rate.rank] += rate.time_ns
@@ -115,7 +115,7 @@ def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
 
 
 def operators_text(table: pd.DataFrame) -> str:
-    """Summarise an operator table in sentences: the share with a model, and the peaks of the chips."""
+    """Summarise an operator table: how much has a model, and the peaks of the chips."""
     rates = [*_rates(table)]
     total = max(1, sum(rate.time_ns for rate in rates))
     unmodelled: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Read the workload's columns for the nodes on a critical path or of one rank."""
+"""Look up the workload's columns for nodes on a critical path or of one rank."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class NodeFacts:
-    """The rows of given nodes of given ranks in the graphs of a workload."""
+    """The rows of given nodes in the graphs of a workload."""
 
     def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
-        """Locate the nodes; a missing node, which indicates a different workload, raises `BackendError`."""
+        """Locate the nodes; raises `BackendError` for a missing one, which means another workload."""
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
@@ -50,14 +50,14 @@ class NodeFacts:
         self._count = len(ranks)
 
     def numbers(self, name: str) -> Ints:
-        """Return the number column *name* for the nodes."""
+        """Return the number column *name* of the nodes."""
         values = np.empty(self._count, np.int64)
         for graph, places, rows in self._parts:
             values[places] = np.asarray(graph.column_rows(name, rows))
         return values
 
     def texts(self, name: str) -> TextColumn:
-        """Return the text column *name* for the nodes."""
+        """Return the text column *name* of the nodes."""
         columns = [TextColumn.of([])]
         for graph, _, rows in self._parts:
             column = graph.column_rows(name, rows)
@@ -71,7 +71,7 @@ class NodeFacts:
 
 
 def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Return ``rank, node_id`` of the *places*, and the columns *names* of these nodes from *workload*."""
+    """Return ``rank, node_id`` of *places* with the workload's columns *names*."""
     table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
     facts = NodeFacts(workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
     for name in names:
@@ -83,7 +83,7 @@ def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFra
 def coded_facts(
     workload: Workload, ranks: Ints, node_ids: Ints, names: Sequence[str]
 ) -> dict[str, TextColumn]:
-    """Return the text columns *names* of many nodes with 4 bytes per node and column; *ranks* ascend."""
+    """Return the text columns *names* of many nodes, 4 bytes per node and column; *ranks* ascend."""
     parts = {name: [TextColumn.of([])] for name in names}
     ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
     for start, end in pairwise([0, *ends]):
@@ -105,7 +105,7 @@ def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.boo
 def describe_collectives(
     metadata: Mapping[str, Any], types: Ints, comm_types: Ints, sizes: Ints, groups: Ints
 ) -> TextColumn:
-    """Describe each communication, as in ``all_reduce of 12.3 MiB, all ranks``; "" for other nodes."""
+    """Describe communications, for example ``all_reduce of 12.3 MiB, all ranks``; "" for other nodes."""
     rows = np.flatnonzero(types >= NodeType.COMM_SEND)
     numbers, facts = coded(*(column[rows] for column in (types, comm_types, sizes, groups)))
     labels = TextColumn(numbers.astype(np.int32), [_label(metadata, *fact) for fact in facts])
@@ -119,7 +119,7 @@ def _label(metadata: Mapping[str, Any], node_type: int, comm_type: int, size: in
 
 
 def collective_label(metadata: Mapping[str, Any], operation: str, size_bytes: int, group: int) -> str:
-    """Return the name of a collective on the path, such as ``all_reduce of 12.3 MiB, all ranks``."""
+    """Return how a collective is called on the path, for example ``all_reduce of 12.3 MiB, all ranks``."""
     return f"{operation} of {bytes_text(max(size_bytes, 0))}, {group_name(metadata, group)}"
 
 
@@ -135,7 +135,7 @@ _KEYS = ("rank", "node_id")
 
 
 class RankReader:
-    """A reader of the nodes of *result*, a simulation or replay of *workload*, one rank at a time."""
+    """Reads the nodes of *result*, a simulation or replay of *workload*, rank by rank."""
 
     def __init__(self, result: Result, workload: Workload) -> None:
         self._result = result
@@ -143,9 +143,9 @@ class RankReader:
         self._lock = threading.Lock()
 
     def nodes(self, rank: int, names: Iterable[str] | None = None, *, coded: bool = False) -> pd.DataFrame:
-        """Return the executed nodes of *rank* as in `RunAnalysis.nodes`, with all columns or only *names*.
+        """Return the executed nodes of *rank* as `RunAnalysis.nodes` does, with all columns or *names*.
 
-        If *coded* is true, texts are categories of one or two bytes per node. A rank without nodes has no
+        With *coded*, texts are categories, one or two bytes per node. A rank without nodes has no
         rows.
         """
         wanted = [*COLUMNS["nodes"], *NODE_COLUMNS] if names is None else [*names]
@@ -161,14 +161,14 @@ class RankReader:
 
 
 def program_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
-    """Return the program of *rank* as a table like `Graph.nodes`, without caching."""
+    """Return the program of *rank* as a table like `Graph.nodes`, uncached."""
     graph = _graph(workload, rank)
     ids = np.asarray(graph.node_columns["node_id"])
     return _frame(_columns_of(graph, ids, [*NODE_COLUMNS], coded=False))
 
 
 def edges_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
-    """Return the edges of the program of *rank* as a table like `Graph.edges`, without caching."""
+    """Return the edges of the program of *rank* as a table like `Graph.edges`, uncached."""
     return _frame(dict(_graph(workload, rank).edge_columns))
 
 
@@ -184,7 +184,7 @@ def _graph(workload: Workload, rank: int) -> Graph:
 
 
 def _columns_of(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> dict[str, Any]:
-    """Return the columns *names* of the existing nodes *node_ids* of *graph*."""
+    """Return the columns *names* of *node_ids*, all of which exist in *graph*."""
     ids = np.asarray(graph.node_columns["node_id"])
     rows = None if np.array_equal(ids, node_ids) else np.searchsorted(ids, node_ids)
     columns = {}

@@ -1,4 +1,4 @@
-"""Tabulate the segments, contributors, network dimensions and links of a critical path; compare two paths."""
+"""Tables of a critical path: segments, contributors, network dimensions, links, and two paths compared."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ._critical_path import CriticalPath, breakdown_of
 from ._links import end_names
 from ._path_facts import said_of
 
-# The keys of a breakdown for unnamed time, such as time outside modules in a breakdown by module.
+# Keys for time that has no name in a breakdown, such as time outside modules.
 _NAMELESS = ("", "(none)")
 _LEAST_SHARE = 0.0005
 
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
-    """Return the segments of *path*, each with its share of the path's total time."""
+    """Return the segments of *path*, each with its share of the total."""
     segments = path.segments
     total = max(1, int(segments["duration_ns"].sum()))
     table: pd.DataFrame = segments.assign(share=segments["duration_ns"] / total)
@@ -31,7 +31,7 @@ def segment_table(path: CriticalPath) -> pd.DataFrame:
 
 
 def longest_segment(path: CriticalPath) -> tuple[int, int]:
-    """Return (rank, node_id) of the longest segment with a node, (-1, -1) if all segments are idle."""
+    """Return (rank, node_id) of the longest segment with a node, (-1, -1) if all are idle."""
     segments = path.unreasoned
     real = segments[segments["node_id"] >= 0]
     if real.empty:
@@ -41,15 +41,15 @@ def longest_segment(path: CriticalPath) -> tuple[int, int]:
 
 
 def nameless_text(table: pd.DataFrame, by: str) -> str:
-    """Return a sentence on the share of unnamed time in a breakdown *by*; "" if all time is named."""
+    """Return a sentence about the unnamed time in a breakdown *by*; "" if there is none."""
     share = float(table.loc[table["key"].astype(str).isin(_NAMELESS), "share"].sum())
     return f"{share_text(share)} of the path is not assigned to any {by}." if share >= _LEAST_SHARE else ""
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
-    """Return the *count* largest keys of the path's breakdown *by*, without unnamed time.
+    """Return the *count* largest keys of the path's breakdown *by*, leaving out unnamed time.
 
-    The column ``kind`` is the kind of work that takes most of a key's time.
+    ``kind`` is the kind of work that takes most of a key's time.
     """
     table = path.breakdown(by)
     sums = path.unreasoned.groupby([by, "kind"])["duration_ns"].sum().reset_index()
@@ -67,10 +67,10 @@ _PLACE_LENGTH = 120
 
 @dataclass(frozen=True)
 class Divergence:
-    """The common start of two critical paths, with *segments* segments until *at_ns* or to the end.
+    """How long two critical paths agree: for *segments* segments until *at_ns*, or to the end.
 
-    ``*_goes_to`` names the next node of each path after the common start. *on_both* is the share of the
-    base's path that is also on the other path. *same* is true if the two paths never diverge.
+    ``*_goes_to`` names the next node of each path after that. *on_both* is the share of the base's
+    path that is also on the other. *same* means that the paths never diverge.
     """
 
     segments: int
@@ -82,9 +82,9 @@ class Divergence:
 
 
 def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
-    """Return the first segment in which the two critical paths are on different nodes.
+    """Return the first segment in which two critical paths are on different nodes.
 
-    Ranks that run the same program count as equal, because the path may run through any of these ranks.
+    Ranks of one program count as equal, because the path could run through any of them.
     """
     paths, steps = [base.segments, other.segments], [base.places, other.places]
     common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
@@ -100,7 +100,7 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
-    """Describe the place at which two critical paths diverge, and the next node of each path."""
+    """Describe where two critical paths diverge, and which node comes next on each."""
     point = divergence(base, other)
     if point.same:
         return f"Both critical paths go through the same {point.segments:,} segments."
@@ -114,9 +114,9 @@ def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
 
 
 def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
-    """Return the segments of two paths, with ``path`` (0: *base*, 1: *other*) and a mark ``apart``.
+    """Return the segments of two paths, with ``path`` (0: *base*, 1: *other*) and ``apart``.
 
-    ``apart`` is true for a segment on only one of the two paths.
+    ``apart`` marks the segments on only one of the paths.
     """
     parts = [
         path.segments.assign(apart=~path.places.isin(its.places), path=number)
@@ -134,21 +134,21 @@ def _place(segments: pd.DataFrame, number: int) -> str:
 
 
 def _cut(place: str) -> str:
-    """Shorten a long name in the middle, because the end of the name identifies the node."""
+    """Shorten a long name in the middle, because its end identifies the node."""
     return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"
 
 
 NO_NETWORK = "no communication"
-"""The key of time without communication in a breakdown by network dimension or link."""
+"""The key of time without communication in a breakdown by dimension or link."""
 _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
-"""The columns of a node that :func:`members_of` reads."""
+"""What :func:`members_of` needs to know about a node."""
 
 
 def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[str, Any]) -> pd.DataFrame:
-    """Split the critical path's time by the dimensions of the *network* that communication crosses.
+    """Split the critical path's time by the dimensions of *network* that communication crosses.
 
-    The columns are the same as in `CriticalPath.breakdown`. All other work on the path counts as ``no
-    communication``. If the network's shape is unknown, all work counts as ``no communication``.
+    The columns are those of `CriticalPath.breakdown`. Other work counts as ``no communication``, as
+    does everything on a network of unknown shape.
     """
     places = zip(path.unreasoned["rank"], path.unreasoned["node_id"], strict=True)
     crossed = {place: _crossed(row, workload, network) for place, row in _facts(path, workload).items()}
@@ -166,7 +166,7 @@ def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict
 
 
 def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
-    """Return the ranks of a communication, or the empty set if *node* does not communicate."""
+    """Return the ranks of a communication; empty if *node* does not communicate."""
     if int(node.get("comm_type", -1)) >= 0:
         group = int(node["group"])
         return frozenset(workload.groups[group] if group else range(workload.num_ranks))
@@ -174,7 +174,7 @@ def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
 
 
 def _crossed(node: Mapping[Any, Any], workload: Workload, network: Mapping[str, Any]) -> str:
-    """Return, as text, the network dimensions along which the ranks of a communication differ."""
+    """Name the network dimensions along which the ranks of a communication differ."""
     sizes, shapes = network.get("npus_count", []), network.get("topology", [])
     ranks = members_of(node, workload)
     below, crossed = 1, []
@@ -189,7 +189,7 @@ _BEFORE = "before its first message"
 
 
 def why_no_links(result: Result) -> str:
-    """Return why the path cannot be split by links, and the remedy; ``""`` if it can be split."""
+    """Explain why the path cannot be split by link, and what to do; ``""`` if it can."""
     if len(result.flows):
         return ""
     recorded = "no individual messages" if result.links.empty else "only totals for each link"
@@ -201,13 +201,13 @@ def why_no_links(result: Result) -> str:
 
 
 def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd.DataFrame:
-    """Split the time of *path* by the link for which each piece of communication waited, largest first.
+    """Split the time of *path* by the link that each piece of communication waited for, largest first.
 
-    The columns are the same as in `CriticalPath.breakdown`, and the durations sum to the makespan exactly.
-    The walk through a communication begins at its end. The walk goes to the last message that reached the
-    rank, to this message's start, to the last message that had reached the sender before, and so on. Only
-    messages among the ranks of the communication count. Concurrent communications among the same ranks are
-    not distinguished. The table is empty without messages.
+    The columns are those of `CriticalPath.breakdown`, and durations add up to the makespan exactly.
+    A communication is walked back from its end: to the last message that reached the rank, to that
+    message's start, to the last message that had reached its sender, and so on. Only messages among
+    the ranks of the communication count; several communications among the same ranks at once are
+    not distinguished. Without messages, there are no rows.
     """
     if why_no_links(result):
         return _breakdown({}, path)
@@ -232,7 +232,7 @@ def _breakdown(sums: Mapping[str, int], path: CriticalPath) -> pd.DataFrame:
 
 
 class _Messages:
-    """The messages of a result by destination rank, in order of arrival."""
+    """The messages of a result by destination, in order of arrival."""
 
     def __init__(self, flows: pd.DataFrame) -> None:
         ordered = flows.sort_values("end_ns", kind="stable")
@@ -257,7 +257,7 @@ class _Messages:
         return durations
 
     def _last(self, rank: int, start: int, end: int, members: frozenset[int]) -> tuple[int, int] | None:
-        """Return start and source of the last message that reached *rank* between *start* and *end*."""
+        """Return start and source of the last message to reach *rank* between *start* and *end*."""
         if rank not in self._to:
             return None
         ends, starts, sources = self._to[rank]
@@ -270,7 +270,7 @@ class _Messages:
 
 
 class _Ways:
-    """The names of network paths between two ranks: a direct link, or the switch between the ranks."""
+    """Names for the path between two ranks: a direct link, or the switch in between."""
 
     def __init__(self, result: Result) -> None:
         self._name = end_names(result)
@@ -279,7 +279,7 @@ class _Ways:
             self._near[int(source)].add(int(target))
 
     def name(self, source: int, target: int) -> str:
-        """Return the ends of the link from *source* to *target*, and the single switch in between, if any."""
+        """Return the ends of the link from *source* to *target*, and the single switch on it, if any."""
         ends = f"{self._name(source)} to {self._name(target)}"
         if target in self._near[source]:
             return ends

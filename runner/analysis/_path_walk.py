@@ -20,11 +20,12 @@ from ..engine import PathWalk
 Steps = dict[str, npt.NDArray[np.int64]]
 """Columns of the path's pieces in order of time.
 
-``rank, node_id, start_ns, end_ns`` describe a piece, with node -1 for idle time. ``origin_rank`` and
-``origin_node`` are the node whose start triggered the end of the piece. ``own_start_ns`` is the start of the
-piece's node. ``cause`` is the node of the origin's rank whose end allowed the origin to start, and
-``cause_is_dependency`` is true if the origin depends on this node. ``shift_ns`` is the difference between
-the times of the path and the times of the rank's nodes in the result."""
+``rank, node_id, start_ns, end_ns`` are the piece; node -1 is idle time. ``origin_rank`` and
+``origin_node`` are the node whose start triggered the piece's end. ``own_start_ns`` is when the
+piece's node started. ``cause`` is the node of the origin's rank whose end let the origin start, and
+``cause_is_dependency`` whether the origin depends on it. ``shift_ns`` is the time on the path minus
+the time in the result.
+"""
 _COLUMNS = {
     "node_id": np.int64,
     "start_ns": np.int64,
@@ -36,7 +37,7 @@ _COLUMNS = {
 }
 _KEPT_RANKS = 64
 _KEPT_PIECES = 4
-_MOST_REPEATS = 4  # maximum number of earlier steps that a path enters
+_MOST_REPEATS = 4  # how many earlier steps a path may enter
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,7 +45,7 @@ RankColumns = tuple[npt.NDArray[Any], ...]
 
 
 class _Records:
-    """The columns of a result's nodes by rank, in ascending order of node id."""
+    """The columns of a result's nodes by rank, in order of node id."""
 
     def __init__(self, nodes: Columns) -> None:
         ranks = nodes["rank"]
@@ -58,7 +59,7 @@ class _Records:
     def last(self) -> tuple[int, int]:
         """Return the rank and id of the node that ends last.
 
-        On a tie, the lowest rank counts, and on this rank the latest start.
+        Of several, the lowest rank counts, and there the latest start.
         """
         ends, starts = self._columns["end_ns"], self._columns["start_ns"]
         tied = np.flatnonzero(ends == ends.max())
@@ -67,7 +68,7 @@ class _Records:
         return int(self._ranks[row]), int(ids[row])
 
     def of(self, rank: int) -> RankColumns:
-        """Return the columns of *rank*, or empty columns for a rank that the result lacks."""
+        """Return the columns of *rank*, empty for a rank that the result lacks."""
         own = slice(*np.searchsorted(self._ranks, [rank, rank + 1]))
         ids = self._columns["node_id"][own]
         order = slice(None) if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
@@ -77,7 +78,7 @@ class _Records:
 
 
 class _SavedRecords:
-    """The records of a saved result, read only for the ranks on the path."""
+    """The records of a saved result; only ranks on the path are read."""
 
     def __init__(self, saved: Table, ranks: Sequence[tuple[int, int]]) -> None:
         self._saved = saved
@@ -104,7 +105,7 @@ class _SavedRecords:
 
 
 def _records(result: Result) -> _Records | _SavedRecords:
-    """Return the records of *result*, read lazily from the file of a saved result with sorted ranks."""
+    """Return the records of *result*; those of a saved result with sorted ranks are read lazily."""
     nodes = result.table("nodes").distinct
     ranks = None if nodes.in_memory else nodes.bounds("rank")
     if ranks is None or nodes.bounds("end_ns") is None or sorted(ranks) != ranks:
@@ -113,9 +114,9 @@ def _records(result: Result) -> _Records | _SavedRecords:
 
 
 def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | None, bool]:
-    """Return the points at which ranks of a measured *result* waited, and whether the step repeats.
+    """Return where ranks of a measured *result* waited for each other, and whether the step repeats.
 
-    The sync points are None for a single rank, and for a result that records waits.
+    The points are None for a single rank, and for a result that records waits.
     """
     records_waits = not about_backend(result.backend).replays or result.provenance.get("waits_for_peers")
     if records_waits or len(result.columns("ranks")["finish_ns"]) < 2:
@@ -125,12 +126,12 @@ def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | Non
 
 
 def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:
-    """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without a gap.
+    """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without gaps.
 
-    The ranks of a measured result have separate clocks and record no waits for each other. *sync* contains
-    the clock offsets and the waits of ranks. The times of the path are on the clock of the rank that ends
-    last. If the measured step *repeats*, a rank that begins the step late is assumed to still run the
-    preceding step. Raises `BackendError` if the records refer to missing nodes or form a cycle.
+    Ranks of a measured result have clocks of their own and record no waits for each other; *sync*
+    has the clock offsets and the waits. Times are on the clock of the rank that ends last. If the
+    measured step *repeats*, a rank that begins it late is taken to have still run the step before.
+    Raises `BackendError` if records refer to missing nodes or form a cycle.
     """
     records, most_steps = _records(result), 4 * result.num_nodes + 4
     if sync is None:
@@ -153,7 +154,7 @@ def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool 
 
 
 def _walk(of: Callable[[int], RankColumns], rank: int, node: int, until_ns: int, most_steps: int) -> Steps:
-    """Return the pieces of the path that leads to *node* of *rank*, from 0 to *until_ns*."""
+    """Return the pieces of the path to *node* of *rank*, from 0 to *until_ns*."""
     walk = PathWalk(rank, node, until_ns, most_steps)
     columns = lru_cache(_KEPT_RANKS)(of)
     while not walk.done:
@@ -162,7 +163,7 @@ def _walk(of: Callable[[int], RankColumns], rank: int, node: int, until_ns: int,
 
 
 def _measured(records: _Records | _SavedRecords, sync: SyncPoints, shifts_ns: Ints, rank: int) -> RankColumns:
-    """Return the columns of *rank* shifted by *shifts_ns*, with the origins of waiting nodes from *sync*."""
+    """Return the columns of *rank* shifted by *shifts_ns*; nodes that waited get their origin from *sync*."""
     columns = dict(zip(_COLUMNS, records.of(rank), strict=True))
     places, ranks, nodes = sync.awaited_by(rank, columns["node_id"])
     columns |= {name: columns[name] + shifts_ns[rank] for name in ("start_ns", "end_ns")}
@@ -173,6 +174,6 @@ def _measured(records: _Records | _SavedRecords, sync: SyncPoints, shifts_ns: In
 
 
 def _last_of(columns: RankColumns) -> int:
-    """Return the id of the node in a rank's *columns* that ends last, and among ties starts last."""
+    """Return the id of the node that ends last; of several, the one that starts last."""
     nodes, starts, ends = columns[:3]
     return int(nodes[np.lexsort((-nodes, starts, ends))[-1]])

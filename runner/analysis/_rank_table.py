@@ -1,4 +1,4 @@
-"""Tabulate ranks by finish and waiting time, and find equal ranks and the slowest rank."""
+"""Ranks by finish and waiting time, which of them are equal, and which is the slowest."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ from ._summary import rank_times
 if TYPE_CHECKING:
     import pandas as pd
 
-# Ranks with the same program count as equal if the times of their nodes differ by at most this share of the
-# makespan.
+# Ranks of one program are equal if no node's time differs by more than this fraction of the makespan.
 _SAME_SHARE = 0.001
-# Each rank is compared with at most 32 different ranks of its program. Further ranks count as unequal.
+# A rank is compared with at most this many distinct ranks of its program; others count as unequal.
 _MOST_KINDS = 32
 
 
 def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
-    """Return a row per rank: ``rank, finish_ns, exposed_comm_ns, waiting_ns, same_as`` and ``apart_ns``.
+    """Return a row per rank: ``rank, finish_ns, exposed_comm_ns, waiting_ns, same_as, apart_ns``.
 
-    ``waiting_ns`` is the time that the rank waits for other ranks in collectives. ``same_as`` is the lowest
-    rank that runs the same program at the same times, within 0.1 % of the makespan, or the rank itself if no
-    lower rank is equal. ``apart_ns`` is the largest difference of a node's start or end between the two
-    ranks.
+    ``waiting_ns`` is how long the rank waits for others in collectives. ``same_as`` is the lowest
+    rank that runs the same program at the same times, within 0.1 % of the makespan, or else the
+    rank itself. ``apart_ns`` is how far the start or end of a node differs at most between the two.
     """
     table = rank_times(result)[["rank", "finish_ns", "exposed_comm_ns"]].astype("int64")
     waits = result.collectives.groupby("rank")["wait_ns"].sum()
@@ -49,12 +47,12 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
-    """Return the lowest equal rank of each rank with nodes, and the largest difference (ns) between the two.
+    """Return each rank's lowest equal rank, and the largest time difference (ns) between the two.
 
-    Ranks whose program no other rank runs are omitted.
+    Ranks of a program that no other rank runs are left out.
     """
     programs = np.asarray(workload.program_of_rank)
-    # A rank with a unique program equals no other rank, so its nodes are not read.
+    # Such a rank equals no other, so its nodes are not read.
     shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
     kinds: dict[int, list[tuple[int, Columns]]] = {}
     same: dict[int, tuple[int, int]] = {}
@@ -69,26 +67,26 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
 
 
 def _apart_ns(one: Columns, other: Columns) -> int:
-    """Return the largest time difference (ns) between the nodes of two ranks, -1 for different nodes."""
+    """Return the largest time difference (ns) between the nodes of two ranks, -1 if the nodes differ."""
     if not np.array_equal(one["node_id"], other["node_id"]):
         return -1
     return max(int(np.abs(one[name] - other[name]).max()) for name in ("start_ns", "end_ns"))
 
 
-_DELAYED_SHARE = 0.05  # above this share of a rank's work, waits for a processor are reported
-# The wait for the slowest rank is reported if it is at least this share of the makespan.
+_DELAYED_SHARE = 0.05  # fraction of a rank's work from which waits for a processor are reported
+# Fraction of the makespan from which the wait for the slowest rank is reported.
 _NOTICEABLE = 0.01
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SlowestRank:
-    """The rank that works longest, with its work (*work_ns*) and the median work of its peers (*median_ns*).
+    """The rank that works longest: its work (*work_ns*), and the median of its peers (*median_ns*).
 
-    *delayed_ns* is the part of the work that is waiting for a processor. The rank is the last to arrive at
-    *last_at* of *collectives* collectives. *waited_ns* is the total time that the median rank waits for the
-    slowest rank. In a captured job that was scaled out, *copies* other ranks repeat the same measured rank
-    and are not peers.
+    *delayed_ns* of the work is waiting for a processor. The rank arrives last at *last_at* of
+    *collectives* collectives, and the median rank waits for it for *waited_ns* in total. In a
+    captured job that was scaled out, *copies* other ranks repeat the same measured rank and are no
+    peers.
     """
 
     rank: int
@@ -103,11 +101,11 @@ class SlowestRank:
 
     @property
     def sentence(self) -> str:
-        """A sentence that names the slowest rank, its excess work, and the waiting time of its peers."""
+        """Name the slowest rank, its excess work, and how long its peers wait, in a sentence."""
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
         others = f"{count_text(self.copies, 'other rank')} repeat{'s' * (self.copies == 1)}"
         copied = f" ({others} its times)" * bool(self.copies)
-        lead = "Slowest" if more >= 0 else "Latest"  # the latest rank may do less work than its peers
+        lead = "Slowest" if more >= 0 else "Latest"  # the latest rank may work less than its peers
         work = (
             f"{lead} rank: rank {self.rank}{copied} works {duration_text(self.work_ns)}, "
             f"{share_text(abs(more))} {'less' if more < 0 else 'more'} than the median of its peers "
@@ -138,17 +136,16 @@ class SlowestRank:
         )
 
     def to_json(self) -> dict[str, int]:
-        """Return the figures of the slowest rank by name, without the makespan."""
+        """Return the figures by name, except the makespan."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "makespan_ns"}
 
 
 def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRank | None:
-    """Return the rank of *result* that works longest before it waits for others; None for a single rank.
+    """Return the rank of *result* that its peers wait for longest, or that works longest if none waits.
 
-    The waits for a processor come from *workload*. All time except exposed communication counts as work, on
-    the device or on the host. The slowest rank is the rank that its peers wait for longest. If no rank waits,
-    the slowest rank is the rank with the most work. The result is also None if no rank waits and all ranks
-    repeat one measured rank.
+    All time except exposed communication is work, on the device or the host. Waits for a processor
+    come from *workload*. Returns None for a single rank, and if no rank waits and all repeat one
+    measured rank.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -167,7 +164,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     if alike.sum() == len(numbers) - 1:
         if not late.any():
             return None
-        alike[:] = False  # among equal ranks, only the network makes a rank late
+        alike[:] = False  # ranks are equal, so only the network can make one late
     peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
     return SlowestRank(
         int(numbers[slowest]),
@@ -183,15 +180,15 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 
 
 def _has_replicas(workload: Workload) -> bool:
-    """Return whether some ranks of *workload* repeat the times of measured ranks."""
+    """Return whether some ranks of *workload* repeat the times of measured ones."""
     return bool(stood_in(workload.metadata)) or measured_ranks(workload) < workload.num_ranks
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
-    """Return how long and how often other ranks waited for each rank, and the number of collectives.
+    """Return how long and how often others waited for each rank, and the number of collectives.
 
-    The time of a wait is the time of the median member. Ranks that arrive last together count as last only if
-    they are a minority of all ranks.
+    A wait is that of the median member. Ranks that arrive last together count only if they are a
+    minority.
     """
     late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     order = np.lexsort((calls["start_ns"], calls["collective"]))

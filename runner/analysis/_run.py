@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 MANY_NODES = 2_000_000
-"""Most nodes of a run that a page reads as one table. A node with all its properties takes 420 bytes."""
+"""How many nodes a page may read as one table; a node with all its columns takes 420 bytes."""
 _KEPT_RANKS = 6
 Ints = npt.NDArray[np.int64]
 Value = TypeVar("Value")
 
 
 class ComputedOnce(Generic[Value]):
-    """A cached property that one thread computes at first use while other threads wait."""
+    """A cached property, computed at first use by one thread while others wait."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self._compute = compute
@@ -59,8 +59,8 @@ class ComputedOnce(Generic[Value]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
-        # Python calls this method only until the value is an instance attribute. Each property has a separate
-        # lock, so that the computation of a slow property does not block other requests.
+        # Python calls this only until the value is an instance attribute. Each property has its own
+        # lock, so that a slow one does not block others.
         with vars(instance).setdefault("_locks", {}).setdefault(self._name, threading.RLock()):
             if self._name not in vars(instance):
                 vars(instance)[self._name] = self._compute(instance)
@@ -71,7 +71,7 @@ class ComputedOnce(Generic[Value]):
 class RunAnalysis:
     """One run with all its analyses, each computed at first use.
 
-    Runs are immutable, so only the label and note in *info* can become stale.
+    Runs never change; only the label and note in *info* may be stale.
     """
 
     def __init__(self, study: Study, info: RunInfo, result: Result, workload: Workload) -> None:
@@ -84,16 +84,16 @@ class RunAnalysis:
         self._ranks_kept: OrderedDict[int, pd.DataFrame] = OrderedDict()
 
     def lock_of(self, name: str) -> threading.RLock:
-        """Return the lock of the analysis *name*."""
+        """Return the lock that guards the analysis *name*."""
         return self._locks.setdefault(name, threading.RLock())
 
     @property
     def is_large(self) -> bool:
-        """Whether the run has too many nodes to read at once, so that pages read one rank at a time."""
+        """Whether there are too many nodes to read at once, so that pages read rank by rank."""
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
-        """Return the rows of :attr:`nodes` of *rank*, and read only this rank of a large run."""
+        """Return the rows of :attr:`nodes` for *rank*; of a large run, only this rank is read."""
         if not self.is_large:
             own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
             return own
@@ -112,15 +112,15 @@ class RunAnalysis:
 
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
-        """Return every executed node with its interval and causes, and its properties from the workload."""
+        """Return every executed node: its interval, its causes, and its columns from the workload."""
         check_table(self.result.num_nodes)
         described = self.workload.node_table()
         nodes, keys = self.result.nodes, ["rank", "node_id"]
         joined: pd.DataFrame
         alike = nodes.index.equals(described.index)
         if alike and all(np.array_equal(nodes[key], described[key]) for key in keys):
-            # Engines write nodes in the order of ranks and ids. Merging millions of rows would double the
-            # time and memory.
+            # Engines write nodes in order of rank and id. A merge of millions of rows would take
+            # twice the time and memory.
             beside = {str(name): described[name] for name in described if name not in keys}
             joined = nodes.assign(**beside)
         else:
@@ -132,7 +132,7 @@ class RunAnalysis:
         return RankReader(self.result, self.workload)
 
     def coded_nodes_of(self, rank: int, names: Iterable[str]) -> pd.DataFrame:
-        """Return the columns *names* of the nodes of *rank*, with texts as categories, without caching."""
+        """Return the columns *names* of the nodes of *rank*, with texts as categories, uncached."""
         return self._by_rank.nodes(rank, names, coded=True)
 
     def edges_of(self, rank: int) -> pd.DataFrame:
@@ -141,28 +141,28 @@ class RunAnalysis:
 
     @ComputedOnce
     def calls(self) -> CapturedCalls:
-        """Return the calls of host threads in the captured step, false if the study lacks the traces."""
+        """Return the host calls of the captured step, which are falsy if the study lacks the traces."""
         return CapturedCalls(self.study, self.workload)
 
     def program_of(self, rank: int) -> pd.DataFrame:
-        """Return the program of *rank*, a row per node."""
+        """Return the program of *rank*: a row per node."""
         return program_of_rank(self.workload, rank)
 
     def facts_of(self, ranks: Ints, node_ids: Ints, *names: str) -> Columns:
-        """Return the numeric workload columns *names* of the given nodes."""
+        """Return the workload's number columns *names* for the given nodes."""
         facts = NodeFacts(self.workload, ranks, node_ids)
         return {name: facts.numbers(name) for name in names}
 
     @property
     def arrivals(self) -> pd.DataFrame:
-        """Return the arrival times of ranks at every collective (see `collective_arrivals`)."""
+        """Return when each rank arrives at each collective (see `collective_arrivals`)."""
         from ._collectives import collective_arrivals  # noqa: PLC0415 - few analyses need arrivals
 
         calls = self.result.collectives[["rank", "node_id"]]
         return collective_arrivals(self.result, said_of(self.workload, calls, "module"))
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield the run as a Chrome trace in pieces; a large run is read rank by rank from *ranks*."""
+        """Yield pieces of the run as a Chrome trace; of a large run, only *ranks*, one by one."""
         from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - few analyses need traces
         from ._lanes import Lanes  # noqa: PLC0415
 
@@ -174,22 +174,22 @@ class RunAnalysis:
 
     @ComputedOnce
     def summary(self) -> Summary:
-        """Return the summary of the run: the bound of its step, advice and qualifiers."""
+        """Return the summary: what bounds the step, advice, and qualifiers."""
         return summarize(self.result, self.workload, self.path, self._advised)
 
     @ComputedOnce
     def deviation(self) -> str:
-        """Describe the deviation of the simulated from the measured step; "" for at most 10 %."""
+        """Describe how the simulated step deviates from the measured one; "" for at most 10 %."""
         if not deviates(self.result, self.workload):
             return ""
-        # The replay has the workload's times, from which the profiler's overhead may be removed.
+        # A replay has the workload's times, which may exclude the profiler's overhead.
         from ._measured import deviation_text  # noqa: PLC0415 - few runs deviate
 
         return deviation_text(self.result, self.workload, self.collectives)
 
     @ComputedOnce
     def _advised(self) -> Advised:
-        """Return the advice for the run from a cache file next to the run, because advice needs replays."""
+        """Return the advice, cached in a file of the run because it needs replays."""
         from ._kept import advised_beside  # noqa: PLC0415 - few analyses need the cache
 
         def make() -> Advised:
@@ -212,7 +212,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def path(self) -> CriticalPath:
-        """Return the critical path of the run, from a cache file next to the run if the run is large."""
+        """Return the critical path; that of a large run is cached in a file."""
         if not self.is_large:
             return critical_path(self.result, self.workload)
         from ._kept import path_beside  # noqa: PLC0415 - only large runs need the cache
@@ -222,14 +222,14 @@ class RunAnalysis:
 
     @ComputedOnce
     def clocks(self) -> str:
-        """How the clocks of a measured run were aligned; "" for one rank, and for simulations."""
+        """Describe how the clocks of a measured run were aligned; "" for one rank, and for simulations."""
         sync, _ = measured_waits(self.result, self.workload)
         return "" if sync is None else sync.clocks
 
     def breakdown(self, by: str) -> pd.DataFrame:
         """Split the critical path *by* one of :data:`RUN_BREAKDOWNS` (see `CriticalPath.breakdown`).
 
-        The breakdown by links is empty if :func:`why_no_links` returns a reason.
+        A breakdown by link is empty if :func:`why_no_links` gives a reason.
         """
         from ._path_tables import link_breakdown, network_breakdown  # noqa: PLC0415 - few breakdowns use it
 
@@ -241,7 +241,7 @@ class RunAnalysis:
         return self.path.breakdown(by)
 
     def check_columns(self) -> None:
-        """Check the workload's columns in advance, so that the first reader of a column does not wait."""
+        """Check the workload's columns now, so that no later reader of a column has to wait."""
         nothing = np.zeros(0, np.int64)
         for graph in self.workload.graphs[:1]:
             for name in NODE_COLUMNS:
@@ -251,7 +251,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
-        """Return a row per collective of the run (see :func:`collective_overview`)."""
+        """Return a row per collective (see :func:`collective_overview`)."""
         return frame_of(self._overview)
 
     @ComputedOnce
@@ -271,11 +271,11 @@ class RunAnalysis:
 
     @property
     def advice(self) -> pd.DataFrame:
-        """Return the advice for the run as a table (see :func:`advice_table`)."""
+        """Return the advice as a table (see :func:`advice_table`)."""
         return advice_table(self.advices())
 
     def advices(self) -> tuple[Advice, ...]:
-        """Return the advice by gain from replays, or by upper bound if replays would take too long."""
+        """Return the advice by gain: from replays, or as upper bounds if these would take too long."""
         return self._advised.advice
 
     def _own_network(self) -> Mapping[str, Any] | None:
@@ -285,7 +285,7 @@ class RunAnalysis:
     def _messages(self) -> pd.DataFrame | None:
         """Return the sends and receives on the path (see `messages_on_path`); None if there are none."""
         pieces = self.path.columns
-        # The names come from `describe_collectives`, so a path without messages needs no workload columns.
+        # The names come from `describe_collectives`, so no column is read for a path without messages.
         if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
             return None
         named = np.flatnonzero((pieces["collective"] != "") & (pieces["node_id"] >= 0))
@@ -299,38 +299,38 @@ class RunAnalysis:
 
     @ComputedOnce
     def lanes(self) -> Lanes:
-        """Return the run's nodes in lanes with simulated times."""
+        """Return the nodes in lanes, with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes)
 
     @property
     def is_measured(self) -> bool:
-        """Whether the workload has the measured times of its nodes."""
+        """Whether the workload has measured times."""
         began = (np.asarray(graph.node_columns["measured_start_ns"]) for graph in self.workload.graphs)
         return any(bool((start_ns >= 0).any()) for start_ns in began)
 
     @ComputedOnce
     def measured_lanes(self) -> Lanes:
-        """Return the run's nodes in lanes with measured times above lanes with simulated times."""
+        """Return the nodes in lanes, with measured times above simulated ones."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes, measured=True)
 
     @ComputedOnce
     def elasticity(self) -> pd.DataFrame:
-        """Return the gain of 10 % more speed for each large contributor, from one simulation each."""
+        """Return the gain if each large contributor were 10 % faster, each from a simulation."""
         return self.each_faster(1.1)
 
     def each_faster(self, times: float) -> pd.DataFrame:
-        """Return the simulated step times with each large contributor alone *times* as fast."""
+        """Return the simulated step time with each large contributor alone *times* as fast."""
         from ._what_if import sensitivity  # noqa: PLC0415 - other analyses do not need the simulator
 
         chosen = self.faster_targets()
         return sensitivity(self.experiment(), self.result.makespan_ns, chosen, times)
 
     def faster_targets(self, count: int = 5) -> list[Target]:
-        """Return what-if targets for the *count* largest contributors to the path, and for the network."""
+        """Return what-if targets: the *count* largest contributors to the path, and the network."""
         from ._what_if import targets  # noqa: PLC0415 - other analyses do not need the simulator
 
         provenance = self.result.provenance
@@ -342,7 +342,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def layers(self) -> pd.DataFrame:
-        """Return the times of each module (see :func:`layer_table`)."""
+        """Return the time of each module (see :func:`layer_table`)."""
         from ._layers import layer_table  # noqa: PLC0415
 
         if not self.is_large:
@@ -359,28 +359,28 @@ class RunAnalysis:
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
-        """Return the slow ranks, links and hosts of the run, and the time that they add to the step."""
+        """Return the slow ranks, links and hosts, and how much time they add to the step."""
         from .diagnosis import diagnose  # noqa: PLC0415
 
         return diagnose(self.result, self.nodes)
 
     @ComputedOnce
     def words(self) -> Words:
-        """Return the search index over the names, operators and modules of the run's nodes."""
+        """Return the search index of node names, operators and modules."""
         from ._search import Words  # noqa: PLC0415
 
         return Words.of(self.nodes)
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
-        """Return when each rank finishes, how long it waits, and which ranks equal it (`rank_standings`)."""
+        """Return each rank's finish and wait, and which ranks are equal (see `rank_standings`)."""
         from ._rank_table import rank_standings  # noqa: PLC0415
 
         return rank_standings(self.result, self.workload)
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
-        """Return the slack (ns) of each executed node, or an empty array if the backend lacks the records."""
+        """Return the slack (ns) of each executed node; empty if the backend does not record enough."""
         import pandas as pd  # noqa: PLC0415
 
         from ._slack import slack  # noqa: PLC0415
@@ -392,26 +392,26 @@ class RunAnalysis:
         return values
 
     def experiment(self) -> Experiment:
-        """Return the run's experiment for another simulation, without caching its large programs."""
+        """Return the run's experiment, to simulate it again; not cached, because programs are large."""
         return self.study.experiment(self.info.id)
 
     @ComputedOnce
     def has_programs(self) -> bool:
-        """Return whether the run's system names collective programs, from files or generated."""
+        """Return whether the run's system has collective programs, from files or generated."""
         from ..config import program_files  # noqa: PLC0415 - most analyses do not need configurations
 
         return bool(program_files(self.study.run_configs(self.info.id)[1]))
 
     @ComputedOnce
     def programs(self) -> Mapping[Demand, Program]:
-        """Map each collective type, group size and message size to the program that the run used.
+        """Return the program used for each collective type, group size and message size.
 
-        The programs are read from the study's copies and verified again.
+        They are read from the study's copies and verified again.
         """
         return self.experiment().programs.programs if self.has_programs else {}
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
-        """Return one executed node as a dict, or None if the run lacks the node."""
+        """Return an executed node as a dict, or None if there is none."""
         if self.is_large:
             nodes = self.nodes_of(rank)
             row = int(nodes["node_id"].searchsorted(node_id))
@@ -421,15 +421,15 @@ class RunAnalysis:
         return None if row < 0 else {str(key): value for key, value in nodes.iloc[row].items()}
 
     def row(self, rank: int, node_id: int) -> int:
-        """Return the row of a node in :attr:`nodes`, or -1 if the run lacks the node."""
+        """Return a node's row in :attr:`nodes`, or -1 if there is none."""
         nodes = self.nodes
         rows = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
         return int(rows[0]) if len(rows) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
-        """Return the number of measured ranks and the number of simulated ranks of a collective.
+        """Return how many ranks of a collective were measured, and how many simulated.
 
-        Both numbers are 1 for a node that is not a collective.
+        Both are 1 for a node that is no collective.
         """
         calls = self.result.collectives
         own = calls.loc[(calls["rank"] == rank) & (calls["node_id"] == node_id), "collective"]
@@ -440,9 +440,9 @@ class RunAnalysis:
         return int((members // block == rank // block).sum()), len(members)
 
     def slack_of(self, rank: int, node_id: int) -> int | None:
-        """Return the slack of a node in ns, or None if the slack is unknown.
+        """Return a node's slack in ns, or None if unknown.
 
-        The slack is unknown for large runs, because its computation needs all nodes.
+        It is unknown for large runs, because computing it needs all nodes.
         """
         if self.is_large:
             return None
@@ -451,7 +451,7 @@ class RunAnalysis:
 
 
 def analyse_run(study: Study, run_id: str | None = None) -> RunAnalysis:
-    """Return the analysis of the run *run_id* of *study*, by default of the newest run.
+    """Return the analysis of the run *run_id* of *study* (default: the study's default run).
 
     Raises `StudyError` for an unknown run.
     """

@@ -1,4 +1,4 @@
-"""Read the times and lanes of all nodes of a run as columns sorted by rank and node id."""
+"""The times and lanes of all nodes of a run, as columns sorted by rank and node id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
 
 
 class NodePlaces:
-    """An index of nodes in columns sorted by rank and node id; *bounds* has the rows of each rank."""
+    """Finds nodes in columns sorted by rank and node id; *bounds* has the rows of each rank."""
 
     def __init__(self, node_id: Ints, bounds: dict[int, tuple[int, int]]) -> None:
         self.node_id = node_id
@@ -28,7 +28,7 @@ class NodePlaces:
 
     @classmethod
     def of(cls, node_id: Ints, counts: Mapping[int, int]) -> NodePlaces:
-        """Return the index of nodes; *counts* has the number of nodes per rank."""
+        """Build the index from node ids and the number of nodes per rank (*counts*)."""
         ends = np.cumsum([0, *counts.values()]).tolist()
         return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
 
@@ -45,15 +45,14 @@ class NodePlaces:
 
 
 class Schedule:
-    """The nodes of *result*, a simulation or replay of *workload*; each node is a row.
+    """The nodes of *result*, a simulation or replay of *workload*, one per row.
 
-    *start* and *end* are the interval of a row. *cause* is the index, among the nodes of the same rank, of
-    the node that allowed the row to start, or -1 if there is no such node. *type* is the node type, and
-    *lane* is the lane of the row, which runs one node at a time (-1: no lane). *others* are the rows that
-    ended because another row started, and *origins* are these other rows. *room* is the time from the end of
-    a row to the end of the last row. If *sync* is given, the result is measured: the waits come from *sync*,
-    and the times are on the clock of the rank that ends last. Raises `BackendError` for a node that the
-    workload lacks.
+    *start* and *end* are a row's interval. *cause* is the node, as an index within the rank, that
+    let the row start (-1: none). *type* is the node type. *lane* runs one node at a time (-1:
+    none). *others* are the rows that ended because another row started, and *origins* those rows.
+    *room* is the time from a row's end to the end of the last row. *sync* is given for a measured
+    result: waits come from it, and times are on the clock of the rank that ends last. Raises
+    `BackendError` for a node that the workload lacks.
     """
 
     def __init__(self, result: Result, workload: Workload, sync: SyncPoints | None = None) -> None:
@@ -74,7 +73,7 @@ class Schedule:
         self.type: npt.NDArray[np.int16] = whole["type"]
         self.lane: Ints = whole["lane"]
         self.rows = NodePlaces(self.node_id, self.bounds).rows
-        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # offset of each rank's clock
+        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # of each rank's clock
         self.room: Ints = self.end.max(initial=0) - self.end
         if sync is None:
             self.others, self.origins = self._origins(whole)
@@ -86,17 +85,17 @@ class Schedule:
         return len(self.node_id)
 
     def _origins(self, whole: Columns) -> tuple[Ints, Ints]:
-        """Return the rows that ended because another node started, and the rows of these other nodes."""
+        """Return the rows that ended because another row started, and those other rows."""
         first = np.repeat([low for low, _ in self.bounds.values()], whole["foreign_count"])
         rows = whole["foreign"] + first
         origins = self.rows(whole["origin_rank"], whole["origin_node"])
         return rows[origins >= 0], origins[origins >= 0]
 
     def _shift(self, sync: SyncPoints) -> None:
-        """Move the times of each rank to the clock of the rank that ends last, as `path_steps` does.
+        """Move each rank's times to the clock of the rank that ends last, as `path_steps` does.
 
-        On this clock, no rank may end later than the last rank. No rank may take longer than the last rank
-        takes on its own clock.
+        No rank may then end later than that rank, nor take longer than that rank does on its own
+        clock.
         """
         longest = int(self.end.max())
         ranks = self.ranks()
@@ -105,7 +104,7 @@ class Schedule:
         self.room = np.maximum(np.minimum(self.room, longest - self.end), 0)
 
     def _measured_origins(self, sync: SyncPoints) -> tuple[Ints, Ints]:
-        """Return the rows that waited for another rank (by *sync*), and the rows of the last arrivals."""
+        """Return the rows that waited for another rank (by *sync*), and the rows that arrived last."""
         waited = []
         for rank, (low, high) in self.bounds.items():
             places, ranks, nodes = sync.awaited_by(rank, self.node_id[low:high])
@@ -115,13 +114,13 @@ class Schedule:
         return rows[origins >= 0], origins[origins >= 0]
 
     def ranks(self) -> npt.NDArray[np.int32]:
-        """Return the rank of each row of the schedule."""
+        """Return the rank of each row."""
         counts = [high - low for low, high in self.bounds.values()]
         return np.repeat(np.array([*self.bounds], np.int32), counts)
 
 
 def among(ids: Ints, asked: Ints) -> Ints:
-    """Return the index of each id of *asked* in the ascending *ids*, -1 for a missing id."""
+    """Return the index of each of *asked* in the ascending *ids*, -1 if missing."""
     if not len(ids):
         return np.full(len(asked), -1, np.int64)
     place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
@@ -130,7 +129,7 @@ def among(ids: Ints, asked: Ints) -> Ints:
 
 
 def _runs(values: Ints) -> Iterator[slice]:
-    """Yield the ranges of consecutive equal *values*."""
+    """Yield the ranges of equal *values*."""
     ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     start = 0
     for end in ends if len(values) else []:
@@ -144,7 +143,7 @@ def _of_rank(rank: int, nodes: Columns, workload: Workload, semantics: str) -> C
     types = facts.numbers("type")
     if semantics == "trace":
         lane = facts.numbers("stream")
-    else:  # the slots of ASTRA-sim's resource model: CPU, accelerator or communication
+    else:  # ASTRA-sim's resource model has slots for CPU, accelerator and communication
         lane = np.where(facts.numbers("is_cpu_op") != 0, 0, np.where(types == NodeType.COMP, 1, 2))
     lane[types == NodeType.COMM_RECV] = -1
     foreign = np.flatnonzero((nodes["origin_rank"] != rank) | (nodes["origin_node"] != ids))

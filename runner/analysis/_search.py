@@ -1,4 +1,4 @@
-"""Find nodes of a run by words, and the corresponding node of another run."""
+"""Find nodes of a run by words, and the matching node of another run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 _COLUMNS = ("name", "operator", "module")
-# The columns that a search finds as groups of nodes, and the position of their texts in `Words`.
+# Columns in which a search finds whole groups of nodes, with the position of their texts in `Words`.
 _WHOLE = {"module": 2, "operator": 1}
 _MOST_WHOLE = 6
 _PLACE = re.compile(r"(\d{1,9})[:/](\d{1,18})")
@@ -23,7 +23,7 @@ _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 
 @dataclass(frozen=True)
 class Words:
-    """The distinct names, operators and modules of nodes, and the index of each node's texts."""
+    """The distinct names, operators and modules of nodes, and which of them each node has."""
 
     texts: tuple[pd.Series, ...]
     codes: tuple[npt.NDArray[np.int32], ...]
@@ -37,9 +37,9 @@ class Words:
 
 
 def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
-    """Return the *count* longest nodes with *text* in the name, operator or module, or with the id *text*.
+    """Return the *count* longest nodes whose name, operator or module contains *text*.
 
-    *words* is the index of *nodes*. Nodes with the id *text* come first.
+    *words* is the index of *nodes*. A node whose id is *text* comes first.
     """
     named, numbered = named_nodes(words, text), _numbered(nodes, text)
     rows = np.flatnonzero(named | numbered)
@@ -49,7 +49,7 @@ def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) 
 
 
 def named_nodes(words: Words, text: str) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows of *words* with *text* in the name, operator or module."""
+    """Return a mask of the nodes whose name, operator or module contains *text*."""
     wanted = text.strip().lower()
     named = np.zeros(len(words.codes[0]), bool)
     for texts, codes in zip(words.texts, words.codes, strict=True):
@@ -67,7 +67,7 @@ def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
 
 
 def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
-    """Search nodes as :func:`search_nodes` does, and return the columns that distinguish the nodes."""
+    """Search nodes as :func:`search_nodes` does; return the columns that tell them apart."""
     nodes_found = search_nodes(nodes, words, text, count).reset_index(drop=True)
     table: pd.DataFrame = nodes_found[_FACTS].assign(
         duration_ns=nodes_found["end_ns"] - nodes_found["start_ns"]
@@ -84,13 +84,12 @@ def search_hits(
     rank: int = -1,
     count: int = 20,
 ) -> pd.DataFrame:
-    """Return search results for partial input *text*: modules and operators, then single nodes.
+    """Return hits for *text* while it is typed: modules and operators first, then single nodes.
 
-    *programs* is the program of each rank. Ranks with the same program give a single hit, which is on *rank*
-    if *rank* runs the program, and otherwise on the lowest rank. ``ranks`` is the number of ranks with this
-    program. ``rank`` and ``node_id`` identify the longest node of a module or an operator. ``nodes`` is the
-    number of nodes of the module or operator on this rank, and ``duration_ns`` is the total time of these
-    nodes. The text ``7:12`` finds node 12 of rank 7.
+    *programs* is each rank's program. Ranks of one program give one hit, on *rank* if it runs that
+    program and otherwise on the lowest; ``ranks`` is their number. ``rank`` and ``node_id`` are the
+    longest node of a module or operator, which has ``nodes`` nodes on this rank that take
+    ``duration_ns`` in total. The text ``7:12`` finds node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is not None:
@@ -108,7 +107,7 @@ def search_hits(
 
 
 def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
-    """Return one rank per program: *rank* for the program of *rank*, or the lowest rank."""
+    """Return one rank per program: *rank* for its own program, the lowest rank for others."""
     _, lowest = np.unique(programs, return_index=True)
     chosen = {int(programs[other]): int(other) for other in lowest}
     if 0 <= rank < len(programs):
@@ -128,7 +127,7 @@ def _node_hits(found: pd.DataFrame, alike: npt.NDArray[np.int64]) -> pd.DataFram
 
 
 def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], text: str) -> list[pd.DataFrame]:
-    """Return the modules and operators with *text* in their names, sorted by descending time."""
+    """Return the modules and operators whose name contains *text*, by descending time."""
     wanted, parts = text.strip().lower(), []
     length = (nodes["end_ns"] - nodes["start_ns"]).to_numpy()
     for what, column in _WHOLE.items():
@@ -142,7 +141,7 @@ def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], tex
         sums = mine.groupby(what)["duration_ns"].agg(["sum", "size"])
         largest = sums.nlargest(_MOST_WHOLE, "sum")
         at = longest.loc[largest.index]
-        # A module in several programs is listed once, with the nodes of only one rank.
+        # A module in several programs is listed once, with the nodes of one rank.
         own = mine.groupby([what, "rank"])["duration_ns"].agg(["sum", "size"])
         here = own.loc[list(zip(at.index, at["rank"], strict=True))]
         parts.append(
@@ -166,11 +165,10 @@ _SAME = ("name", "module", "phase", "kind")
 
 
 def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int | None = None) -> int:
-    """Return the row in *others* of the node that corresponds to *row* of *nodes*, -1 if there is none.
+    """Return the row in *others* that matches *row* of *nodes*, -1 if none does.
 
-    The corresponding node has the same rank, name, module, phase and kind, and the same position among nodes
-    with these properties. If *step* is given, only the nodes of this step in *others* and the nodes in the
-    step of *row* count.
+    It has the same rank, name, module, phase and kind, and the same position among nodes that share
+    these. *step* restricts *others* to one step, and *nodes* to the step of *row*.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
     mine = _alike(nodes, nodes, row, rank)
@@ -183,7 +181,7 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
 
 
 def _alike(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
-    """Return the rows of *nodes* with the same properties as *row* of *of*, sorted by start."""
+    """Return the rows of *nodes* that share the properties of *row* of *of*, by start."""
     rows = np.flatnonzero(nodes["rank"].to_numpy() == rank)
     part = nodes.iloc[rows]
     alike = np.ones(len(rows), bool)

@@ -1,4 +1,4 @@
-"""Tabulate the settings of simulations, packet statistics, and the calibration of a result's network."""
+"""Settings of simulations, packet statistics, and the calibration of a network, as tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .._traits import about_backend
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
 _DIMENSIONS = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}
-_WORDS = {"sources", "title"}  # keys of a machine that hold sentences on the sources of its figures
+_WORDS = {"sources", "title"}  # a machine's keys for sentences about where figures come from
 
 
 class Setting(NamedTuple):
-    """A setting: its *name*, its *value*, the keys of the value in the configurations, and a unit."""
+    """A setting: its *name*, *value*, the keys that lead to it in the configurations, and its unit."""
 
     name: str
     keys: tuple[str | int, ...]
@@ -33,10 +33,10 @@ class Setting(NamedTuple):
 
 
 def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a table of settings with the columns ``setting``, ``differs``, and a column per result.
+    """Return a table of settings: ``setting``, ``differs``, and a column per result.
 
-    Settings that differ come first. A result that lacks a setting has an empty text. Measurements have no
-    settings, and do not count as differing.
+    Settings that differ come first. A cell is empty if a result lacks the setting; measurements
+    have none and do not count.
     """
     given = [_settings(result) for result in results.values()]
     for settings, workload in zip(given, workloads, strict=False):
@@ -45,7 +45,7 @@ def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ())
     measured = list(compress(given, is_measured))
     keys = list(dict.fromkeys(key for each in given for key in each))
     if sum(_MACHINE_NAME in each for each in given) < 2:
-        # If only one result has a GPU machine, its figures cannot be compared.
+        # If only one result has a GPU machine, its figures have nothing to be compared with.
         keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
     rows = [
         {
@@ -61,7 +61,7 @@ def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ())
 
 
 def _settings(result: Result) -> dict[str, str]:
-    """Map the name of every setting of *result* to its value as text."""
+    """Return each setting of *result* as text, by name."""
     made = result.provenance
     texts = {"backend": result.backend, "network": str(made.get("network_name", ""))}
     texts["ranks"] = f"{len(result.ranks):,}"
@@ -71,9 +71,9 @@ def _settings(result: Result) -> dict[str, str]:
 
 
 def settings_of(made: Mapping[str, Any]) -> list[Setting]:
-    """Return the settings of the configurations and options in *made*, a provenance or part of a provenance.
+    """Return the settings in *made*, a provenance or part of one.
 
-    Each dimension of the network, and each figure of a GPU machine, is a separate setting.
+    Each network dimension, and each figure of a GPU machine, is a setting of its own.
     """
     network = made.get("network", {})
     rows = [
@@ -98,7 +98,7 @@ def settings_of(made: Mapping[str, Any]) -> list[Setting]:
 
 
 def _machine_settings(machine: Any, keys: tuple[str, ...]) -> Iterator[Setting]:
-    """Yield the figures of a GPU machine one by one, without their sources."""
+    """Yield the figures of a GPU machine without their sources."""
     for key, value in machine.items() if isinstance(machine, Mapping) else ():
         within = (*keys, key)
         if isinstance(value, Mapping) and key not in _WORDS:
@@ -118,7 +118,7 @@ def _plain(value: Any) -> str:
 
 
 def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return sentences on queues, pauses and flows for packet-level backends; none for other backends."""
+    """Return sentences about queues, pauses and flows of packet-level backends; none for others."""
     packets = provenance.get("packets")
     if not isinstance(packets, Mapping):
         return []
@@ -145,7 +145,7 @@ def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the packet statistics of a run as a table with ``figure`` and ``value``."""
+    """Return a run's packet statistics as a table: ``figure`` and ``value``."""
     table: pd.DataFrame = pd.DataFrame(packet_facts(provenance), columns=["figure", "value"])
     return table
 
@@ -163,8 +163,9 @@ _HANDSHAKES = {
 class FittedNetwork(NamedTuple):
     """A calibration as stored in a network file.
 
-    *facts* are (label, text) pairs. *points* is a table from `calibration_table`. *undetermined* and
-    *left_out* are sentences on parameters that the fit could not determine, and on unused measurements.
+    *facts* are (label, text) pairs, and *points* is a `calibration_table`. *undetermined* and
+    *left_out* are sentences about parameters that the fit could not determine, and about
+    measurements it did not use.
     """
 
     facts: tuple[tuple[str, str], ...]
@@ -185,11 +186,11 @@ def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
 
 
 def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row per measured size in the calibration of a run's network, or an empty table.
+    """Return a row per measured size in the calibration of a run's network; empty without one.
 
-    The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns`` and
-    ``error``. ``error`` is the relative error of the model. ``messages_ns`` is the modelled time of the
-    network without the communication library. Invalid rows of the file are omitted.
+    The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns,
+    messages_ns`` and ``error``, the relative error of the model. ``messages_ns`` is the modelled
+    time without the communication library. Invalid rows of the file are left out.
     """
     listed = _calibration(provenance).get("points")
     rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []
@@ -204,7 +205,7 @@ def _calibration(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_row(point: Any) -> bool:
-    """Return whether *point* has the values of a row, because network files may be written by hand."""
+    """Return whether *point* is a valid row; network files may be written by hand."""
     if not isinstance(point, Mapping) or not {"operation", "size-bytes", "measured-ns", "model-ns"} <= {
         *point
     }:
@@ -246,7 +247,7 @@ _PLAIN = (("fitted-on", "Fitted to"), ("when", "Made"), ("system", "System"))
 
 
 def _figure(figure: Any, text: Any) -> str:
-    """Return a calibrated figure as text with its 95 % interval or its source."""
+    """Return a calibrated figure with its 95 % interval, or with its source."""
     if not isinstance(figure, Mapping) or not isinstance(figure.get("value"), (int, float)):
         return "not known"
     value, ends = text(figure["value"]), [figure.get("low"), figure.get("high")]

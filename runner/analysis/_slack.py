@@ -1,4 +1,4 @@
-"""Compute slack: the time by which each node of a result could end later without delaying the step."""
+"""Slack: how much later each node of a result could end without delaying the step."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ _Waits = tuple[npt.NDArray[Any], npt.NDArray[Any], Ints]
 
 
 def slack(result: Result, workload: Workload) -> pd.DataFrame:
-    """Return ``rank, node_id, slack_ns``, the time by which a node can end later without delaying the step.
+    """Return ``rank, node_id, slack_ns``: how much later each node can end without delaying the step.
 
-    The table has a row per executed node of *result*, a simulation or replay of *workload*, in the order of
-    the result. The durations and the order of nodes are unchanged. A node that depends on a delayed node, or
-    follows a delayed node on its lane, is delayed by the part of the delay that gaps do not absorb. The time
-    from the last needed arrival at a collective until the collective's end does not change, and other ranks
-    may arrive until this last arrival. In a measured result, no rank may take longer than the longest rank.
-    Nodes on the critical path have a slack of 0. Raises `BackendError` if the result has no nodes, or nodes
-    that the workload lacks.
+    There is a row per executed node of *result*, a simulation or replay of *workload*, in the
+    result's order. Durations and the order of nodes stay the same. A node that depends on a delayed
+    node, or follows it on its lane, is delayed by what gaps do not absorb. A collective takes as
+    long after the last arrival it needs as before, and ranks may arrive until then. In a measured
+    result, no rank may take longer than the longest. Nodes on the critical path have no slack.
+    Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
     """
     values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
@@ -43,9 +42,9 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def slack_columns(result: Result, workload: Workload) -> Columns:
-    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` sorted by rank and node id, like `slack`.
+    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` as in `slack`, sorted by rank and node id.
 
-    The result is read rank by rank, and the computation needs about 200 bytes per node.
+    The result is read rank by rank; the computation needs about 200 bytes per node.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -70,13 +69,12 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
 class _Events:
     """The start and end events of a schedule's rows, and the waits between events.
 
-    *end* is the event at the end of each row. If a row is *apart*, the start of the row is the preceding
-    event. Otherwise, the start and the end of the row are the same event, because the end of a computation
-    moves with its start. The events of a rank are contiguous. After the events of all rows, there are events
-    for the arrivals that the ends of collectives waited for. *waits* (before, after, gap; sorted by before)
-    are the waits of communication. *gap* is the time by which event *before* could happen later without
-    delaying event *after*. If the step *repeats*, a rank that begins the step late still ran the preceding
-    step before.
+    *end* is each row's end event. The start of a row that is *apart* is the event before it; other
+    rows have a single event, because the end of a computation moves with its start. A rank's events
+    are contiguous, and after all rows come events for the arrivals that collectives waited for.
+    *waits* (before, after, gap; sorted by before) are those of communication: event *before* may
+    happen *gap* later without delaying *after*. If the step *repeats*, a rank that begins it late
+    still ran the step before.
     """
 
     def __init__(self, schedule: Schedule, collectives: Columns, *, measured: bool, repeats: bool) -> None:
@@ -98,7 +96,7 @@ class _Events:
         self._pieces.clear()
 
     def starts(self, rows: Ints) -> Ints:
-        """Return the event at the start of each node in *rows*."""
+        """Return the start event of each node in *rows*."""
         times: Ints = self.end[rows] - self.apart[rows]
         return times
 
@@ -106,7 +104,7 @@ class _Events:
         self._pieces.append(_held_up(before, after, gap))
 
     def _origins(self, rows: Ints) -> Ints:
-        """Return the origin of each row: the row that triggered the end of the row by starting."""
+        """Return the row whose start triggered the end of each of *rows*."""
         others, origins = self.schedule.others, self.schedule.origins
         place = among(others, rows)
         result: Ints = rows.copy()
@@ -114,13 +112,12 @@ class _Events:
         return result
 
     def _add_communication(self) -> None:
-        """Make communication end after its own start, and after the awaited arrivals of other ranks."""
+        """Let communication end after its own start, and after the arrivals it waited for on other ranks."""
         plan = self.schedule
         rows = np.flatnonzero(self.apart)
         origin = self._origins(rows)
         needed = np.clip(plan.start[origin], plan.start[rows], plan.end[rows])
-        # A simulated receive takes no time on the receiver. A measured receive takes the time that remains
-        # after its wait.
+        # A simulated receive takes no time on the receiver; a measured one takes what is left after its wait.
         received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows) & (not self._measured)
         spare = np.where(received, plan.end[rows], needed) - plan.start[rows]
         self._add(self.starts(rows), self.end[rows], spare)
@@ -129,7 +126,7 @@ class _Events:
         self._add(self.starts(origin[other]), self.end[rows[other]], none_to_spare)
 
     def _add_preceding_step(self) -> None:
-        """Make late ranks start their first nodes after their last node of the preceding step."""
+        """Let late ranks start their first nodes after the last node of the step before."""
         plan = self.schedule
         for rank, (low, high) in plan.bounds.items():
             if plan.shift_ns[rank] > 0:
@@ -140,11 +137,10 @@ class _Events:
                 self._add(ends, self.starts(first), np.zeros(len(first), np.int64))
 
     def _add_arrivals(self, collectives: Columns) -> Ints:
-        """Make the ranks of a collective arrive by the last arrival for which the collective's end waited.
+        """Let the ranks of a collective arrive by the last arrival that its end waited for.
 
-        The awaited arrivals of a collective form a chain of events in time order, with the time between two
-        arrivals as the gap, so the number of waits is linear in the number of ranks. Returns the times of the
-        awaited arrivals.
+        The awaited arrivals form a chain of events in order of time, with the time between two as
+        the gap, so that there are only as many waits as ranks. Returns the times of these arrivals.
         """
         plan = self.schedule
         rows = plan.rows(collectives["rank"], collectives["node_id"])
@@ -163,9 +159,9 @@ class _Events:
         return instants
 
     def in_order(self) -> npt.NDArray[np.int32]:
-        """Return the events sorted by time, then by row.
+        """Return the events sorted by time.
 
-        Of simultaneous events, ends come first, then events without duration, and then starts.
+        At the same time, ends come first, then events without duration, then starts.
         """
         plan = self.schedule
         times, group = np.empty(self.count, np.int64), np.full(self.count, 2, np.int8)
@@ -181,7 +177,7 @@ class _Events:
 
 
 def _held_up(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
-    """Drop waits between events that ran in the opposite order, because such waits cause no delay."""
+    """Drop waits between events that ran in the opposite order, which cause no delay."""
     kept = gap >= 0
     return (before, after, gap) if kept.all() else (before[kept], after[kept], gap[kept])
 
@@ -197,7 +193,7 @@ def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
 
 
 def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the index of the first event in the chain of each *number* from *time* on, and its existence."""
+    """Return the first event from *time* on in the chain of each *number*, and whether there is one."""
     order = np.lexsort(
         (
             np.concatenate([np.ones(chain.shape[1]), np.zeros(len(number))]),
@@ -215,9 +211,9 @@ def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDA
 
 
 def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_Waits]:
-    """Return the waits within a rank (rows *low* to *high*) that its program and its lanes impose.
+    """Return the waits within a rank (rows *low* to *high*) from its program and its lanes.
 
-    A wait that both the program and the order on a lane impose counts once.
+    A wait that both impose counts once.
     """
     plan, own = events.schedule, slice(low, high)
     start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
@@ -241,7 +237,7 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
 
 
 def _before_on_lane(plan: Schedule, own: slice) -> Ints:
-    """Return, for each row of a rank, the previous row on the same lane; -1 for the first row on a lane."""
+    """Return the previous row on each row's lane, -1 for the first."""
     lane = plan.lane[own]
     laned = np.flatnonzero(lane >= 0)
     order = laned[np.lexsort((plan.end[own][laned], plan.start[own][laned], lane[laned]))]
@@ -252,7 +248,7 @@ def _before_on_lane(plan: Schedule, own: slice) -> Ints:
 
 
 def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
-    """Return all waits grouped by the earlier event: the first index per event, later events, and gaps."""
+    """Return all waits grouped by the earlier event: first index per event, later events, gaps."""
     parts = []
     for rank, (low, high) in events.schedule.bounds.items():
         own = _waits_of_rank(events, workload.graph_of(rank), low, high)
@@ -266,7 +262,7 @@ def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np
 
 
 def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Concatenate *parts*, and release the memory of the parts."""
+    """Concatenate *parts*, freeing each one."""
     whole = np.concatenate(parts)
     parts.clear()
     return whole
@@ -275,7 +271,7 @@ def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _sorted(
     events: _Events, own: list[_Waits], begin: int, stop: int
 ) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
-    """Return the number of waits for each event from *begin* to *stop*, the waiting events, and the gaps."""
+    """Return the number of waits per event from *begin* to *stop*, the waiting events, and the gaps."""
     shared = slice(*np.searchsorted(events.waits[0], [begin, stop]))
     pieces = [*own, (events.waits[0][shared], events.waits[1][shared], events.waits[2][shared])]
     before, after, gap = (np.concatenate(column) for column in zip(*pieces, strict=True))
@@ -284,7 +280,7 @@ def _sorted(
 
 
 def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
-    """Return the least sum of gaps on any path from the end of each node to the end of the last node."""
+    """Return the least sum of gaps on any way from each node's end to the end of the last node."""
     room = np.full(events.count, _LATEST)
     room[events.end] = schedule.room
     lower_room(errors, room, events.in_order(), *_by_event(events, workload))
@@ -293,9 +289,9 @@ def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
 
 
 def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
-    """Return *nodes* with their slack, sorted by least slack, then by longest duration.
+    """Return *nodes* with their slack, least slack first, then longest duration.
 
-    The table is empty if the slack is unknown.
+    It is empty if the slack is unknown.
     """
     if len(slack_ns) != len(nodes):
         nodes = nodes.head(0)
@@ -306,7 +302,7 @@ def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
 
 
 def longest_with_slack(nodes: pd.DataFrame, slack_ns: pd.Series, count: int) -> pd.DataFrame:
-    """Return the *count* longest *nodes* that have slack, with the columns of :func:`slack_table`."""
+    """Return the *count* longest *nodes* that have slack, as in :func:`slack_table`."""
     slack = slack_ns.to_numpy()
     spare = np.flatnonzero(slack > 0)
     length = (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[spare]
@@ -315,7 +311,7 @@ def longest_with_slack(nodes: pd.DataFrame, slack_ns: pd.Series, count: int) -> 
 
 
 def slack_shares(nodes: pd.DataFrame, slack_ns: pd.Series, within_ns: int) -> tuple[float, float]:
-    """Return the shares of the time of *nodes* without slack, and with slack up to *within_ns*."""
+    """Return the fractions of the nodes' time that have no slack, and slack up to *within_ns*."""
     slack, length = slack_ns.to_numpy(), nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
     whole = max(1, int(length.sum()))
     return int(length[slack == 0].sum()) / whole, int(length[slack <= within_ns].sum()) / whole

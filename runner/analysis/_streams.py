@@ -1,4 +1,4 @@
-"""Split the time of each stream of a device into computation, communication, copies and idle time."""
+"""Split the time of each device stream into computation, communication, copies and idle time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ._run import RunAnalysis
 
 BUSY_KINDS = ("compute", "communication", "copy")
-"""The kinds of work that keep a device busy. Overlapping time counts as the first of its kinds."""
+"""What keeps a device busy; where kinds overlap, the first counts."""
 Ints = npt.NDArray[np.int64]
 
 
 def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
-    """Return the kind of each node, one of `BUSY_KINDS`, or "" for a node that occupies no device.
+    """Return each node's kind, one of `BUSY_KINDS`, or "" if it occupies no device.
 
     *nodes* has ``type``, ``kind`` and ``is_cpu_op``.
     """
@@ -34,10 +34,10 @@ def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
 
 
 def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
-    """Return the exclusive length of each interval, which sum to the length of the union of intervals.
+    """Return each interval's own length; together they are the length of the union.
 
-    Overlapping time counts for the interval with the first kind in `BUSY_KINDS`. Among intervals of the same
-    *kind*, overlapping time counts for the first interval.
+    Where intervals overlap, the time goes to the first kind in `BUSY_KINDS`, and within a *kind* to
+    the first interval.
     """
     kinds, own = np.asarray(kind), np.zeros(len(start), np.int64)
     so_far = np.zeros(len(start), bool)
@@ -52,7 +52,7 @@ def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
 
 
 def _pieces(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the order of intervals by start, and the part of each interval that no earlier one covers."""
+    """Return the order by start, and the part of each interval that no earlier one covers."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     first = np.maximum(start, np.append(start[:1], np.maximum.accumulate(end)[:-1]))
@@ -71,7 +71,7 @@ def _length_before(covered: tuple[Ints, Ints], times: Ints) -> Ints:
 
 _NODES = ("type", "kind", "is_cpu_op", "stream", "start_ns", "end_ns")
 _KEYS = ["comm", "stream"]
-_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # columns for the times of `BUSY_KINDS`
+_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # the columns for `BUSY_KINDS`
 _COLUMNS = (
     "rank",
     "device",
@@ -85,12 +85,11 @@ _COLUMNS = (
 
 
 def stream_table(run: RunAnalysis) -> pd.DataFrame:
-    """Return a row per rank and device stream, and a row per rank and communication lane.
+    """Return a row per rank and device stream, and per rank and communication lane.
 
-    ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``. ``span_ns`` is the time
-    from the start of the stream's first node to the end of its last node. If nodes of one stream overlap, the
-    overlap counts as computation or, without computation, as communication. ``device`` is -1 for lanes
-    without a device.
+    ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``, the time from
+    the start of the first node to the end of the last. Overlapping nodes count as computation or,
+    without it, as communication. ``device`` is -1 for lanes without a device.
     """
     ranks = run.result.columns("ranks")["rank"].tolist()
     rows = [row for rank in ranks for row in _streams_of(rank, run.coded_nodes_of(rank, _NODES))]

@@ -58,22 +58,22 @@ _PHRASES = {
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
 _ON_DEVICE = {"compute": "compute_ns", "communication": "exposed_comm_ns", "copy": "exposed_copy_ns"}
-DEVIATES = 0.1  # share of the measured step above which the difference to a simulated step is reported
-_BUSY = 0.9  # share of the step in which a device must be busy to bound a step that cannot be replayed
-_CONTRADICTED = 0.5  # share of the gain expected from the path, below which a what-if contradicts the path
+DEVIATES = 0.1  # fraction of the measured step above which a simulated step's difference is reported
+_BUSY = 0.9  # fraction of a step that cannot be replayed for which a device must be busy to bound it
+_CONTRADICTED = 0.5  # fraction of the gain expected from the path, below which a what-if contradicts the path
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The bound of a step, with *headline* as one sentence and *kinds* as the critical path by kind.
+    """What bounds a step: *headline* as one sentence, and *kinds*, the critical path by kind.
 
-    *ranks* has a row per rank with ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns,
-    idle_ns`` and ``finish_ns``. Compute, exposed communication, exposed copies and idle time until the last
-    rank finishes add up to the makespan. *qualifiers* are sentences on the limits of the answer. *advice*
-    lists changes that would help. *causes* are the largest causes of time on the critical path, each with the
-    sum of all its pieces. *step* names the captured step, and the reason for its choice. *together* is a
-    sentence with the combined gain of all advice, "" if this gain is close to the sum of the individual
-    gains.
+    *ranks* has a row per rank with ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns,
+    exposed_copy_ns, idle_ns`` and ``finish_ns``; compute, exposed communication, exposed copies and
+    idle time until the last rank finishes add up to the makespan. *qualifiers* are sentences about
+    the limits of the answer. *advice* lists changes that would help, and *causes* the largest
+    causes of time on the critical path, each with all its pieces. *step* names the captured step
+    and why it was chosen. *together* is a sentence about the gain of all advice together, "" if
+    that is close to the sum.
     """
 
     headline: str
@@ -88,12 +88,12 @@ class Summary:
     together: str = ""
 
     def columns(self, name: str) -> Columns:
-        """Return the columns of :attr:`kinds` or :attr:`ranks`, without building a table."""
+        """Return the columns of :attr:`kinds` or :attr:`ranks` without building a table."""
         table: Table = vars(self)[name]
         return table.columns()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as plain JSON."""
+        """Return plain JSON."""
         return {
             "headline": self.headline,
             "qualifiers": list(self.qualifiers),
@@ -112,10 +112,10 @@ class Summary:
 def summarize(
     result: Result, workload: Workload, path: CriticalPath | None = None, advised: Advised | None = None
 ) -> Summary:
-    """Return the summary of the step of *result*, a run of *workload*.
+    """Summarise the step of *result*, a run of *workload*.
 
-    *path* is the critical path, and *advised* is the advice, if available. If *advised* is missing, the gains
-    are upper bounds.
+    *path* and *advised* are its critical path and advice if they are already known. Without
+    *advised*, gains are upper bounds.
     """
     path = path or critical_path(result, workload)
     if advised is None:
@@ -142,16 +142,16 @@ def summarize(
 
 @dataclass(frozen=True)
 class _Bound:
-    """The *kind* of work that bounds the step, and the reason *why* if the path alone does not show it."""
+    """What *kind* of work bounds the step, and *why* if the path alone does not show it."""
 
     kind: str
     why: str = ""
 
 
 def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, workload: Workload) -> _Bound:
-    """Return the bound of the step: the largest kind on the path, unless replays or a busy device contradict.
+    """Return the largest kind on the path, unless replays or a busy device contradict it.
 
-    A replay contradicts if halving the kind's time gains less than half of the gain that the critical path
+    A replay contradicts if halving the kind gains less than half of what the critical path
     suggests.
     """
     top, path_ns = str(kinds["key"][0]), int(kinds["duration_ns"][0])
@@ -185,7 +185,7 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
 
 
 def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str, ...]:
-    """Return notes on limits of the captured step (profiling, missing parts, machine), then other notes."""
+    """Return notes on the limits of the captured step (profiling, missing parts, machine), then others."""
     texts = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
     unsized = unsized_communication(workload)
@@ -205,7 +205,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
 
 
 def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
-    """Return a note on traces without step marks, because several iterations may count as one step."""
+    """Return a note on traces without step marks, where several iterations may count as one step."""
     if UNMARKED not in metadata.get("assumptions", ()):
         return ""
     return (
@@ -215,7 +215,7 @@ def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
-    """Describe the profiler's overhead on the captured step, with a warning if the host bounds the step."""
+    """Describe the profiler's overhead in the captured step, as a warning if the host bounds it."""
     text = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{text}; host times were corrected for the profiler."
@@ -228,14 +228,14 @@ def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
 
 
 def measured_step_ns(workload: Workload) -> int:
-    """Return the duration of the captured step on its slowest rank; 0 if unknown."""
+    """Return how long the captured step took on its slowest rank, in ns; 0 if unknown."""
     measured = workload.metadata.get("measured_step_ns")
     values = measured.values() if isinstance(measured, Mapping) else [measured]
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
 
 
 def deviates(result: Result, workload: Workload) -> bool:
-    """Return whether a simulated step differs by over 10 % from a measured step with as many ranks."""
+    """Return whether a simulated step differs by over 10 % from a measured one of as many ranks."""
     step_ns, ranks = measured_step_ns(workload), len(result.columns("ranks")["rank"])
     comparable = about_backend(result.backend).network and ranks == measured_ranks(workload)
     return comparable and abs(result.makespan_ns - step_ns) > DEVIATES * step_ns > 0
@@ -251,7 +251,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
 
 
 def _measured_text(workload: Workload) -> str:
-    """Return the measured step time as text, with the number of measured ranks if more are simulated."""
+    """Return the measured step time, with the number of measured ranks if more are simulated."""
     measured_ns, ranks = measured_step_ns(workload), measured_ranks(workload)
     if not measured_ns:
         return ""
@@ -276,7 +276,7 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:
-    """Return the start of a sentence with the simulated and measured duration of the step."""
+    """Begin a sentence with the simulated and the measured duration of the step."""
     measured, steps = _measured_text(workload), captured_steps(workload.metadata)
     on_ranks = f" on {count_text(workload.num_ranks, 'rank')}" * (" on " in measured)
     took = f"{duration_text(makespan_ns)}{on_ranks}{measured}"
@@ -286,15 +286,15 @@ def _took(makespan_ns: int, workload: Workload) -> str:
 
 
 def _contributor(path: CriticalPath, advised: Advised) -> str:
-    """Describe the largest contributor to the path by its name, its time and its share.
+    """Describe the largest contributor to the path: its name, time and share.
 
-    The text also names the place of the longest segment, unless the contributor is a sum of short segments.
+    Unless it is a sum of short segments, the place of its longest one is named, too.
     """
     top = advised.contributor
     if top is None:
         return "nothing on it can be changed"
     segments = path.columns
-    # Candidates for late ranks are not a part of the path.
+    # Late ranks are not parts of the path.
     causes = [one for one in advised.causes if not one.key.startswith("skew:")]
     largest = max(causes, key=lambda one: one.path_ns, default=top)
     if largest.path_ns > top.path_ns or top.node_id < 0:
@@ -307,7 +307,7 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
 
 
 def _part_text(one: Cause, path: CriticalPath) -> str:
-    """Describe a cause of time on the path by its name without examples, its time and its share."""
+    """Describe a cause of time on the path: its name without examples, its time and share."""
     what = one.what.partition(ESPECIALLY)[0]
     what = lowered(what) if one.kind not in ("compute", "communication") or one.cause else what
     return f"{what} ({duration_text(one.path_ns)}, {share_text(one.path_ns / max(1, path.makespan_ns))})"
@@ -326,7 +326,7 @@ def _place(segments: CodedColumns, row: int) -> str:
 
 
 def rank_times(result: Result) -> pd.DataFrame:
-    """Split the makespan of each rank into compute, exposed communication, exposed copies and idle time."""
+    """Split each rank's makespan into compute, exposed communication, exposed copies and idle time."""
     return frame_of(_rank_columns(result))
 
 

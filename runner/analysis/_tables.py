@@ -1,4 +1,4 @@
-"""Name every table of one run, of two runs and of several runs."""
+"""The tables of one run, of two runs and of several runs, by name."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "elasticity": lambda run: run.elasticity,
     **{f"by-{by}": _breakdown_by(by) for by in RUN_BREAKDOWNS},
 }
-"""Functions that make the tables of a run, by table name."""
+"""Makes each table of a run."""
 COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {
     "causes": difference_of_runs,
     "rank-differences": lambda base, other: rank_differences(base.result, other.result),
@@ -68,10 +68,10 @@ COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = 
     "paths": lambda base, other: paths_table(base.path, other.path),
     "error-distribution": lambda base, other: error_distribution(_nodes(base, other), "kind"),
 }
-"""Functions that make the tables of a run compared with a base run (first argument), by table name."""
+"""Makes each table of a run compared with a base run, which is the first argument."""
 OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "overview": run_overview,
     "kinds": run_kinds,
     "configurations": configuration_table,
 }
-"""Functions that make the tables of several runs compared with the first run, by table name."""
+"""Makes each table of several runs compared with the first."""

@@ -1,4 +1,4 @@
-"""Estimate the gain of advice for the other steps of the run, if they differ from the shown step."""
+"""Estimate what advice gains in the run's other steps, if they differ from the step shown."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from ._candidate import Candidate, Ints, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import DELAYED, cause_ns
 
-_ALIKE = 0.2  # share of a cause's time in the shown step; a smaller difference of the mean step is ignored
-_NEAR = 0.1  # a smaller difference from the shown step, as a share of this step, is ignored
+_ALIKE = 0.2  # fraction of a cause's time in the shown step; a smaller difference of the mean is ignored
+_NEAR = 0.1  # fraction of the shown step; a smaller difference is ignored
 _SCATTERED = "in steps that vary from "
 
 
 def over_the_run(
     one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
 ) -> Advice:
-    """Return advice with its mean gain in the run, if this gain is known and differs from the shown step.
+    """Return advice with its mean gain in the run, if that is known and differs from the shown step.
 
-    The gain of a cause that is recorded in every step is the mean of its time over the unprofiled steps, with
-    the time of the slowest rank in each step.
+    For a cause recorded in every step, it is the mean time over the unprofiled steps, each time on
+    the slowest rank.
     """
     if about_backend(result.backend).network:
         return item
@@ -59,11 +59,11 @@ def over_the_run(
 def _in_the_median_step(
     one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
 ) -> Advice:
-    """Return advice with its gain in the median unprofiled step, if this gain is known and different.
+    """Return advice with its gain in the median unprofiled step, if that is known and differs.
 
-    The gain for a late rank is the usual lateness of the rank. The gain for a busy machine is the usual run
-    delay of the thread. Other host causes are assumed to take the same share of the work in each step. Run
-    delays are assumed to grow with the work. Sleep takes no processor, and device work takes the same time in
+    For a late rank, it is the rank's usual lateness; for a busy machine, the thread's usual run
+    delay. Other host causes are taken to have the same share of the work in each step, and run
+    delays to grow with the work; sleep needs no processor, and device work takes the same time in
     each step.
     """
     steps = captured_steps(workload.metadata)
@@ -90,7 +90,7 @@ def _in_the_median_step(
     gain_ns, half_ns, whole_ns = (
         round(ns * worked * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
     )
-    if delays is not None:  # a rank other than the slowest may have waited longer in the shown step
+    if delays is not None:  # another rank may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)
     what, share = f"{item.what}, {which}", gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
     is_bound = item.is_bound or which.startswith(_SCATTERED)
@@ -100,12 +100,12 @@ def _in_the_median_step(
 
 
 def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
-    """Return the median unprofiled step time, the shown step's time without run delays (ns), and a note.
+    """Return the median unprofiled step time, the shown step without run delays (ns), and a note.
 
-    If the times of unprofiled steps scatter without a cause in the script, and the shown step is outside
-    their quartiles, the upper quartile replaces the median. If the scatter has a cause in the script, or the
-    shown step is within the quartiles, the shown step replaces the median. The first value is 0 if the host
-    does not compute the step, or if no profiler overhead is known.
+    If unprofiled steps scatter for no reason in the script, and the shown step is outside their
+    quartiles, the upper quartile replaces the median. If the script is the reason, or the shown
+    step is within the quartiles, the shown step does. The first value is 0 if the host does not
+    compute the step or no profiler overhead is known.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
     if overhead is None:
@@ -124,6 +124,6 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
 
 
 def delays_on(path: CriticalPath, rows: Ints | None = None) -> int:
-    """Return the total run delays (ns) on the path, or among the path's *rows*."""
+    """Return the run delays (ns) on the path, or among its *rows*."""
     chosen = np.arange(len(path.columns["cause"])) if rows is None else rows
     return sum_ns(path.columns, chosen[path.columns["cause"][chosen] == DELAYED])

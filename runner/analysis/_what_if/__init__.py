@@ -1,4 +1,4 @@
-"""What-if analyses: simulate a step again with a faster, smaller or removed part."""
+"""What-if analyses: simulate a step again with a part faster, smaller or removed."""
 
 from typing import TYPE_CHECKING
 

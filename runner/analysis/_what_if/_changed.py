@@ -112,7 +112,7 @@ def _found(links: Any, ends: set[int]) -> Any:
 
 
 def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> NetworkConfig:
-    """Return *network* with an explicit packet-level topology in which the link between *ends* is changed."""
+    """Return *network* as an explicit packet-level topology, with the link between *ends* changed."""
     fabric, failures = written_out(network)
     device = fabric.device_of_node
     _found(fabric_of(network).hosts_first().links, ends)
@@ -130,8 +130,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in fabric.settings.items()
     }
-    # The explicit links are in the packet part of the network. A network with a packet part and without a TCP
-    # part would be RoCE.
+    # The links become a packet part, and without a TCP part, that would mean RoCE.
     tcp = (network.tcp or TcpPart()) if network.is_tcp else None
     part = PacketPart.from_mapping(settings | topology)
     return dataclasses.replace(network, packet=part, tcp=tcp, failures=failures)
@@ -139,7 +138,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
 
 Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
-# The kinds of an operator's nodes that are not its work: dispatch and waits.
+# Kinds of nodes that are not an operator's own work: dispatch and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
 
 
@@ -148,11 +147,11 @@ def with_faster_nodes(
 ) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    Instead of its duration, the data of simulated communication is divided. For communication with a
-    *measured* time, the measured time without the waits in *sync* is divided. A stall is shortened to the
-    duration of the typical host node. A fusible chain is shortened to the time of the fused kernel. Removed
-    synchronisations take no waiting time. Raises `UsageError` if the target has no nodes, or if only the
-    network determines their duration.
+    For simulated communication, the data is divided instead of the duration; for communication of
+    *measured* time, the time without the waits in *sync*. A stall is shortened to the typical piece
+    of host work, and a fusible chain to the time of the fused kernel. Removed synchronisations do
+    not wait. Raises `UsageError` if the target has no nodes, or if only the network determines how
+    long they take.
     """
     communicates = target.what == "collective" or target.key == COMMUNICATION
     is_data = communicates and not measured
@@ -191,7 +190,7 @@ def with_faster_nodes(
 
 
 def _waits(workload: Workload, sync: SyncPoints | None) -> list[npt.NDArray[np.int64]]:
-    """Return the time (ns) that each node waited for another rank, as an array per graph of *workload*."""
+    """Return how many ns each node waited for another rank: an array per graph of *workload*."""
     if sync is None:
         return [np.zeros(1, np.int64)] * len(workload.graphs)
     rank_of = {program: rank for rank, program in enumerate(workload.program_of_rank.tolist())}
@@ -210,7 +209,7 @@ def _faster(
     known: Accesses,
     waited_ns: npt.NDArray[np.int64],
 ) -> Graph:
-    """Return *graph* with faster *chosen* nodes; the waiting time *waited_ns* of the nodes is unchanged."""
+    """Return *graph* with the *chosen* nodes faster; their waits, *waited_ns*, stay the same."""
     durations = np.array(graph.node_columns["duration_ns"])
     waits = np.broadcast_to(waited_ns, durations.shape)
     least = np.zeros(len(durations), np.int64)
@@ -226,7 +225,7 @@ def _faster(
 
 
 def _waiting_for_nothing(graph: Graph, chosen: Flags) -> Graph:
-    """Return *graph* without the waits of the *chosen* nodes for nodes of other lanes."""
+    """Return *graph* in which the *chosen* nodes wait for no node of another lane."""
     streams, ids = (np.asarray(graph.node_columns[name]) for name in ("stream", "node_id"))
     edges = np.stack([np.asarray(graph.edge_columns[name]).astype(np.int64) for name in EDGE_COLUMNS], axis=1)
     sources, targets = np.searchsorted(ids, edges[:, 0]), np.searchsorted(ids, edges[:, 1])
@@ -243,8 +242,8 @@ def _with_less_data(graph: Graph, chosen: Flags, times: float) -> Graph:
 def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the largest power of two, at most 1024, that divides each size.
 
-    If a size cannot be cut into equal chunks, ASTRA-sim puts the remainder into an additional chunk. Because
-    of the additional chunk, a smaller size can take longer than a larger size.
+    ASTRA-sim puts the remainder of a size that is not divisible into another chunk, so that a
+    smaller size could take longer than a larger one.
     """
     units: npt.NDArray[np.int64] = np.minimum(sizes & -sizes, 1024)
     return units
@@ -284,13 +283,13 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
-        # As on the critical path, the name of a node that no operator issued takes the place of the operator.
+        # On the critical path, too, a node that no operator issued goes by its own name.
         named &= texts_where(nodes, "operator", "".__eq__)
     if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)
     named |= texts_where(nodes, "operator", is_it)
     if target.what == "operator":
-        # A faster kernel does not shorten the dispatch of its operator.
+        # A faster kernel does not shorten its operator's dispatch.
         work = named & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
         return work if work.any() else named
     if target.what == "sync":
@@ -323,7 +322,7 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
 def _collectives(
     graph: Graph, metadata: Mapping[str, Any]
 ) -> list[tuple[tuple[str, str], npt.NDArray[np.int64]]]:
-    """Return the type and the description of each kind of collective, with the rows of its nodes."""
+    """Return the type and description of each kind of collective, with its rows."""
     rows = np.flatnonzero(graph.nodes["type"] == NodeType.COMM_COLL)
     groups = graph.nodes[_FACTS].iloc[rows].groupby(_FACTS, sort=False).indices
     collectives = []
@@ -356,10 +355,10 @@ def _names(workload: Workload, target: Target) -> list[str]:
 
 
 def without_edge(workload: Workload, rank: int, source: int, target: int) -> Workload:
-    """Return *workload* without the dependency of node *target* of *rank* on node *source* of this rank.
+    """Return *workload* in which node *target* of *rank* does not depend on node *source*.
 
-    The change applies to all ranks with the same program. Raises `UsageError` if the dependency does not
-    exist.
+    The change applies to all ranks of the same program. Raises `UsageError` if there is no such
+    dependency.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")

@@ -1,4 +1,4 @@
-"""Simulate an experiment with given what-if changes, or once for each possible change."""
+"""Simulate an experiment with what-if changes, together or one at a time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ._target import COLUMNS, COMMUNICATION, NETWORK, NODES, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_OFF = 0.1  # largest relative error that a replay without a change may have
-_REPEATS, _SETTLED = 4, 0.01  # limits on consecutive steps, and on relative changes of a steady step time
+_MOST_OFF = 0.1  # relative error above which a replay without changes is not trusted
+_REPEATS, _SETTLED = 4, 0.01  # limits: consecutive steps, and relative change of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
 
@@ -35,11 +35,11 @@ def what_if(
 ) -> Result:
     """Simulate *experiment* with all *changes*, each a target and a speed-up factor.
 
-    An infinitely fast target takes no time. The data of a collective is divided by the factor. For all
-    communication, data and latency are divided by the factor. For an edge or a skew, the factor is ignored:
-    the edge or the skew is removed. In a replay, ranks wait for each other at the same points as in the
-    measurement, if a replay without changes then takes about the measured time. Raises `UsageError` for a
-    target that the experiment lacks, or that cannot change the result.
+    The factor may be infinite. It divides the data of a collective, the data and latency of all
+    communication, and is ignored for an edge or a skew, which are removed. In a replay, ranks wait
+    for each other where they did in the measurement, provided that this reproduces the measured
+    time without changes. Raises `UsageError` for a target that the experiment lacks, or that cannot
+    change the result.
     """
     sync, unchanged_ns = None, 0
     if about_backend(experiment.backend).replays:
@@ -48,7 +48,7 @@ def what_if(
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
     if sync is not None and unchanged_ns:
-        with suppress(SimulationStalled):  # a faster node may overtake the arrival for which peers wait
+        with suppress(SimulationStalled):  # a faster node may overtake an arrival that peers wait for
             result, period_ns = _repeated(changed, sync, progress)
             gain_ns = unchanged_ns - period_ns
             return dataclasses.replace(result, makespan_ns=max(0, int(sync.finish_ns.max()) - gain_ns))
@@ -58,15 +58,15 @@ def what_if(
 @dataclasses.dataclass(frozen=True)
 class _Unchanged:
     experiment: Experiment
-    progress: Progress | None = dataclasses.field(compare=False)  # the result does not depend on it
+    progress: Progress | None = dataclasses.field(compare=False)  # does not affect the result
 
 
 @functools.lru_cache(maxsize=2)
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
-    """Return the sync points at which ranks of a replay wait, and the step time (ns) with these waits.
+    """Return where ranks of a replay wait for each other, and the step time (ns) with these waits.
 
-    The sync points are None for a single rank and for equal ranks. The step time is 0 if it is far from the
-    measured step time.
+    The points are None for a single rank and for equal ranks. The time is 0 if it is far from the
+    measured one.
     """
     experiment, progress = asked.experiment, asked.progress
     source = experiment.workload
@@ -87,9 +87,9 @@ def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
 def _repeated(
     experiment: Experiment, sync: SyncPoints, progress: Progress | None = None
 ) -> tuple[Result, int]:
-    """Simulate a step with the waits of *sync*, and return the result and the period (ns) of repeated steps.
+    """Simulate a step with the waits of *sync*; return the result and the period (ns) of repeated steps.
 
-    A rank begins the next step as soon as it has ended the preceding step, even if its peers are late.
+    A rank begins the next step as soon as it has ended this one, even if its peers are late.
     """
     backend, begin_ns = get_backend(experiment.backend), np.zeros_like(sync.begin_ns)
     first: Result | None = None
@@ -111,7 +111,7 @@ def _repeated(
 
 
 def simulate_faster(experiment: Experiment, target: Target, times: float) -> int:
-    """Return the makespan (ns) with *target* *times* as fast as in *experiment* (below 1: slower)."""
+    """Return the makespan (ns) if *target* were *times* as fast in *experiment* (below 1: slower)."""
     return what_if(experiment, [(target, times)]).makespan_ns
 
 
@@ -122,7 +122,7 @@ def sensitivity(
     times: float = 1.1,
     simulate: Callable[[Experiment, Target, float], int] = simulate_faster,
 ) -> pd.DataFrame:
-    """Return a table of targets by gain, with the step time if only one target is *times* as fast."""
+    """Return the step time with each target alone *times* as fast, by gain."""
     import pandas as pd  # noqa: PLC0415
 
     rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]
@@ -179,7 +179,7 @@ def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoi
 
 
 def _with_less_latency(experiment: Experiment, times: float) -> Experiment:
-    """Return *experiment* with every latency of a message divided by *times*."""
+    """Return *experiment* with every latency of messages divided by *times*."""
     system, machine = experiment.system, experiment.gpu_machine
     if machine is not None:
         for key in ("scale_up.latency_ns", "scale_out.latency_ns"):

@@ -1,4 +1,4 @@
-"""Compare each rank's work with that of its peers, and remove the excess work of a late rank."""
+"""Compare each rank's work with its peers', and remove the excess of a late rank."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .._host_time import texts_where
 
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
-_LEAST_PROGRAMS = 2  # least number of programs for a comparison
-_MOST_NODES = 3_000_000  # ranks of a larger workload are not compared, because every node would be read
+_LEAST_PROGRAMS = 2  # programs needed for a comparison
+_MOST_NODES = 3_000_000  # larger workloads are not compared, because every node would be read
 _NOT_WORK = ("idle", "wait", "communication", "sync")
-_WAITING = ("communication_call",)  # causes of host time in which a rank may wait for its peers
+_WAITING = ("communication_call",)  # host time that may be waiting for peers
 
 
 @dataclass(frozen=True)
 class Excess:
-    """The excess *work* of *rank* over the median of its peers, in ns by (kind, cause, name).
+    """The *work* of *rank* beyond the median of its peers, in ns by (kind, cause, name).
 
-    *total_ns* is the excess minus the savings by work that takes less time on the rank than on its peers. The
-    pieces of *work* are scaled down to sum to *total_ns*. *place* is the source location of the longest node
-    of the work that differs most.
+    *total_ns* is the excess less what other work saves compared with the peers, and *work* is
+    scaled to add up to it. *place* is the source location of the longest node of the work that
+    differs most.
     """
 
     rank: int
@@ -38,16 +38,16 @@ class Excess:
 
     @property
     def largest(self) -> Work:
-        """The (kind, cause, name) of the work with the largest excess."""
+        """The (kind, cause, name) of the largest excess."""
         return max(self.work, key=self.work.__getitem__)
 
 
 def late_ranks(workload: Workload) -> list[Excess]:
-    """Return the ranks with more work than the median of their peers in most steps, largest excess first.
+    """Return the ranks that in most steps work more than the median of their peers, largest excess first.
 
-    Only the lowest rank of each program is listed. The list is empty if all ranks have the same program, or
-    if the workload is too large. Work that takes less time than on the peers offsets work that takes more
-    time.
+    Only the lowest rank of each program is listed. Work that takes less time than on the peers
+    offsets work that takes more. The list is empty if all ranks run one program or the workload is
+    too large.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
         return []
@@ -66,10 +66,10 @@ def late_ranks(workload: Workload) -> list[Excess]:
 
 
 def without_skew(workload: Workload, rank: int) -> Workload:
-    """Return *workload* with the excess work of *rank* shortened to the median of the rank's peers.
+    """Return *workload* with the excess work of *rank* cut to the median of its peers.
 
-    The work of other ranks with the same program is shortened by the same amount. Raises `UsageError` for a
-    rank that is absent or has no peers.
+    Other ranks of the program change likewise. Raises `UsageError` for a rank that is absent or has
+    no peers.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
@@ -86,7 +86,7 @@ def without_skew(workload: Workload, rank: int) -> Workload:
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
-    """Return the index of each working node's kind, cause and name, these triples, and the nodes' rows."""
+    """Return an index per working node, the (kind, cause, name) of each index, and the nodes' rows."""
     nodes = graph.node_columns
     rows = np.flatnonzero(
         (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
@@ -96,7 +96,7 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     named = nodes["operator"][rows].filled(nodes["name"][rows])
     kinds, causes, texts = nodes["kind"], nodes["cause"], named.texts
     sizes = max(1, len(kinds.texts)), max(1, len(causes.texts)), max(1, len(texts))
-    # Each (kind, cause, name) is one number, because sorting numbers is much faster than sorting triples.
+    # Numbering the triples first, because sorting numbers is much faster.
     keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named.numbers), sizes)
     distinct, number = np.unique(keys, return_inverse=True)
     work = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
@@ -114,7 +114,7 @@ def _place(graph: Graph, work: Work) -> str:
 
 
 def _work_ns(graph: Graph) -> dict[Work, int]:
-    """Return the total ns of each kind, cause, and operator (or node name) in *graph*."""
+    """Return the ns of each (kind, cause, operator or node name) in *graph*."""
     number, works, rows = _work_of(graph)
     durations = np.asarray(graph.node_columns["duration_ns"])[rows]
     totals = np.bincount(number, durations, minlength=len(works)) if len(works) else np.zeros(0)
@@ -125,10 +125,10 @@ def _work_ns(graph: Graph) -> dict[Work, int]:
 
 
 def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:
-    """Return the excess time (ns) of each piece of work in *program* over the median of other ranks.
+    """Return how many ns each piece of work in *program* takes beyond the median of other ranks.
 
-    If some pieces of work take less time than the median, all excess times are scaled down in proportion. The
-    sum of excess times then equals the difference of the total times.
+    If some work takes less than the median, all excesses are scaled down to add up to the
+    difference in total.
     """
     others = [sums[other] for other in programs.tolist() if other != program]
     works = {work for own in sums.values() for work in own}
@@ -142,7 +142,7 @@ def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> d
 
 
 def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Graph:
-    """Return *graph* without the *excess* of its work, which is removed from the longest nodes first."""
+    """Return *graph* without the *excess*, which is taken from the longest nodes first."""
     number, works, rows = _work_of(graph)
     durations = np.array(graph.node_columns["duration_ns"])
     for place, work in enumerate(works):
@@ -153,9 +153,9 @@ def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Gra
 
 
 def _cut(durations: Ints, total_ns: int) -> Ints:
-    """Return *durations* capped at a common maximum, with a sum of *total_ns* up to rounding.
+    """Cap *durations* so that they add up to *total_ns*, except for rounding.
 
-    If all durations are about equal, the cap shortens all of them.
+    Durations that are about equal are all shortened.
     """
     order = np.sort(durations)
     below = np.concatenate([[0], np.cumsum(order)[:-1]])

@@ -1,4 +1,4 @@
-"""Targets of what-if changes: their names in addresses and on the command line, and their path segments."""
+"""Targets of what-if changes: their keys in addresses and on the command line, and their nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMUNICATION = "kind:communication"
 """The `Target.key` of all communication."""
 NETWORK = ("bandwidth", "latency", "link")
-# Labels of host time outside operators, by kind.
+# Labels of host time outside operators.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated")
@@ -40,8 +40,7 @@ _LABELS = {
     "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, performed only once",
 }
-# Labels of the machine figures of the GPU model that can change. The last two figures apply only to
-# several nodes.
+# Labels of the GPU model's machine figures that can change. The last two need several nodes.
 _FIGURES = {
     "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",
     "scale_up.latency_ns": "links between GPUs: less latency",
@@ -90,7 +89,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """The target as a label for tables and lists."""
+        """The target as shown in tables and lists."""
         if self.what in ("bandwidth", "latency"):
             better = "more bandwidth" if self.what == "bandwidth" else "less latency"
             return f"network dimension {int(self.name) + 1}: {better}"
@@ -110,17 +109,17 @@ class Target:
 
     @property
     def key(self) -> str:
-        """The target as text such as ``operator:NAME``, which :meth:`parse` reads."""
+        """The target as text, such as ``operator:NAME``, for :meth:`parse`."""
         return f"{self.what}:{self.name}"
 
     @property
     def edge(self) -> tuple[int, int, int]:
-        """The rank, source and target of an edge."""
+        """Rank, source and target of an edge."""
         return _read_edge(self.name)
 
     @classmethod
     def parse(cls, key: str) -> Target:
-        """Parse the target written as *key*; raises `UsageError` for an invalid key."""
+        """Parse the *key* of a target; raises `UsageError` if it is invalid."""
         what, _, name = key.partition(":")
         if what not in (*COLUMNS, *NODES, *NETWORK, "machine", "collective", "edge", "skew") or not name:
             raise UsageError(f"'{key[:60]}' cannot be changed; write {_WAYS}.")
@@ -146,11 +145,10 @@ def targets(
 ) -> list[Target]:
     """Return the possible targets: the *path*'s largest contributors, and the network.
 
-    For the GPU model, the targets include figures of the machine instead of the network. The job uses *nodes*
-    nodes of the machine.
+    For the GPU model, figures of the machine replace the network; the job uses *nodes* nodes of it.
     """
     traits = about_backend(backend)
-    # Only a replay takes the duration of a communication from the workload.
+    # Only a replay takes communication times from the workload.
     kinds = ["compute", "host", "copy", "memory"] + ["communication"] * (not traits.network)
     scaled = path.segments[path.segments["kind"].isin(kinds)]
     result = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]

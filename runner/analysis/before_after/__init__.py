@@ -1,4 +1,4 @@
-"""Compare two sides, each with one or several steps, and decide whether differences exceed the noise."""
+"""Compare two sides of one or several steps each, and decide which differences exceed the noise."""
 
 from ._diff import VERDICT_COLOURS as VERDICT_COLOURS
 from ._diff import Side as Side

@@ -1,4 +1,4 @@
-"""Compare the steps of two sides, and split the difference exactly into a sum of parts."""
+"""Compare the steps of two sides, and split their difference into parts that add up exactly."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
-_LEAST_COMMON = 0.5  # share of operator calls in common, below which programs look different
-_MOST_LEGS = 800  # largest number of legs in a path; the time to align legs is quadratic in this number
+_LEAST_COMMON = 0.5  # below this fraction of operator calls in common, the programs look different
+_MOST_LEGS = 800  # aligning legs takes time quadratic in their number
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
     """Merge consecutive *segments* of the same part into legs, with ``part``, ``start_ns`` and more.
 
-    On a path with more than 800 legs, consecutive short legs are also merged.
+    If there are more than 800 legs, consecutive short ones are merged, too.
     """
     legs = _joined(segments.assign(segments=1), segments["part"])
     if len(legs) > _MOST_LEGS:
@@ -59,8 +59,8 @@ def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
 def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return a row per leg of either path, with ``part, base_ns, other_ns, delta_ns, change`` and more.
 
-    ``change`` is ``new`` or ``gone`` for a leg of only one path. The leg has time 0 on the other path, so
-    each column of times sums to the time of the step.
+    A leg of only one path is marked ``new`` or ``gone`` in ``change`` and has time 0 on the other,
+    so that each column of times adds up to its step.
     """
     matcher = SequenceMatcher(None, base["part"].tolist(), other["part"].tolist(), autojunk=False)
     pairs: list[tuple[int, int]] = []
@@ -88,18 +88,18 @@ def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 VERDICTS = ("more", "less", "same", "within noise", "undecided")
-"""The verdicts on a difference. A difference is ``undecided`` if the noise is unknown."""
+"""The verdicts on a difference; ``undecided`` means that the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
-"""The colour of each verdict in figures. Grey marks differences that may be noise."""
-# One operator of these classes computes a whole layer, so a new operator of one class replaces the missing
-# operator of the same class.
+"""The colour of each verdict in figures; grey differences may be noise."""
+# One operator of these classes computes a whole layer, so a new one replaces the one of its class
+# that is gone.
 _LAYERS = (*MATRIX_CLASSES, "normalization", "softmax", "embedding")
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The steps of one side of a comparison, called *name*; *notes* list used and omitted steps."""
+    """One side of a comparison and its steps; *notes* say which steps were used or left out."""
 
     name: str
     steps: tuple[Step, ...]
@@ -107,7 +107,7 @@ class Side:
 
     @property
     def starts(self) -> tuple[tuple[int, ...], ...]:
-        """The indices of the steps that belong to each start of the job."""
+        """The indices of the steps of each start of the job."""
         medians: dict[str, list[int]] = {}
         for place, step in enumerate(self.steps):
             medians.setdefault(step.start, []).append(place)
@@ -115,16 +115,16 @@ class Side:
 
     @property
     def median(self) -> Step:
-        """The step with the lower median duration, which represents the side of the comparison."""
+        """The step of lower median duration, which stands for the side."""
         return sorted(self.steps, key=lambda step: step.makespan_ns)[(len(self.steps) - 1) // 2]
 
 
 class StepDiff:
-    """The changes from *base* to *other*, with each table computed at first use and times in ns.
+    """What changed from *base* to *other*; tables are computed at first use, and times are in ns.
 
-    All tables have ``base_ns`` and ``other_ns`` (medians over the steps), ``delta_ns``, the confidence
-    interval ``low_ns`` to ``high_ns`` of the difference, and a ``verdict``, one of :data:`VERDICTS`.
-    ``change`` marks ``new`` and ``gone`` rows.
+    All tables have the medians over steps, ``base_ns`` and ``other_ns``, their ``delta_ns`` with
+    the confidence interval ``low_ns`` to ``high_ns``, and a ``verdict``, one of :data:`VERDICTS`.
+    ``change`` marks rows that are ``new`` or ``gone``.
     """
 
     def __init__(self, base: Side, other: Side, between_starts: float | None = None) -> None:
@@ -135,19 +135,19 @@ class StepDiff:
 
     @property
     def delta_ns(self) -> int:
-        """The median step time of the other side minus the median step time of the base."""
+        """The median step time of the other side minus that of the base, in ns."""
         return self.other.median.makespan_ns - self.base.median.makespan_ns
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """The figures of the step, such as ``compute``: ``quantity, unit, base, other, delta`` and more."""
+        """Figures of the step, such as ``compute``: ``quantity, unit, base, other, delta`` and more."""
         names = [name for name in self.base.steps[0].figures if name in self.other.steps[0].figures]
         sides = [
             np.array([[step.figures.get(name, 0) for step in side.steps] for name in names], dtype=np.int64)
             for side in (self.base, self.other)
         ]
         table = self._compared(pd.DataFrame({"quantity": names}), *sides)
-        # A count or size that is equal in all steps of a side has no noise.
+        # A count or size that is the same in all steps of a side has no noise.
         sure = np.array([name in _UNITS for name in names])
         for side in sides:
             sure &= np.ptp(side, axis=1) == 0
@@ -161,12 +161,12 @@ class StepDiff:
 
     @cached_property
     def operators(self) -> pd.DataFrame:
-        """The device work of the median steps as means over ranks, with rows for operators and for idle time.
+        """The device work of the median steps, as means over ranks, by operator, and idle time.
 
-        Each moment counts once, so the sum of ``delta_ns`` is exactly the difference of the step times.
-        ``total_*`` includes overlapping time. ``kernel_*`` is the name of the operator's longest work. An
-        operator and its replacement of the same class share a row with both names. The rows are sorted by
-        absolute difference.
+        Every moment counts once, so ``delta_ns`` adds up exactly to the difference of the steps;
+        ``total_*`` includes overlaps. ``kernel_*`` is the operator's longest work. An operator and
+        the one of the same class that replaces it share a row with both names. The largest absolute
+        differences come first.
         """
         keys = ["key", "class"]
         rows = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
@@ -181,25 +181,25 @@ class StepDiff:
 
     @cached_property
     def classes(self) -> pd.DataFrame:
-        """The device work of the steps by class of operators (see :attr:`operators`)."""
+        """The device work by class of operators (see :attr:`operators`)."""
         return self._summed(["key"], lambda step: step.operators.groupby("class")["time_ns"].sum())
 
     @cached_property
     def modules(self) -> pd.DataFrame:
-        """The time of each module and kind, as a mean over the ranks, without submodules."""
+        """The time of each module and kind without submodules, as a mean over the ranks."""
         return self._table("modules", ["key", "kind"], "time_ns")
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """The time of collectives by operation, size and group, including the waiting time (``wait_*``)."""
+        """The time of collectives by operation, size and group, including waits (``wait_*``)."""
         keys = ["key", "operation", "size_bytes", "group"]
         return self._table("collectives", keys, "wait_ns", "transfer_ns")
 
     def waterfall(self, by: str = "part") -> pd.DataFrame:
-        """Split the difference of the median steps *by* one of :data:`PARTS`; the ``delta_ns`` sum exactly.
+        """Split the difference of the median steps *by* one of :data:`PARTS`; ``delta_ns`` adds up exactly.
 
-        A row is a piece of the critical path. ``from_ns`` to ``to_ns`` is the row's bar between the two
-        steps. The confidence interval comes from all steps, not only from the two median steps.
+        A row is a part of the critical path, and ``from_ns`` to ``to_ns`` its bar between the two
+        steps. The confidence interval comes from all steps.
         """
         if by not in PARTS:
             raise ConfigError(f"The difference has no breakdown by '{by}'{did_you_mean(by, PARTS)}")
@@ -217,7 +217,7 @@ class StepDiff:
 
     @cached_property
     def _replaced(self) -> dict[str, str]:
-        """Map an operator that is gone, and the new operator that replaces it, to a common name."""
+        """Map an operator that is gone, and the new one that replaces it, to a common name."""
         names: dict[tuple[str, bool], list[set[str]]] = {}
         for place, side in enumerate((self.base, self.other)):
             for step in side.steps:
@@ -275,7 +275,7 @@ class StepDiff:
         return _largest_first(compared)
 
     def _compared(self, rows: pd.DataFrame, base: Ints, other: Ints, *, counts: Any = None) -> pd.DataFrame:
-        """Add the differences between the samples of two sides, and the verdicts, to *rows*."""
+        """Add differences between the samples of two sides, and the verdicts, to *rows*."""
         intervals = differences(base, other, self.layout)
         there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
         change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")
@@ -294,7 +294,7 @@ class StepDiff:
 
     @property
     def noise(self) -> str:
-        """A sentence about the way in which the noise of the differences was estimated."""
+        """A sentence on how the noise of the differences was estimated."""
         layout = self.layout
         if layout.exact:
             return "Both are simulated: the same input always gives the same times, so there is no noise."
@@ -326,7 +326,7 @@ class StepDiff:
 
     @property
     def headline(self) -> str:
-        """One or two sentences on the change of the step time and the largest contribution."""
+        """How the step time changed and what contributed most, in one or two sentences."""
         step = self.figures.iloc[0]
         base, other = int(step["base"]), int(step["other"])
         covers = self.base.steps[0].covers
@@ -344,7 +344,7 @@ class StepDiff:
         return f"{lead}: {change}{limits_text}.{self._largest()}"
 
     def _largest(self) -> str:
-        """Return a sentence on the largest differences on the critical path, by piece and by class."""
+        """Name the largest differences on the critical path, by part and by class."""
         part, by_class = (_largest_row(self.waterfall(by), self.delta_ns) for by in ("part", "class"))
         if part is None:
             return ""
@@ -358,7 +358,7 @@ class StepDiff:
         return f"{text}."
 
     def figure(self, by: str = "part", most: int = 12) -> Figure:
-        """Return the :meth:`waterfall` *by* one of :data:`PARTS` as a chart between the median steps."""
+        """Return a chart of the :meth:`waterfall` *by* one of :data:`PARTS`, between the two median steps."""
         before, after = self.base.median.makespan_ns, self.other.median.makespan_ns
         table = self.waterfall(by)
         rows = [
@@ -393,7 +393,7 @@ class StepDiff:
         return block(self.headline, *parts, notes=[self.noise, *self.base.notes, *self.other.notes])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the changes as plain JSON, without the long tables."""
+        """Return plain JSON without the long tables."""
         return {
             "headline": self.headline,
             "noise": self.noise,
@@ -411,7 +411,7 @@ class StepDiff:
 
 
 def _largest_row(rows: pd.DataFrame, delta_ns: int) -> pd.Series | None:
-    """Return the first row beyond the noise, or the first row with the sign of *delta_ns*, if any."""
+    """Return the first row beyond the noise, or else the first with the sign of *delta_ns*, if any."""
     sure = rows[rows["verdict"].isin(["more", "less"])]
     alike = rows[np.sign(rows["delta_ns"]) == np.sign(delta_ns)]
     chosen = alike if sure.empty else sure
@@ -422,11 +422,11 @@ _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": 
 
 
 def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:
-    """Return the changes from *base* to *other*.
+    """Return what changed from *base* to *other*.
 
-    *between_starts* is the known relative variation between starts of the job, which is needed for sides with
-    fewer than four starts. Raises `ConfigError` for a side without steps, and for sides with different
-    numbers of training steps per step.
+    *between_starts* is the known relative variation between starts of the job, which sides with
+    fewer than four starts need. Raises `ConfigError` for a side without steps, or sides whose steps
+    hold different numbers of training steps.
     """
     for side in (base, other):
         if not side.steps:

@@ -1,4 +1,4 @@
-"""Read limits on differences, such as ``step > +3%``, and compare differences with the limits."""
+"""Limits on differences, such as ``step > +3%``: parse them, and check differences against them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _HELP = "write e.g. 'step > +3%', 'exposed > +2ms', 'module:layers.1 > +10%' or 
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on a difference, which fails if the condition ``quantity sign value`` holds.
+    """A limit on a difference, which fails if ``quantity sign value`` is true.
 
-    *change* is the meaning of *value*: a ``relative`` change, a ``difference``, or a ``value`` of the other
-    side. Times are in ns, and sizes are in bytes.
+    *change* is what *value* means: a ``relative`` change, a ``difference``, or a ``value`` of the
+    other side. Times are in ns, sizes in bytes.
     """
 
     text: str
@@ -46,11 +46,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The outcome of comparing a difference with a limit.
+    """The outcome of checking a limit.
 
-    *outcome* is ``kept``, ``failed`` (the difference exceeds the limit), ``within noise`` (the median exceeds
-    the limit, possibly by chance) or ``undecided`` (the noise is unknown, or wider than the limit). *text* is
-    the outcome as a sentence.
+    *outcome* is ``kept``, ``failed``, ``within noise`` (the median exceeds the limit, possibly by
+    chance) or ``undecided`` (the noise is unknown, or wider than the limit). *text* says so in a
+    sentence.
     """
 
     limit: str
@@ -58,17 +58,16 @@ class Judgement:
     text: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return the judgement as plain JSON."""
+        """Return plain JSON."""
         return asdict(self)
 
 
 def parse_limit(text: str) -> Limit:
-    """Parse the *text* of a limit on a difference; raises `UsageError` for an invalid limit.
+    """Parse a limit, ``QUANTITY SIGN VALUE``; raises `UsageError` if it is invalid.
 
-    The syntax is ``QUANTITY SIGN VALUE``. QUANTITY is a figure of the step (``step``, ``compute``,
-    ``exposed`` ...), or ``operator:NAME``, ``module:NAME``, ``collective:NAME``, ``kind:NAME`` or
-    ``phase:NAME``. SIGN is one of the comparison operators ``> >= < <=``. VALUE is a change in per cent
-    (``+3%``), a change (``+5ms``), or a value (``120ms``).
+    QUANTITY is a figure of the step (``step``, ``compute``, ``exposed`` ...), or ``operator:NAME``,
+    ``module:NAME``, ``collective:NAME``, ``kind:NAME`` or ``phase:NAME``. SIGN is one of ``> >= <
+    <=``. VALUE is a change in per cent (``+3%``), a change (``+5ms``), or a value (``120ms``).
     """
     match = _LIMIT.fullmatch(text)
     if match is None:
@@ -101,12 +100,12 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 
 
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
-    """Compare the difference *found* with each of *limits*.
+    """Check the difference *found* against each of *limits*.
 
-    A limit fails if the medians exceed the limit and the difference is not within the noise. If even a
-    difference of 0 exceeds the limit, the limit fails only if the whole confidence interval exceeds the
-    limit. With noise that is wider than the limit, the outcome is undecided. Raises `UsageError` for a
-    quantity that neither side has.
+    A limit fails if the medians exceed it and the difference is not within the noise. If a
+    difference of 0 exceeds it, too, it fails only if the whole confidence interval does. If the
+    noise is wider than the limit, the outcome is undecided. Raises `UsageError` for a quantity that
+    neither side has.
     """
     return [_judged(found, limit) for limit in limits]
 
@@ -129,7 +128,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     if limit.change == "value":
         return _by_value(found, limit, change)
     verdict = str(row["verdict"])
-    if verdict == "within noise" and passes(0, limit.value):  # even a difference of 0 exceeds the limit
+    if verdict == "within noise" and passes(0, limit.value):  # no difference at all would exceed the limit
         ends = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
         verdict = "" if all(passes(end, limit.value) for end in ends) else verdict
     if verdict in _UNSURE:
@@ -141,7 +140,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
 
 
 def _wide_noise(limit: Limit, row: Mapping[str, Any], base: int) -> list[Fraction | float]:
-    """Return the interval of a change within noise if the interval is wider than *limit*, otherwise []."""
+    """Return the interval of a change within the noise if it is wider than *limit*, otherwise []."""
     if limit.change == "value" or not limit.value or row["verdict"] not in _UNSURE:
         return []
     low, high = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
@@ -155,14 +154,14 @@ def _span(limit: Limit, ends: Sequence[Fraction | float]) -> str:
 
 
 def _measure(limit: Limit, base: int, delta: int) -> Fraction | float:
-    """Return *delta* in the unit of *limit*: the difference, or the difference divided by *base*."""
+    """Return *delta* as *limit* measures it: in absolute terms, or relative to *base*."""
     if limit.change == "difference":
         return Fraction(delta)
     return Fraction(delta, base) if base else delta and math.copysign(math.inf, delta)
 
 
 def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
-    """Compare the other side's value with a limit, which fails only if every step exceeds the limit."""
+    """Check the other side's value against a limit, which fails only if every step exceeds it."""
     passes = _COMPARE[limit.sign]
     values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
     if all(passes(value, limit.value) for value in values):
@@ -171,7 +170,7 @@ def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
 
 
 def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
-    """Return the medians, the confidence interval and the verdict of *quantity*."""
+    """Return medians, confidence interval and verdict of *quantity*."""
     of, colon, name = quantity.partition(":")
     if colon and of in _TABLES:
         table = getattr(found, _TABLES[of])
@@ -190,7 +189,7 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
 
 
 def _summed(table: pd.DataFrame, name: str, absent: str) -> dict[str, Any]:
-    """Return the sums over the rows with the key *name*, and the verdict of the first (largest) row."""
+    """Return the sums over the rows of key *name*, with the verdict of the first (largest) row."""
     rows = table[table["key"] == name]
     if rows.empty:
         raise UsageError(f"{absent}{did_you_mean(name, set(table['key']))}")

@@ -1,10 +1,10 @@
-"""Compute the difference of two groups of figures, with an exact confidence interval from ranks.
+"""The difference of two groups of figures, with an exact confidence interval from ranks.
 
-The difference of a quantity is the difference of the medians. The confidence interval is the interval of
-Hodges and Lehmann: the sorted differences of all pairs, cut at both ends by the exact distribution of Mann
-and Whitney's statistic. The interval assumes no particular distribution of the noise. If each side has at
-least four starts of the job, the samples are the starts, because steps of one start are more alike than steps
-of two starts. Otherwise the samples are the steps, and the variation between starts must be given.
+The difference is that of the medians, and the interval that of Hodges and Lehmann: the sorted
+differences of all pairs, cut at both ends by the exact distribution of Mann and Whitney's
+statistic. It assumes no particular distribution of the noise. Samples are the starts of the job if
+each side has at least four, because steps of one start resemble each other; otherwise they are the
+steps, and the variation between starts must be given.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 LEAST_STARTS = 4
-"""The least number of starts on each side to estimate the noise between starts."""
+"""Starts needed on each side to estimate the noise between starts."""
 CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 0.9
-"""The least confidence of an interval that decides on a difference."""
+"""Least confidence of an interval that decides on a difference."""
 _MOST_PAIRS, _MOST_EXACT = 40_000, 900
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of samples: for each side, the columns of each start of the job, and the known noise.
+    """Which columns of each side belong to which start of the job, and what is known of the noise.
 
-    *between_starts* is the relative variation between starts from the user, or None if unknown.
+    *between_starts* is the relative variation between starts, given by the user, or None.
     """
 
     base: tuple[tuple[int, ...], ...]
@@ -39,24 +39,24 @@ class Layout:
 
     @property
     def by_starts(self) -> bool:
-        """Whether the samples are the starts of the job instead of the steps."""
+        """Whether the samples are starts rather than steps."""
         return min(len(self.base), len(self.other)) >= LEAST_STARTS
 
     @property
     def units(self) -> tuple[int, int]:
-        """The number of samples (starts or steps) on each side."""
+        """The number of samples on each side."""
         sides = (self.base, self.other)
         count = [len(side) if self.by_starts else sum(map(len, side)) for side in sides]
         return count[0], count[1]
 
     @property
     def confidence(self) -> float:
-        """The confidence that an interval contains the difference."""
+        """The probability that an interval contains the difference."""
         return 1.0 if self.exact else rank_cut(*self.units)[1]
 
     @property
     def decides(self) -> bool:
-        """Whether the noise is known well enough to distinguish a difference from noise."""
+        """Whether the noise is known well enough to decide on a difference."""
         if self.exact:
             return True
         is_known = self.by_starts or self.between_starts is not None
@@ -80,9 +80,9 @@ class Differences:
 
 @lru_cache
 def rank_cut(count: int, others: int) -> tuple[int, float]:
-    """Return the number of pairs to cut at each end, and the confidence of the remaining interval.
+    """Return how many pairs to cut at each end, and the confidence of the remaining interval.
 
-    The confidence is at least 95 %, or the largest possible with *count* and *others* samples.
+    It is at least 95 %, or the most that *count* and *others* samples allow.
     """
     pairs = count * others
     if pairs > _MOST_EXACT:
@@ -101,9 +101,9 @@ def rank_cut(count: int, others: int) -> tuple[int, float]:
 
 
 def _orders(count: int, others: int) -> list[int]:
-    """Count the orders of the samples that give each value of the Mann-Whitney statistic."""
+    """Return, for each value of the Mann-Whitney statistic, how many orders of the samples give it."""
     ways = [1] + [0] * (count * others)
-    for item in range(1, count + 1):  # Gauss' binomial coefficient, computed factor by factor
+    for item in range(1, count + 1):  # Gauss' binomial coefficient, factor by factor
         for value in range(count * others, others + item - 1, -1):
             ways[value] -= ways[value - others - item]
         for value in range(item, count * others + 1):
@@ -112,9 +112,9 @@ def _orders(count: int, others: int) -> list[int]:
 
 
 def differences(base: Ints, other: Ints, layout: Layout) -> Differences:
-    """Return the difference between each row of *other* and of *base*, which have a column per sample.
+    """Return the difference of each row of *other* and *base*, which have a column per sample.
 
-    The medians are lower medians, so each median is an observed value.
+    Medians are lower medians, so that they are observed values.
     """
     medians = _median(base), _median(other)
     if layout.exact:
@@ -140,7 +140,7 @@ def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:
 
 
 def _at_most(samples: Ints) -> Ints:
-    """Return *samples*, reduced to evenly chosen columns if there would be too many pairs."""
+    """Return *samples*, or evenly chosen columns of them if there would be too many pairs."""
     most = int(_MOST_PAIRS**0.5)
     count = samples.shape[1]
     return samples if count <= most else samples[:, np.linspace(0, count - 1, most).astype(int)]

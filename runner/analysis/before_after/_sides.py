@@ -1,4 +1,4 @@
-"""Read the steps of one side from a study: captures, single captured steps, workloads, or runs."""
+"""Read the steps of one side of a comparison: captures, single steps, workloads, or runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Progress = Callable[[int, int], None]
 
 
 def read_side(text: str, progress: Progress | None = None) -> Side:
-    """Return the steps that *text* names as ``STUDY`` or ``STUDY@WHAT``.
+    """Return the steps that *text*, ``STUDY`` or ``STUDY@WHAT``, stands for.
 
-    STUDY may be a trace, which is replayed. WHAT is the name of a capture (all its measured steps),
-    ``CAPTURE/STEP``, a workload, the first letters of a run's id, or ``all`` for all captures. WHAT may also
-    be a comma-separated list of such names. The default is the newest capture. If the study has no capture,
-    the default is the newest run. *progress* is called with the number of steps read, and the total number of
-    steps. Raises `StudyError` for missing items.
+    STUDY may be a trace, which is replayed. WHAT is a capture (all its measured steps),
+    ``CAPTURE/STEP``, a workload, the first letters of a run's id, ``all`` for all captures, or
+    several of these, separated by commas. The default is the newest capture or, without one, the
+    newest run. *progress* is called with the steps read and their total number. Raises `StudyError`
+    for missing items.
     """
     folder, what = _split(text)
     is_trace = folder.exists() and not Study.is_study(folder)
@@ -39,7 +39,7 @@ def read_side(text: str, progress: Progress | None = None) -> Side:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """Split *text* into a folder and a selection; the name of the folder may contain an @."""
+    """Split *text* into a folder, whose name may contain an @, and a selection."""
     folder, at, what = text.rpartition("@")
     return (Path(folder), what) if at and not Path(text).exists() else (Path(text), "")
 
@@ -52,10 +52,10 @@ def side_of(
     progress: Progress | None = None,
     ranks: Progress | None = None,
 ) -> Side:
-    """Return a side of a comparison called *name*, with the steps *what* of *study* (see `read_side`).
+    """Return the side called *name*, with the steps *what* of *study* (see `read_side`).
 
-    *ranks* is called with the number of ranks read for the current step, and the total number of ranks. An
-    exception of a callback ends the reading.
+    *ranks* is called with the ranks read of the current step and their total number. An exception
+    of a callback ends the reading.
     """
     chosen, notes = side_parts(study, what)
     makers = [maker for part in chosen for maker in _makers(study, part)]
@@ -76,7 +76,7 @@ def side_of(
 
 
 def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
-    """Return the names of the parts of *study* that *what* selects, and notes on the selection."""
+    """Return the parts of *study* that *what* selects, and notes on the selection."""
     sets = study.trace_sets()
     if what == ALL:
         if not sets:
@@ -98,7 +98,7 @@ def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
 
 
 def _makers(study: Study, part: str) -> Iterator[Callable[[Progress | None], Step]]:
-    """For each step of *part* of the study, yield a function that reads the step."""
+    """Yield a function per step of *part* of the study, which reads that step."""
     capture, slash, number = part.partition("/")
     if capture in study.trace_sets():
         folder = study.trace_dir(capture)
@@ -123,7 +123,7 @@ def _run_id(study: Study, part: str) -> str:
 
 
 def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
-    """Return the numbers of the steps that every rank of a capture has; or ``median`` for a single step."""
+    """Return the steps that every rank of a capture has, or ``median`` if there is only one."""
     common = step_numbers(folder)
     if number:
         if not (number.isdecimal() and len(number) < 19) or int(number) not in common:

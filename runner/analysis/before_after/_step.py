@@ -1,4 +1,4 @@
-"""Reduce one step to small tables without node ids, for comparisons between steps."""
+"""Reduce a step to small tables without node ids, for comparisons between steps."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _OPERATOR = ["key", "class"]
 class Step:
     """One simulated or measured step, with times in ns.
 
-    *start* names the job start of the step, because steps of one start are more alike than steps of two
-    starts. *exact* is true if the same input always gives the same times, as in a simulation.
+    *start* names the start of the job, because steps of one start resemble each other. *exact*
+    means that equal input always gives equal times, as in a simulation.
 
-    *figures* has totals by name. *modules* have ``key, kind, count, time_ns, on_path_ns``, with counts and
-    times as means over the ranks. *operators* have ``key, class, count, time_ns, total_ns, on_path_ns,
-    kernel`` of the devices' work, and a row for idle time. Each moment counts once in ``time_ns``, so these
-    times sum to the makespan. ``total_ns`` includes overlapping time, and ``kernel`` is the operator's
-    longest work. *collectives* have ``key, operation, size_bytes, group, count, wait_ns, transfer_ns,
-    on_path_ns``. *segments* are the critical path, with a column for each of :data:`PARTS`. *covers* is the
-    number of training steps, which is above 1 if several training steps were converted together.
+    *figures* has totals by name. *modules* has ``key, kind, count, time_ns, on_path_ns`` as means
+    over the ranks. *operators* has ``key, class, count, time_ns, total_ns, on_path_ns, kernel`` of
+    the devices' work, and a row for idle time; every moment counts once in ``time_ns``, which adds
+    up to the makespan, while ``total_ns`` includes overlaps, and ``kernel`` is the operator's
+    longest work. *collectives* has ``key, operation, size_bytes, group, count, wait_ns,
+    transfer_ns, on_path_ns``. *segments* are the critical path, with a column per :data:`PARTS`.
+    *covers* is the number of training steps, above 1 if several were converted together.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Step:
 
 
 def read_step(result: Result, workload: Workload, *, name: str, start: str, exact: bool) -> Step:
-    """Reduce *result*, a simulation or replay of *workload*, to a step called *name*."""
+    """Reduce *result*, a simulation or replay of *workload*, to the step *name*."""
     nodes = result.nodes.merge(_facts(workload), on=_NODE, how="left", validate="1:1")
     path = critical_path(result, workload)
     calls = _calls(result)
@@ -89,9 +89,9 @@ def _facts(workload: Workload) -> pd.DataFrame:
 
 
 def _calls(result: Result) -> pd.DataFrame:
-    """Return all calls of collectives, each with a ``key`` that is valid across captures.
+    """Return all calls of collectives, with a ``key`` that is valid across captures.
 
-    The number of a communicator group is not valid across captures, so groups are named by their members.
+    Numbers of communicator groups are not, so groups are named by their members.
     """
     calls = result.collectives
     recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
@@ -114,7 +114,7 @@ def _calls(result: Result) -> pd.DataFrame:
 
 
 def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the segments of *path* with part names that are valid across captures."""
+    """Return the segments of *path* with parts named independently of the capture."""
     segments = path.unreasoned.merge(calls[[*_NODE, "key"]], on=_NODE, how="left")
     named = segments["key"].where(segments["key"].notna(), segments["collective"])
     segments["collective"] = named
@@ -133,7 +133,7 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _classes(rows: pd.DataFrame) -> pd.Series:
-    """Return the operator class of rows that compute or copy, and the kind of work of all other rows."""
+    """Return the operator class of rows that compute or copy, and the kind of work of others."""
     names = pd.Series({name: class_of(plain_name(name)) for name in rows["operator"].unique()}, dtype=object)
     named, kinds = rows["operator"].map(names), rows["kind"]
     own = named.where(named != "", kinds.replace("compute", "other computation"))
@@ -142,12 +142,11 @@ def _classes(rows: pd.DataFrame) -> pd.Series:
 
 
 def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFrame:
-    """Return the devices' work as means over the *ranks*: a row per operator, and a row for idle time."""
+    """Return the devices' work as means over the *ranks*: a row per operator, and one for idle time."""
     busy = nodes.assign(kind=busy_kinds(nodes))
     busy = busy[busy["kind"] != ""]
     busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
-    # Each rank has a separate interval on one time axis, so that one pass over the intervals counts all
-    # ranks.
+    # Ranks get separate intervals on one time axis, so that one pass counts them all.
     lead = pd.factorize(busy["rank"])[0] * makespan_ns
     start, end = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
     own = exclusive_ns(start, end, busy["kind"])
@@ -164,7 +163,7 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
     idle_ns = makespan_ns * ranks - int(table["time_ns"].sum())
     idle = dict.fromkeys(table.columns, 0) | dict.fromkeys(_OPERATOR, "idle") | {"time_ns": idle_ns}
     table = pd.concat([table, pd.DataFrame([idle])], ignore_index=True)
-    # The cumulative sums are rounded, so that the means add up to the makespan.
+    # Rounding cumulative sums makes the means add up to the makespan.
     table["time_ns"] = np.diff((table["time_ns"].cumsum() + ranks // 2) // ranks, prepend=0)
     table[["count", "total_ns"]] = (table[["count", "total_ns"]] / ranks).round()
     typed = table.astype(dict.fromkeys([*_TIMES, "total_ns"], np.int64))
@@ -175,7 +174,7 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
 
 
 def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Return the counts and times of *nodes* by key and kind, as means over the *ranks*."""
+    """Return counts and times of *nodes* by key and kind, as means over the *ranks*."""
     kinds = nodes["kind"].where(nodes["type"] < int(NodeType.COMM_SEND), "communication")
     table = nodes.assign(kind=kinds, time_ns=nodes["time_ns"] * nodes["ranks"])
     table = table.groupby(["key", "kind"], as_index=False).agg(
@@ -187,7 +186,7 @@ def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
 
 
 def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Return a row of collectives per operation, size and group; times are sums of means over ranks."""
+    """Return a row per operation, size and group; times are sums of means over ranks."""
     keys = ["key", "operation", "size_bytes", "group"]
     table = calls.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
     grouped = table.groupby(keys, as_index=False).agg(
@@ -204,7 +203,7 @@ def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.D
 
 
 def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.DataFrame) -> dict[str, int]:
-    """Return the totals of a step, with times as means over the ranks, except the step time."""
+    """Return the totals of a step; except the step time, they are means over the ranks."""
     times, ranks = rank_times(result), max(1, len(result.ranks))
     figures = {
         "step": int(result.makespan_ns),

@@ -1,4 +1,4 @@
-"""Diagnose a run from its records: slow NICs, links and hosts, and stalled links."""
+"""Diagnose a run from its records: slow NICs, links and hosts, and links that stalled."""
 
 from ._cost import Cost as Cost
 from ._diagnosis import ANOMALY_COLUMNS as ANOMALY_COLUMNS

@@ -1,11 +1,11 @@
-"""Compute the rates of messages that are expected on their NICs, and find slow NICs by their highest rate.
+"""How fast messages should be given their NICs, and slow NICs by the highest rate they attain.
 
-A slow NIC slows the messages of all its peers. If half of the NICs in a small network are slow, the rates of
-messages are similar on nearly all paths. The highest attained throughput of NICs still differs, because a
-slow NIC never exceeds its rate.
+A slow NIC slows the messages of all its peers. If half of the NICs in a small network are slow,
+messages have similar rates on nearly all paths, but the throughputs that NICs attain still differ,
+because a slow NIC never exceeds its rate.
 
-NICs send and receive at separate rates. Messages share NICs like TCP connections or credits do on average.
-Each message gets an equal share of the NIC that limits the message (max-min fairness).
+NICs send and receive at separate rates, and messages share them as TCP connections or credits do on
+average: a message gets an equal share of the NIC that limits it (max-min fairness).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-_WINDOW = 0.25  # in median message durations; a collective equalises throughputs over whole messages
-_BEST = 0.98  # quantile of the throughput over the windows of an interval
-_WINDOWS = 100  # number of windows in an interval
+_WINDOW = 0.25  # in median message durations: within one, a collective evens out throughputs
+_BEST = 0.98  # quantile of the throughput over an interval's windows
+_WINDOWS = 100  # windows per interval
 _DRAWS = 400
 
 
 @dataclass(frozen=True)
 class SlowGroup:
-    """NICs that attain less throughput than all others, by the logarithm *gap*, with *confidence*.
+    """NICs that attain less throughput than all others, by the logarithm *gap*.
 
-    *confidence* is the share of draws in which these NICs are slowest. *chance* is the share of draws with
-    permuted NICs in which the slowest NICs attain as little throughput.
+    *confidence* is the fraction of bootstrap draws in which these are the slowest. *chance* is the
+    fraction of draws with permuted NICs in which the slowest attain as little.
     """
 
     nics: tuple[int, ...]
@@ -39,9 +39,9 @@ class SlowGroup:
 
 
 def slow_group(messages: Messages, time: Ints) -> SlowGroup | None:
-    """Return the NICs (two to half of all) that attain less throughput than the others, or None.
+    """Return the NICs (two to half of all) that attain less than the others, or None.
 
-    *time* is the interval of each message.
+    *time* is each message's interval.
     """
     attained = _attained(messages, time)
     attained = attained[np.isfinite(attained).all(axis=1)]
@@ -68,13 +68,13 @@ def slow_group(messages: Messages, time: Ints) -> SlowGroup | None:
 
 
 def _contrast(attained: Floats, size: int) -> float:
-    """Return the mean logarithmic gap between the *size* slowest NICs and the others over intervals."""
+    """Return the mean logarithmic gap over intervals between the *size* slowest NICs and the others."""
     ordered = np.sort(attained.mean(axis=0))
     return float(ordered[size:].mean() - ordered[:size].mean())
 
 
 def _attained(messages: Messages, time: Ints) -> Floats:
-    """Return the logarithm of the highest sending rate of each NIC in each interval, NaN if unknown."""
+    """Return the logarithm of each NIC's highest sending rate in each interval, NaN if unknown."""
     begun, end = np.minimum(messages.begun_ns, messages.end_ns - 1), messages.end_ns
     window = _WINDOW * float(np.median(end - begun))
     times = int(time.max()) + 1
@@ -94,7 +94,7 @@ def _attained(messages: Messages, time: Ints) -> Floats:
 
 
 def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """Return instants and the bytes sent until each instant, if every message has a constant rate."""
+    """Return instants, and the bytes sent until each if every message has a constant rate."""
     instants, at = np.unique(np.concatenate([begun, end]), return_inverse=True)
     rate = size_bytes / (end - begun)
     change = np.bincount(at.reshape(-1), weights=np.concatenate([rate, -rate]), minlength=len(instants))
@@ -102,16 +102,16 @@ def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Float
     return instants.astype(np.float64), np.concatenate([[0.0], sent])
 
 
-_CELLS = 4_000_000  # largest number of entries in an array of situations by paths
+_CELLS = 4_000_000  # entries of an array of situations by paths
 
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """The numbers of messages in flight on each path over time.
+    """How many messages are in flight on each path over time.
 
-    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). Each message was in flight from the
-    instant with index *first* to the instant with index *last*. *situation* is, for each instant, the row of
-    *counts* (n, ways) with the numbers of messages in flight during the following *lasted_ns*.
+    *way_of* is each message's pair of NICs, as an index into *ways* (n, 2). A message is in flight
+    from the instant with index *first* to that with index *last*. *situation* is each instant's row
+    of *counts* (n, ways): the messages in flight during the next *lasted_ns*.
     """
 
     way_of: Ints
@@ -125,7 +125,7 @@ class Sharing:
 
     @classmethod
     def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
-        """Return the sharing of NICs by *messages* that are in flight from *begun_ns* to their arrivals."""
+        """Return how *messages*, in flight from *begun_ns* to their arrivals, share NICs."""
         nics = len(messages.nics)
         key, way_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
         ways = np.stack([key // nics, key % nics], axis=1)
@@ -140,10 +140,10 @@ class Sharing:
         return cls(way_of, ways, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics)
 
     def carried(self, sends: Floats, receives: Floats, ways: Mapping[int, float] | None = None) -> Floats:
-        """Return the bytes that the NICs could carry for each message while the message was in flight.
+        """Return how many bytes the NICs could have carried for each message while it was in flight.
 
-        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate. *ways*
-        contains the rates of paths that are slower than their two NICs.
+        *sends* and *receives* are rates of NICs, in bytes per ns or relative to another rate.
+        *ways* has the rates of paths that are slower than their two NICs.
         """
         rates = self._rates(sends, receives, ways or {})
         carried = np.empty(len(self.way_of))
@@ -154,7 +154,7 @@ class Sharing:
         return carried
 
     def senders(self) -> Floats:
-        """Return the mean number of messages (including itself) at each message's receiving NIC."""
+        """Return the mean number of messages, including itself, at each message's receiving NIC."""
         into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
         result = np.ones(len(self.way_of))
         passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
@@ -166,7 +166,7 @@ class Sharing:
         return result
 
     def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
-        """Return the rate of a message on each path in each situation, as an array (situations, paths)."""
+        """Return the rate of a message on each path in each situation (situations, paths)."""
         limits = np.concatenate([sends, receives, list(slow.values())])
         through = np.zeros((len(self.ways), len(limits)))
         rows = np.arange(len(self.ways))
@@ -182,7 +182,7 @@ class Sharing:
 
 
 def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
-    """Return max-min fair rates, dividing the most loaded NIC first, then the most loaded remaining NIC."""
+    """Return max-min fair rates: divide the most loaded NIC first, then the most loaded of the rest."""
     rates = np.zeros_like(counts)
     rows = np.arange(len(counts))
     open_ = counts > 0

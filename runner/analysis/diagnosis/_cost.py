@@ -1,7 +1,8 @@
-"""Compute the cost of an anomaly by a replay of the run's records without the anomaly.
+"""The cost of an anomaly: a replay of the run's records without it.
 
-The replay uses no network model. Each message and computation keeps its duration and its delay after its
-dependencies, except for changes that the anomaly causes. A replay without changes reproduces the run.
+The replay needs no network model. Messages and computations keep their durations and their delays
+after what they depend on, except where the anomaly changed them. Without changes, the replay
+reproduces the run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ._stalls import Stall, late_ns
 
 @dataclass(frozen=True)
 class Cost:
-    """The time (ns) that an anomaly adds to the step, with its interval (*low_ns*, *high_ns*)."""
+    """How many ns an anomaly adds to the step, with the interval *low_ns* to *high_ns*."""
 
     ns: int
     low_ns: int
@@ -31,11 +32,12 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A replay of a run: its messages and computations in order of start, with their dependencies.
+    """A run's messages and computations in order of start, with their dependencies.
 
-    *began_ns* and *took_ns* cover messages first, then computations. *events* are the arrivals and ends on
-    each rank in time order. *cause* is the index among the rank's *events* of the last event before the begin
-    (-1: none). *before* is the previous message on the same path, behind which a message queued (-1: none).
+    *began_ns* and *took_ns* cover messages first, then computations. *events* are the arrivals and
+    ends on each rank in order of time. *cause* is the index among them of the last event before an
+    item began (-1: none). *before* is the message on the same path that a message queued behind
+    (-1: none).
     """
 
     makespan_ns: int
@@ -50,7 +52,7 @@ class Replay:
 
     @classmethod
     def of(cls, result: Result, nodes: pd.DataFrame) -> Replay:
-        """Return the replay of *result*; *nodes* are the result's nodes with their types."""
+        """Return the replay of *result*; *nodes* are its nodes with their types."""
         flows = result.flows
         compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
         began = np.concatenate([flows["start_ns"], compute["start_ns"]]).astype(np.int64)
@@ -74,9 +76,9 @@ class Replay:
         return cls(result.makespan_ns, len(flows), rank, began, took, cause, padded, order, tuple(events))
 
     def makespan(self, took_ns: Floats) -> float:
-        """Return the duration of the run if messages and computations take the times *took_ns*.
+        """Return how long the run takes if messages and computations take *took_ns*.
 
-        A computation waits for all earlier arrivals at its rank. A message waits only for the event that it
+        A computation waits for all earlier arrivals at its rank, a message only for the event it
         followed in the run.
         """
         first = self._ends(self.took_ns.astype(np.float64), None)
@@ -84,9 +86,9 @@ class Replay:
         return float(self.makespan_ns - first.max(initial=0.0) + ended.max(initial=0.0))
 
     def _ends(self, took_ns: Floats, original: Floats | None) -> Floats:
-        """Return the end (ns) of each message and computation.
+        """Return when each message and computation ends, in ns.
 
-        *original* contains the recorded ends, or is None to compute the recorded ends.
+        *original* are the recorded ends, or None while these are being reproduced.
         """
         ended = np.zeros(len(took_ns))
         reached = [0] * len(self.events)
@@ -109,7 +111,7 @@ class Replay:
 
 
 def _before(flows: pd.DataFrame) -> Ints:
-    """Return the previous message on each message's path that was still in flight at its start, or -1."""
+    """Return the message before each on its path that was still in flight when it started, or -1."""
     ordered = flows[["src", "dst", "start_ns", "end_ns"]].reset_index(drop=True)
     ordered = ordered.sort_values(["src", "dst", "end_ns", "start_ns"], kind="stable")
     same = (ordered[["src", "dst"]] == ordered[["src", "dst"]].shift()).all(axis=1)
@@ -125,7 +127,7 @@ def _before(flows: pd.DataFrame) -> Ints:
 
 
 def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a slow NIC or link, from a replay with message rates without the slowdown."""
+    """Return the cost of a slow NIC or link: a replay with the rates of a healthy one."""
     rest = [(suspect, factor) for suspect, factor in rates.applied if suspect is not part.suspect]
 
     def without(factor: float) -> float:
@@ -137,7 +139,7 @@ def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
 
 
 def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
-    """Return the cost of a slow host, from a replay in which the host computes at the expected speed."""
+    """Return the cost of a slow host: a replay in which it computes at the expected speed."""
     own = np.flatnonzero(np.isin(replay.rank, host.ranks))
     own = own[own >= replay.messages]
 
@@ -148,7 +150,7 @@ def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
 
 
 def cost_of_stall(stall: Stall, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a stalled link, from a replay in which the link's messages are not late."""
+    """Return the cost of a stalled link: a replay in which its messages are not late."""
     held = np.isin(rates.messages.row, stall.evidence)
     rows, lost = rates.messages.row[held], late_ns(rates)[held]
 

@@ -1,4 +1,4 @@
-"""Combine the anomalies of a run, and describe their size, confidence, cost and alternatives."""
+"""Combine the anomalies of a run: their size, confidence, cost and alternatives."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ANOMALY_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Anomaly:
-    """An anomaly of a run: its kind *what*, and the NIC, link or host *where* it occurs.
+    """An anomaly of a run: what it is, and *where*: the NIC, link or host.
 
-    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.  *amount* and
-    *detail* describe the size of the anomaly in words. *factor* is the remaining share of the rate of a NIC
-    or link, or the factor of a host's compute times. The 90 % interval of *factor* is *factor_low* to
-    *factor_high*. For a stall, *factor* is 0, and *begin_ns*, *end_ns* and *lasted_ns* give the time of the
-    stall. *confidence* is the probability that the suspect, or a part of the suspect, is the cause. *chance*
-    is the probability that a healthy run deviates as much. *cost* is the time that the anomaly adds to the
-    step. *or_else* lists suspects that this run cannot distinguish from the named suspect. *evidence*
-    identifies the rows of ``flows``, or the ``rank, node_id`` of ``nodes``, that show the anomaly.
+    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
+    *amount* and *detail* describe its size in words. *factor* (90 % interval: *factor_low* to
+    *factor_high*) is what remains of the rate of a NIC or link, or multiplies a host's compute
+    times; for a stall it is 0, and *begin_ns*, *end_ns* and *lasted_ns* tell when. *confidence* is
+    the probability that the suspect, or a part of it, is the cause, and *chance* that a healthy run
+    deviates as much. *cost* is the time added to the step. *or_else* lists suspects that this run
+    cannot rule out. *evidence* is the rows of ``flows``, or the ``rank, node_id`` of ``nodes``,
+    that show the anomaly.
     """
 
     what: str
@@ -60,7 +60,7 @@ class Anomaly:
 
     @property
     def sentence(self) -> str:
-        """A description of the anomaly: place, interval, alternatives, evidence and next step."""
+        """Describe the anomaly: place, interval, alternatives, evidence and next step."""
         other = (
             (f" This run cannot distinguish this cause from {', '.join(self.or_else)}.")
             if self.or_else
@@ -71,9 +71,9 @@ class Anomaly:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The *anomalies* of a run, sorted by descending cost, and *remarks* on the limits of the diagnosis.
+    """The *anomalies* of a run by descending cost, and *remarks* on the limits of the diagnosis.
 
-    *checked* lists the checked messages and computations as text.
+    *checked* says which messages and computations were checked.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -82,7 +82,7 @@ class Diagnosis:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each anomaly, with the columns `ANOMALY_COLUMNS`."""
+        """A row per anomaly, with the columns `ANOMALY_COLUMNS`."""
         rows = [
             (
                 one.what, one.where, one.amount, one.confidence, one.cost.ns, one.cost.low_ns,
@@ -99,9 +99,9 @@ class Diagnosis:
 def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
     """Return the slow NICs, links and hosts of a run, and its stalled links.
 
-    *nodes* are the nodes of *result* with their properties from the workload (`RunAnalysis.nodes`). Costs
-    come from replays of the run's records with and without each anomaly. Insufficient records raise no error,
-    but are listed in `Diagnosis.remarks`.
+    *nodes* are those of *result* with their properties (`RunAnalysis.nodes`). Costs come from
+    replays of the run's records with and without each anomaly. Too few records are no error, but a
+    remark.
     """
     messages = messages_of(result)
     host_of = hosts_of_ranks(result)
@@ -135,14 +135,14 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
             anomalies += [_of_part(part, cost_of_part(part, replay, rates)) for part in parts]
             anomalies += [_of_stall(stall, cost_of_stall(stall, replay, rates)) for stall in still]
         hosts = (_of_host(host, cost_of_host(host, replay)) for host in computed)
-        # An intermittently slow host matters only if other ranks wait for the host.
+        # An intermittently slow host matters only if other ranks wait for it.
         anomalies += [one for one in hosts if one.what != "intermittent host" or one.cost.ns > 0]
     anomalies.sort(key=lambda one: -one.cost.ns)
     return Diagnosis(tuple(anomalies), tuple(checked), tuple(remarks))
 
 
 def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
-    """Return the rates of *messages*, or None with a new entry in *remarks* if there are too few messages."""
+    """Return the rates of *messages*, or None, with a remark, if there are too few."""
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, slow links and stalls cannot be "
@@ -168,9 +168,9 @@ def _checked_messages(messages: Messages) -> str:
 
 
 def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[list[SlowPart], list[str]]:
-    """Drop slow *parts* that a slow host explains, and return remarks on the dropped parts.
+    """Drop slow *parts* that a slow host explains; return the others and remarks.
 
-    A host that computes slowly sends its messages late and in bursts, so its messages appear slow.
+    A host that computes slowly sends late and in bursts, so that its messages appear slow.
     """
     if not hosts:
         return parts, []
@@ -186,9 +186,9 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
 
 
 def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart], list[str]]:
-    """Drop the opposite direction of NICs that are slow in one direction, and return remarks.
+    """Drop the opposite direction of NICs that are slow in one direction; return the others and remarks.
 
-    Acknowledgements of one direction queue behind the data of the other direction, and delay messages.
+    Acknowledgements of one direction queue behind the data of the other, which delays its messages.
     """
     kept: list[SlowPart] = []
     remarks = []
@@ -205,7 +205,7 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
 
 
 def _other_direction(suspect: Suspect, rates: Rates) -> Flags:
-    """Return a mask of paths through *suspect*'s NICs in the opposite direction, if only one is slow."""
+    """Return a mask of the opposite paths through the NICs of *suspect*, if it is slow one way only."""
     ways = rates.sharing.ways
     if bool(suspect.sends) == bool(suspect.receives):
         return np.zeros(len(ways), bool)

@@ -1,4 +1,4 @@
-"""Find hosts that compute more slowly than requested, or more slowly than their peers."""
+"""Find hosts that compute more slowly than requested, or than their peers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ....converter import NodeType
 from ._messages import Floats
 
 LEAST_SLOWER = 0.15
-"""The least relative excess of a host's compute times for the host to be reported."""
-_TIMES = 16  # number of time intervals; a constantly slow host is slow in most intervals
-_TIMES_OF_STOPS = 64  # shorter intervals, to separate intervals with a stop from intervals without a stop
-_FEW = 1  # smallest number of computations in an interval
+"""The least relative excess of compute times for a host to be reported."""
+_TIMES = 16  # intervals; a constantly slow host is slow in most of them
+_TIMES_OF_STOPS = 64  # short enough to tell intervals with a stop from those without
+_FEW = 1  # computations needed in an interval
 _DRAWS = 1000
-_MOST_PERMUTED = 1_000_000  # largest number of (interval, host) entries in all random draws together
+_MOST_PERMUTED = 1_000_000  # (interval, host) entries in all random draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
-_FEWEST, _LEAST_SHARE = 3, 0.1  # least number and share of slow and of normal intervals of a host with stops
-_MUCH_MORE = 2.0  # least ratio of the lost time to the lost time of any other host
-_SAME = 1e-3  # largest relative difference of durations that are equal except for rounding
+_FEWEST, _LEAST_SHARE = 3, 0.1  # of slow and of normal intervals of a host with stops
+_MUCH_MORE = 2.0  # least ratio of the time it loses to that of any other host
+_SAME = 1e-3  # durations that differ relatively by less are equal except for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
 
@@ -30,9 +30,9 @@ _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 class SlowHost:
     """A *host* that computes *factor* times as long as expected (90 % interval: *low* to *high*).
 
-    *against* names the reference of the comparison. *evidence* is ``rank, node_id, took_ns, should_ns`` of
-    the computations that lost the most time. *share* is the fraction of time intervals in which the host was
-    slow (1 for a constantly slow host).
+    *against* is what it was compared with. *evidence* is ``rank, node_id, took_ns, should_ns`` of
+    the computations that lost most. *share* is the fraction of intervals in which it was slow (1:
+    constantly).
     """
 
     host: str
@@ -51,9 +51,9 @@ class SlowHost:
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
     """Return the hosts that compute more slowly than others, slowest first, and remarks on limits.
 
-    *nodes* are the nodes of a run with their properties from the workload. *host_of* is the host of each
-    rank. Durations are compared with the requested durations if the two differ, as on real machines.
-    Otherwise, durations are compared with the same computation on other ranks.
+    *nodes* are a run's nodes with their properties, and *host_of* each rank's host. Durations are
+    compared with the requested ones if these differ, as on real machines, and otherwise with the
+    same computation on other ranks.
     """
     compute, against = _references(nodes)
     compute = compute.assign(host=compute["rank"].map(lambda rank: host_of.get(rank, f"rank {rank}")))
@@ -79,7 +79,7 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
 
 
 def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return computations with actual and expected durations, and the source of expected durations."""
+    """Return computations with actual and expected durations, and where the latter come from."""
     compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
     compute = compute.assign(took_ns=compute["end_ns"] - compute["start_ns"])
     asked = compute["duration_ns"]
@@ -97,7 +97,7 @@ def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _by_time(compute: pd.DataFrame, hosts: list[str], most: int) -> Floats:
-    """Return the logarithmic slowdown of computations by time interval (at most *most*) and host."""
+    """Return the logarithmic slowdown by interval (at most *most*) and host."""
     fewest = int(compute.groupby("host").size().min())
     times = int(np.clip(fewest // _FEW, 1, most))
     place = compute.groupby("host")["start_ns"].rank(method="first") - 1
@@ -148,7 +148,7 @@ def _intermittent(
     compared: tuple[pd.DataFrame, str],
     named: set[str],
 ) -> SlowHost | None:
-    """Return the host that loses far more time than any other host, even in only few intervals; or None."""
+    """Return the host that loses far more time than any other, even in few intervals, or None."""
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
     excess = _excess(logs[:, sound])
@@ -179,7 +179,7 @@ def _intermittent(
 def _slow_host(
     own: pd.DataFrame, factors: tuple[float, float, float], sure: tuple[float, float], against: str
 ) -> SlowHost:
-    """Return a slow host with the computations *own*; *factors* are the estimate and its interval."""
+    """Return a slow host with its computations *own*; *factors* are the estimate and its interval."""
     factor, low, high = factors
     confidence, chance = sure
     lost = own["took_ns"] - own["should_ns"]
@@ -191,7 +191,7 @@ def _slow_host(
 
 
 def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
-    """Return the total slowdown of the computations *own* in each bootstrap draw."""
+    """Return the total slowdown of *own* in each bootstrap draw."""
     took, should = own["took_ns"].to_numpy(np.float64), own["should_ns"].to_numpy(np.float64)
     chosen = rng.integers(len(own), size=(_DRAWS, len(own)))
     factors: Floats = took[chosen].sum(axis=1) / should[chosen].sum(axis=1)
@@ -199,16 +199,16 @@ def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
 
 
 def _excess(medians: Floats) -> Floats:
-    """Return the difference between the value of each host (last axis) and the median of the other hosts."""
+    """Return how far each host (last axis) is above the median of the others."""
     hosts = medians.shape[-1]
     others = [np.median(np.delete(medians, host, axis=-1), axis=-1) for host in range(hosts)]
     return medians - np.stack(others, axis=-1)
 
 
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
-    """Return the share of draws with permuted hosts in which the slowest host ranks as high as *worst*.
+    """Return in which fraction of draws with permuted hosts the slowest ranks as high as *worst*.
 
-    The test uses ranks, so that a single disturbed interval does not dominate.
+    It uses ranks, so that no single disturbed interval dominates.
     """
     places = pd.DataFrame(logs).rank(axis=1).to_numpy(np.float64)
     seen = float(places.mean(axis=0)[worst])

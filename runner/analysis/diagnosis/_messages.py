@@ -1,4 +1,4 @@
-"""Read the messages of a result for a diagnosis, and list suspects: NICs, hosts, and paths between NICs."""
+"""A result's messages for a diagnosis, and the suspects: NICs, hosts, and paths between NICs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..._result import Result
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 MOST_MESSAGES = 100_000
-"""The number of messages to analyse, in sending order, as concurrency needs all messages of an interval."""
-_RANK = "\0rank"  # prefix of a rank number that is used as a host name
+"""At most this many messages are analysed: the first sent, because concurrency needs them all."""
+_RANK = "\0rank"  # marks a rank number used as a host name
 
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Messages that went through two NICs, in the order of sending.
+    """Messages between two NICs, in the order of sending.
 
-    *row* is the row of each message in the table ``flows``. *src* and *dst* are indices of NICs with names
-    *nics*, and *host_of* is the index of each NIC's host in the names *hosts*. Times are in ns. *begun_ns* is
-    the maximum of *start_ns* and the arrival of the previous message on the same path, and from this time on,
-    the message has the path exclusively. *arriving_ns* is the arrival of the message's first byte on the
-    receiver's clock, if recorded and later than *begun_ns*.
+    *row* is the row in the table ``flows``. *src* and *dst* are indices into *nics*, the names of
+    NICs, and *host_of* is each NIC's index into *hosts*. Times are in ns. From *begun_ns*, the
+    later of *start_ns* and the arrival of the previous message on the path, a message has the path
+    to itself. *arriving_ns* is when its first byte arrived on the receiver's clock, if recorded and
+    later.
     """
 
     row: Ints
@@ -55,11 +55,11 @@ class Messages:
 
 
 def messages_of(result: Result) -> Messages:
-    """Return the messages in the table ``flows`` of *result*, without messages inside a host.
+    """Return the messages in the table ``flows`` of *result* that leave a host.
 
-    An emulation lists NICs and hosts in its provenance (``interfaces``), and ``src_nic`` and ``dst_nic`` are
-    indices into this list. If the run is not an emulation, each rank counts as a host with one NIC. If the
-    departure of a message's first byte (``begun_ns``) is known, this time counts as the start of the message.
+    ``src_nic`` and ``dst_nic`` are indices into the NICs in an emulation's provenance
+    (``interfaces``); in other runs, each rank is a host with one NIC. If known, the departure of
+    the first byte (``begun_ns``) counts as the start of a message.
     """
     flows = result.flows.reset_index(drop=True)
     ends = [_ends(flows, end, _interfaces(result)) for end in ("src", "dst")]
@@ -88,7 +88,7 @@ def messages_of(result: Result) -> Messages:
 
 
 def hosts_of_ranks(result: Result) -> dict[int, str]:
-    """Return the name of each rank's host; if hosts are unknown, each rank counts as a host."""
+    """Return each rank's host; without known hosts, each rank is one."""
     hosts = {int(rank): _host_name(_own(int(rank))) for rank in result.ranks["rank"]}
     return hosts | {int(one["rank"]): str(one["host"]) for one in _interfaces(result)}
 
@@ -100,11 +100,11 @@ def _interfaces(result: Result) -> Sequence[Mapping[str, Any]]:
 
 
 def _own(rank: int) -> str:
-    return f"{_RANK}{rank:09}"  # zero-padded, so that names sort as numbers
+    return f"{_RANK}{rank:09}"  # padded, so that names sort as numbers
 
 
 def _ends(flows: pd.DataFrame, end: str, interfaces: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the (host, NIC) at one *end* of each message; if no host is recorded, the rank is the host."""
+    """Return the (host, NIC) at one *end* of each message; without recorded hosts, the rank is the host."""
     if not interfaces or f"{end}_nic" not in flows:
         return [(_own(int(rank)), "") for rank in flows[end]]
     names = [(str(one["host"]), str(one["address"])) for one in interfaces]
@@ -121,7 +121,7 @@ def _nic_name(host: str, nic: str, hosts: Sequence[str], nics: Sequence[tuple[st
 
 
 def _begun_ns(way: Ints, start: Ints, end: Ints) -> Ints:
-    """Return the time from which each message uses its path exclusively, for messages sent in sequence."""
+    """Return from when each message has its path to itself, if messages are sent one after another."""
     table = pd.DataFrame({"way": way, "end": end})
     before = table.groupby("way")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
     begun: Ints = np.maximum(start, before.to_numpy(np.int64))
@@ -133,10 +133,9 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A suspect of some *kind*: NICs that may be slow to send (*sends*) or receive, or a path (*way*).
+    """A suspect of some *kind*: NICs slow to send (*sends*) or to receive, or a path (*way*).
 
-    *on* marks the paths through the suspect. *others* are the names of indistinguishable suspects, which have
-    the same messages.
+    *on* marks the paths through it. *others* names suspects with the same messages.
     """
 
     kind: str
@@ -149,7 +148,7 @@ class Suspect:
     others: tuple[str, ...] = ()
 
     def rates(self, factor: float, num_nics: int) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
-        """Return the rates of all NICs and of slow paths, as shares of a healthy NIC's rate."""
+        """Return the rates of all NICs, and of slow paths, relative to a healthy NIC."""
         sends, receives = np.ones(num_nics), np.ones(num_nics)
         sends[list(self.sends)] = factor
         receives[list(self.receives)] = factor
@@ -159,8 +158,8 @@ class Suspect:
 def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
     """Return all suspects for slow *messages* on the paths *ways* (n, 2).
 
-    A suspect on the path of all messages is excluded, because no other messages exist for a comparison. Among
-    suspects with the same messages, the first suspect is kept and lists the names of the others.
+    A suspect on every message's path is left out, because nothing remains to compare it with. Of
+    suspects with the same messages, the first lists the others.
     """
     src, dst = ways[:, 0], ways[:, 1]
     suspects: list[Suspect] = []
@@ -186,10 +185,10 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
 
 
 def _distinguishable(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """Drop suspects with no paths, with all paths, or with the same paths as another suspect.
+    """Drop suspects with no path, with all paths, or with the same paths as another.
 
-    If a direction of a NIC has a single path, the suspect that remains is the path, because only the path was
-    observed.
+    If a NIC has a single path in a direction, the path remains as the suspect, because nothing else
+    was observed.
     """
     groups: dict[bytes, list[Suspect]] = {}
     for suspect in suspects:

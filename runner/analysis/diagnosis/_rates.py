@@ -1,8 +1,8 @@
-"""Find NICs and links that are always slow, by comparing the rates of their messages with their peers.
+"""Find NICs and links that are always slow: their messages are slower than their peers'.
 
-The logarithmic rate of each message is compared with the message's share of healthy NICs. The comparison uses
-medians by interval, path and size, so that single late messages do not matter. Each size has a separate
-baseline, so that latency and TCP's slow start do not matter.
+The logarithm of each message's rate is compared with its fair share of healthy NICs. Medians by
+interval, path and size ignore single late messages, and a baseline per size removes latency and
+TCP's slow start.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ._attained import Sharing, slow_group
 from ._messages import Flags, Floats, Ints, Messages, Suspect, suspects_of
 
 LEAST_SLOWER = 0.12
-"""The least relative slowdown of a reported part. The paths of a healthy network differ by less."""
+"""The least relative slowdown reported; paths of a healthy network differ by less."""
 _MOST_SLOW = 3
 _MOST_TIMES = 16
-_FEW = 3  # smallest average number of messages per path and interval
+_FEW = 3  # messages needed per path and interval, on average
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6
@@ -31,12 +31,12 @@ _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS, _PEERS = 4.0, 2.5
 _SEVERAL = 3  # paths
 _FLOOR = 0.02
-_MODEL_ERROR = 0.03  # relative error of a rate by latency and unequal shares, even with many messages
+_MODEL_ERROR = 0.03  # relative error of a rate, however many messages, from latency and unequal shares
 _LEAST_EXPLAINED = 0.3
-_INCAST = 0.25  # share of a healthy NIC's rate that TCP may lose to several concurrent senders
-_ALONE = 1.5  # largest mean number of concurrent messages at a NIC that counts as used by one message
+_INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several senders at once
+_ALONE = 1.5  # mean number of concurrent messages up to which a NIC counts as used by one
 _SEVERAL_ALONE = 8
-_SMALL = 0.1  # least share of the byte-weighted median size, as latency dominates smaller messages
+_SMALL = 0.1  # of the byte-weighted median size; latency dominates smaller messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +54,11 @@ class SlowPart:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """The logarithmic rates of *messages* relative to fair shares of healthy NICs, and their groups.
+    """The logarithm of each message's rate relative to its fair share of healthy NICs.
 
-    *large* marks messages that are large enough to show rates. *time* is the index of each message's time
-    interval, and *size* is its size class. *applied* are the slow parts found so far, and *log_rate* is each
-    rate relative to the fair share in a network with these slow parts.
+    *large* marks messages whose size is large enough to show rates. *time* is each message's
+    interval and *size* its size class. *applied* are the slow parts found so far, and *log_rate*
+    the rates relative to fair shares in a network that has them.
     """
 
     messages: Messages
@@ -71,7 +71,7 @@ class Rates:
     offsets: Floats = field(default_factory=lambda: np.zeros(0))
 
     def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
-        """Return the rates relative to fair shares in a network in which the *applied* suspects are slow."""
+        """Return the rates relative to fair shares in a network where the *applied* suspects are slow."""
         nics = len(self.messages.nics)
         sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
         for suspect, factor in applied:
@@ -83,7 +83,7 @@ class Rates:
         return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
 
     def medians(self) -> Floats:
-        """Return the median logarithmic rate by interval, path and size class, or NaN without messages."""
+        """Return the median logarithmic rate by interval, path and size class; NaN without messages."""
         times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
         cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
         chosen = np.flatnonzero(self.large)
@@ -96,7 +96,7 @@ class Rates:
 
     @property
     def baselines(self) -> Floats:
-        """The median logarithmic rate of messages on healthy paths, by size class."""
+        """The median logarithmic rate on healthy paths by size class."""
         table = _nanmedian(self.medians(), 0)
         on = np.zeros(len(self.sharing.ways), bool)
         for suspect, _ in self.applied:
@@ -107,10 +107,10 @@ class Rates:
 
 
 def measure_rates(messages: Messages) -> Rates:
-    """Return the rates of *messages*, which are sent in sequence or concurrently on each path.
+    """Return the rates of *messages*, taken as sent in sequence or concurrently on each path.
 
-    Of these two models of connections, the model with the smaller variation of rates is used. If the arrivals
-    of first bytes are known, a third model is tried, which counts the time before these arrivals as latency.
+    The model under which rates vary less is used. If arrivals of first bytes are known, a third
+    model counts the time before them as latency.
     """
     candidates = []
     for begun in (messages.start_ns, messages.begun_ns, messages.arriving_ns):
@@ -131,7 +131,7 @@ def _spread(rates: Rates) -> float:
 
 
 def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
-    """Return each message's size class, in factors of the square root of 2, and a mask of large messages."""
+    """Return each message's size class, in steps of the square root of 2, and a mask of large ones."""
     ordered = np.sort(size_bytes)
     half = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]
     steps = np.rint(2 * np.log2(size_bytes)).astype(np.int64)
@@ -139,18 +139,18 @@ def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
 
 
 def _times(messages: Messages, ways: int) -> Ints:
-    """Return the index of each message's time interval; intervals have several messages per path."""
+    """Return each message's interval; intervals have several messages per path."""
     number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
     return np.arange(len(messages)) * number // max(1, len(messages))
 
 
 def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
-    """Return the NICs and links that are always slow, the slowest first, and the remaining *rates*.
+    """Return the NICs and links that are always slow, slowest first, and the *rates* with these applied.
 
-    A suspect is reported if it explains the rates better than any other suspect in nearly all draws of
-    intervals, and if its slowdown exceeds the differences between paths of a healthy network. The effect of
-    the suspect must also exceed the largest effect of any suspect with randomly permuted paths, so that many
-    suspects cause no false alarms.
+    A suspect is reported if it explains the rates better than any other in nearly all draws of
+    intervals, and if it is slower than paths of a healthy network differ. To avoid false alarms
+    from the number of suspects, its effect must also exceed the largest effect of any suspect with
+    paths permuted at random.
     """
     suspects = suspects_of(rates.messages, rates.sharing.ways)
     parts = _slow_together(rates, suspects)
@@ -167,9 +167,9 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
 
 
 def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
-    """Return the group of NICs that are slow together, the slowest first, or an empty list.
+    """Return the NICs that are slow together, slowest first, or an empty list.
 
-    If half of the NICs in a small network are slow, no single suspect differs from the rest.
+    If half of the NICs in a small network are slow, no single one differs from the rest.
     """
     group = slow_group(rates.messages, rates.time)
     if (
@@ -195,11 +195,11 @@ def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
 
 
 def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float], Floats]:
-    """Return the factors of *slow* NICs, and the logarithms of their errors in draws of intervals.
+    """Return the factors of the *slow* NICs, and the logarithms of their errors in draws of intervals.
 
-    With these factors in the fair shares, messages through a slow NIC have the same relative rate as messages
-    through healthy NICs. Messages through healthy NICs gain the bandwidth that slow NICs leave unused, so the
-    first factors are too low.
+    With the right factors, messages through slow and healthy NICs have the same relative rate. The
+    first factors are too low, because messages through healthy NICs gain the bandwidth that slow
+    ones leave unused.
     """
     ons = np.array([one.on for one in slow])
     crossed = ons.sum(axis=0)
@@ -212,7 +212,7 @@ def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float
     for _ in range(2 * _ROUNDS):
         tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
         factors = [
-            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # half a step; full steps overshoot
+            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # half a step, because full steps overshoot
             for factor, step in zip(factors, steps(_nanmedian(tables, 0)), strict=True)
         ]
     tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
@@ -236,7 +236,7 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     best = int(np.argmin([_fit(_nanmedian(table, 0), on)[0] for table, on in zip(tables, ons, strict=True)]))
     suspect, (factor, changed) = suspects[likely[best]], refined[best]
     draws = _draws(rng, tables, ons)
-    # A draw of intervals that selects one direction or one path of a NIC also supports the NIC.
+    # A draw that selects one direction or one path of a NIC also supports the NIC.
     parts = np.array([not (on & ~suspect.on).any() for on in ons])
     winners = np.argmin(draws[:, :, 0], axis=1)
     won = parts[winners]
@@ -260,9 +260,9 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
 
 
 def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
-    """Return whether several concurrent senders (incast) explain the low receive rate of a NIC.
+    """Return whether several senders at once (incast) explain why a NIC receives slowly.
 
-    With several senders, even a healthy NIC receives below its rate. A slow NIC is also slow with a single
+    With several, even a healthy NIC receives below its rate; a slow one is also slow with a single
     sender.
     """
     if factor < 1 - _INCAST:
@@ -276,7 +276,7 @@ def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
 
 
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
-    """Return *suspect* with the names of other suspects that over 10 % of the draws support."""
+    """Return *suspect* with the names of others that over 10 % of the draws support."""
     shares = np.bincount(winners, minlength=len(likely)) / len(winners)
     named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _LEAST_CONFIDENCE]
     others = dict.fromkeys((*suspect.others, *named))
@@ -285,9 +285,9 @@ def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> 
 
 
 def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rates]:
-    """Refine the *factor* of a suspect to fit the shares of all messages, and return the remaining rates.
+    """Fit the *factor* of a suspect to the shares of all messages; return it and the remaining rates.
 
-    A slow NIC leaves bandwidth to competing messages, so the first factor is too low.
+    The first factor is too low, because a slow NIC leaves bandwidth to competing messages.
     """
     for _ in range(_ROUNDS):
         changed = rates.with_slow([*rates.applied, (suspect, factor)])
@@ -299,18 +299,18 @@ def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rate
 
 
 def _step(rates: Rates, on: Flags) -> float:
-    """Return the logarithmic rate of the paths *on* relative to all others; three or more are pooled."""
+    """Return the logarithm of the rate of the paths *on* relative to all others; three or more are pooled."""
     if on.sum() >= _SEVERAL:
         return _pooled(rates, on)
     return _fit(_nanmedian(rates.medians(), 0), on)[1]
 
 
 def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
-    """Return the random slowdown of suspects that are similar to *suspect*, without its effect.
+    """Return the random slowdown of suspects like *suspect*, without its own effect.
 
-    Paths that share a NIC take turns, so each path may deviate even if the total rate of the NIC does not.
-    Suspects with several paths are compared with their peers as a whole. Suspects with one or two paths are
-    compared with the other paths.
+    Paths that share a NIC take turns, so each may deviate while the NIC's total does not. Suspects
+    with several paths are therefore compared as a whole, those with one or two with the other
+    paths.
     """
     peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
     if suspect.on.sum() >= _SEVERAL and peers:
@@ -323,13 +323,13 @@ def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: F
 
 
 def _explained(before: Floats, after: Floats, on: Flags) -> float:
-    """Return the share of the differences between paths that a suspect explains, from *before* to *after*."""
+    """Return how much of the differences between paths a suspect explains, as a fraction."""
     ways = _ways_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
     return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(ways))), 1e-9)
 
 
 def _pooled(rates: Rates, on: Flags) -> float:
-    """Return the logarithm of the total rate of messages on paths *on*, relative to all other messages."""
+    """Return the logarithm of the total rate on the paths *on* relative to all other messages."""
     own = on[rates.sharing.way_of]
     size = rates.messages.size_bytes.astype(np.float64)
     carried = size / np.exp(rates.log_rate)
@@ -344,20 +344,20 @@ def _pooled(rates: Rates, on: Flags) -> float:
 
 
 def _ways_rates(table: Floats, on: Flags) -> Floats:
-    """Return the rate of each path of *table* (paths, sizes) relative to paths not *on*, NaN if unknown."""
+    """Return the rate of each path of *table* (paths, sizes) relative to those not *on*, NaN if unknown."""
     against = table - _nanmedian(table[~on], 0)
     return against[:, 0] if against.shape[1] == 1 else _nanmean(against, 1)
 
 
 def _fit(table: Floats, on: Flags) -> tuple[float, float]:
-    """Return the residual and the logarithm of a common factor that is fitted to the paths *on*."""
+    """Fit a common factor to the paths *on*; return the residual and the factor's logarithm."""
     ways = _ways_rates(table, on)
     log_factor = _median(ways[on])
     return float(np.nansum(np.abs(ways - np.where(on, log_factor, 0.0)))), log_factor
 
 
 def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Flags]) -> Floats:
-    """Return the residual and the factor's error of each suspect in each bootstrap draw of intervals."""
+    """Return each suspect's residual and factor error in each bootstrap draw of intervals."""
     times = len(tables[0])
     result = np.empty((_DRAWS, len(tables), 2))
     for draw in range(_DRAWS):
@@ -368,7 +368,7 @@ def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Fla
 
 
 def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspect], named: Suspect) -> float:
-    """Return the share of draws with permuted paths in which a suspect explains as much as *named*."""
+    """Return in which fraction of draws with permuted paths a suspect explains as much as *named*."""
 
     def explained(table: Floats, suspect: Suspect) -> float:
         return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)
@@ -405,6 +405,6 @@ def _median(values: Floats) -> float:
 
 
 def _middle(values: Floats, axis: int) -> Floats:
-    """Return the median of few numbers without NaN, in a third of the time of `np.median`."""
+    """Return the median of few numbers without NaN, three times as fast as `np.median`."""
     ordered, count = np.sort(values, axis=axis), values.shape[axis]
     return np.asarray((ordered.take((count - 1) // 2, axis) + ordered.take(count // 2, axis)) / 2)

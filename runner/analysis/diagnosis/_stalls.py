@@ -1,4 +1,4 @@
-"""Find stalled links, on which all messages in flight at one time are late by a similar amount."""
+"""Find stalled links: every message in flight on them at one time is late by about as much."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ._rates import Rates
 
 _MOST_STALLS = 5
 _CHANCE = 1e-3
-_SUPPORT = 0.4  # late messages with at least this share of the largest loss have the same cause
-_LEAST_SHARE = 0.02  # share of the run's time; shorter stalls are not reported
+_SUPPORT = 0.4  # late messages with at least this fraction of the largest loss have the same cause
+_LEAST_SHARE = 0.02  # fraction of the run's time; shorter stalls are not reported
 _EXPLAINED = 0.8
-_LESS = 0.5  # weight of messages that began during a stall or directly after
+_LESS = 0.5  # weight of messages that began during a stall or right after
 
 
 @dataclass(frozen=True, eq=False)
 class Stall:
     """A stall: *suspect* carried no data for about *lasted_ns*, between *begin_ns* and *end_ns*.
 
-    *shortest_ns* and *longest_ns* are the smallest and the largest lost time of the suspect's messages.
-    *chance* is the probability that the latest of equally many messages is as late without a cause.
+    *shortest_ns* and *longest_ns* are the least and most time its messages lost. *chance* is the
+    probability that the latest of as many messages is as late without a cause.
     """
 
     suspect: Suspect
@@ -40,11 +40,11 @@ class Stall:
 
 
 def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
-    """Return the stalls of links, longest first, and sentences on pauses of the whole machine.
+    """Return the stalls of links, longest first, and sentences about pauses of the whole machine.
 
-    A message counts as late if its lateness exceeds the maximum of the exponential tail of all messages'
-    lateness. The reported suspect explains most of the messages that are late at the same time, and no
-    punctual message. If all messages in flight were late, the machine paused instead of a link.
+    A message is late if its lateness exceeds what the exponential tail of all messages allows. The
+    suspect is what explains most messages late at that time and no punctual one. If all messages in
+    flight were late, it was the machine that paused.
     """
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)
@@ -62,14 +62,14 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
             result.append(stall)
         else:
             remarks.append(_everything(late, group, window))
-        # Late messages that began during the stall or directly after the stall have the same cause.
+        # Late messages that began during the stall, or right after, have the same cause.
         open_ &= (end <= window[0]) | (begun >= window[1] + round(late[worst]))
         open_[worst] = False
     return sorted(result, key=lambda stall: -stall.lasted_ns), remarks
 
 
 def late_ns(rates: Rates) -> Floats:
-    """Return each message's lateness (ns): its duration minus the duration expected from size and share."""
+    """Return how late each message is in ns, compared with the duration for its size and share."""
     begun, end = _in_flight(rates)
     rest = np.minimum(0.0, rates.log_rate - rates.baselines[rates.size])
     late: Floats = (end - begun) * (1 - np.exp(rest))
@@ -84,7 +84,7 @@ def _in_flight(rates: Rates) -> tuple[Ints, Ints]:
 
 
 def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
-    """Return the maximum random lateness (ns), and the start and scale of the exponential tail."""
+    """Return the largest random lateness (ns), and start and scale of the exponential tail."""
     middle, high = (float(value) for value in np.quantile(late, (0.5, 0.9)))
     scale = max((high - middle) / np.log(5), 1.0)
     limit = middle + scale * np.log(0.5 * len(late) / _CHANCE)
@@ -93,7 +93,7 @@ def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
 
 
 def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, tuple[int, int]]:
-    """Return the messages late at the same time as *worst*, and the time with all messages in flight."""
+    """Return the messages late at the same time as *worst*, and when all of them were in flight."""
     least = _SUPPORT * late[worst]
     window = (int(begun[worst]), int(end[worst]))
     order = np.argsort(-late)
@@ -107,7 +107,7 @@ def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, t
 
 
 def _after(group: Ints, window: tuple[int, int], late: Floats, begun: Ints, limit: float) -> Ints:
-    """Return the late messages that began directly after the messages in *group*, due to the same link."""
+    """Return the late messages that began right after those in *group*, due to the same link."""
     soon = (late > limit) & (begun >= window[0]) & (begun < window[1] + np.median(late[group]))
     soon[group] = False
     return np.flatnonzero(soon)
@@ -130,7 +130,7 @@ def _named(
     held = np.bincount(way_of[group], minlength=ways) + _LESS * np.bincount(way_of[after], minlength=ways)
     moved = np.bincount(way_of[punctual], minlength=ways).astype(np.float64)
     scores = np.array([_explained(held, moved, suspect.on) for suspect in suspects])
-    # Among suspects that explain equally many late messages, the suspect with the fewest paths is chosen.
+    # Of suspects that explain equally many late messages, take the one with the fewest paths.
     best = min(
         range(len(suspects)),
         key=lambda place: (-round(float(scores[place]), 2), suspects[place].on.sum()),
@@ -155,7 +155,7 @@ def _named(
 
 
 def _explained(held: Floats, moved: Floats, on: Flags) -> float:
-    """Return the share of late messages on a suspect's paths, minus the share of punctual messages."""
+    """Return the fraction of late messages on a suspect's paths, minus that of punctual ones."""
     return float((held[on].sum() - moved[on].sum()) / held.sum())
 
 

@@ -1,4 +1,4 @@
-"""Query a run's tables in SQL, read-only, in a separate process with limits on time and memory."""
+"""Query a run's tables with SQL in a process of its own, with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Watch = Callable[["subprocess.Popen[bytes]"], None]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The rows of a query, up to the requested number; *more* is true if the query has further rows."""
+    """The rows of a query; *more* means that the query has further rows."""
 
     table: pd.DataFrame
     more: bool
@@ -48,10 +48,9 @@ def query_run(
 ) -> Answer:
     """Return up to *rows* rows of *sql*, one SELECT over the tables of *run* in `SQL_TABLES`.
 
-    The query runs in a process without access to files and network. *watch* is called with the process, so
-    that the caller can end the process. Raises `UsageError` for SQL that is invalid or would change data,
-    `BackendTimeout` if the query exceeds the time or memory limit, `BackendUnavailable` without DuckDB, and
-    `Cancelled`.
+    The process has no access to files and network; *watch* receives it, so that the caller can end
+    it. Raises `UsageError` for SQL that is invalid or would change data, `BackendTimeout` beyond
+    the limit of time or memory, `BackendUnavailable` without DuckDB, and `Cancelled`.
     """
     if find_spec("duckdb") is None:
         raise BackendUnavailable("SQL queries need DuckDB. Next: pip install 'chakrascope[query]'")
@@ -79,12 +78,12 @@ def query_run(
     for place, dtype in enumerate(table.dtypes):
         values = [row[place] for row in rows_found[:rows]]
         if dtype.kind == "f" and not any(isinstance(value, float) for value in values):
-            table.isetitem(place, pd.Series(values, dtype=object))  # keep integers in a column with NULL
+            table.isetitem(place, pd.Series(values, dtype=object))  # keeps integers in a column with NULL
     return Answer(table, len(rows_found) > rows)
 
 
 def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
-    """Return the tables *names* as Arrow streams, limited to the requested *columns* of each table."""
+    """Return the tables *names* as Arrow streams with the requested *columns*."""
     from ._streams import stream_of_columns, stream_of_frame  # noqa: PLC0415 - PyArrow takes 0.1 s to import
 
     return {
@@ -103,7 +102,7 @@ def _asked(
     watch: Watch | None,
     memory_bytes: int,
 ) -> dict[str, Any]:
-    """Send the query and the columns that the worker requests, and return the answer of the worker."""
+    """Send the query and the columns that the worker asks for; return its answer."""
     command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
@@ -135,7 +134,7 @@ def _asked(
 
 
 def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """Return the columns that the worker needs from the tables in *head*, or None if the worker has ended."""
+    """Return the columns that the worker needs, or None if it has ended."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     with suppress(BrokenPipeError):
@@ -154,7 +153,7 @@ def _too_much(memory_bytes: int) -> str:
 
 
 def _explained(error: str) -> str:
-    """Return DuckDB's *error* as text, with suggestions from the run's tables for an unknown table."""
+    """Return DuckDB's *error* in our words; for an unknown table, with suggestions."""
     unknown = _UNKNOWN.search(error)
     if unknown is not None:
         return f"There is no table '{unknown[1]}'{did_you_mean(unknown[1], SQL_TABLES)}"
@@ -162,5 +161,5 @@ def _explained(error: str) -> str:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return *names* with the index appended to each repeated name."""
+    """Return *names* with repeated ones numbered."""
     return [name if name not in names[:place] else f"{name}_{place + 1}" for place, name in enumerate(names)]

@@ -12,7 +12,7 @@ from ._tables import Made
 
 
 def stream_of_columns(columns: Made) -> bytes:
-    """Encode *columns* as an Arrow stream, with dictionaries for texts."""
+    """Encode *columns* as an Arrow stream, texts as dictionaries."""
     arrays = [
         pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
         if isinstance(column, TextColumn)

@@ -1,4 +1,4 @@
-"""Define the tables of a run for SQL: their content, the functions that make them, and example queries."""
+"""The tables of a run for SQL: their content, how they are made, and example queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Made = Mapping[str, npt.NDArray[Any] | TextColumn]
 
 
 class ColumnTable(NamedTuple):
-    """The ordered column names of a table, and a function that makes requested columns from a run."""
+    """The names of a table's columns in order, and a function that makes some of them from a run."""
 
     names: tuple[str, ...]
     make: Callable[[RunAnalysis, Sequence[str]], Made]
@@ -56,7 +56,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
 
 
 def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
-    """Return the columns *names* of `slack_table` for every node; without rows if the slack is unknown."""
+    """Return the columns *names* of `slack_table`; without rows if the slack is unknown."""
     try:
         columns = slack_columns(run.result, run.workload)
     except ChakrascopeError:
@@ -80,7 +80,7 @@ COLUMN_TABLES: Mapping[str, ColumnTable] = {
         ("rank", "node_id", "name", "kind", "module", "start_ns", "duration_ns", "slack_ns"), _slack
     ),
 }
-"""The tables with columns that are made one by one, by table name."""
+"""Tables whose columns are made one by one."""
 SQL_EXAMPLES: Mapping[str, str] = {
     "Operators by time on the critical path": """\
 SELECT operator, kind, count(*) AS segments, sum(duration_ns) AS on_path_ns
@@ -106,7 +106,7 @@ FROM collectives c GROUP BY ALL ORDER BY size_bytes DESC""",
 SELECT src, dst, bytes, busy_ns, queue_ns FROM links ORDER BY busy_ns DESC LIMIT 20""",
     "Kinds of dependencies": "SELECT kind, count(*) AS edges FROM edges GROUP BY kind ORDER BY edges DESC",
 }
-"""Map each example question to a SQL query."""
+"""Example questions and the query for each."""
 _UNITS = {
     "_bytes_per_ns": "bytes/ns (GB/s)",
     "_ns": "ns",
@@ -116,7 +116,7 @@ _NAMED = {"bytes": "bytes", "share": "part of 1", "relative": "part of 1"}
 
 
 class SqlTable(NamedTuple):
-    """A SQL table: a sentence on its content, and the function that makes the table from a run."""
+    """A SQL table: a sentence on its content, and the function that makes it from a run."""
 
     holds: str
     make: Callable[[RunAnalysis], pd.DataFrame]
@@ -174,7 +174,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
 
 
 def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
-    """Return a table of a large run with the nodes or edges of one rank, to show its column types."""
+    """Return the nodes or edges of one rank of a large run, from which column types are read."""
     if name == "layers":
         layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
         return layers

@@ -1,8 +1,8 @@
-"""Answer one query in a separate process that can access only the tables sent to the process.
+"""Answer one query, in a process that sees only the tables it is sent.
 
-The script reads a header and Arrow tables from standard input, and writes the answer as JSON. The script
-opens no file and no connection. The operating system limits the process's memory beyond the tables, because
-DuckDB's memory limit does not count all strings.
+It reads a header and Arrow tables from standard input, writes the answer as JSON, and opens no file
+and no connection. The operating system limits its memory beyond the tables, because DuckDB's own
+limit does not count all strings.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SETTINGS = (
 
 
 def main() -> None:
-    """Read the query, run the query, and write the answer."""
+    """Read the query, run it, and write the answer."""
     parent, lifeline = sys.argv[1:]
-    runpy.run_path(lifeline)["end_with_parent"](int(parent))  # this script belongs to no package
+    runpy.run_path(lifeline)["end_with_parent"](int(parent))  # this script is not part of a package
     stream = sys.stdin.buffer
     head = json.loads(stream.readline())
     apart = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), "false")
@@ -58,10 +58,10 @@ def main() -> None:
 def _needed(
     connection: duckdb.DuckDBPyConnection, sql: str, columns: dict[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return the *columns* of tables that *sql* may read, or an empty dict if *sql* may read all columns.
+    """Return the columns that *sql* may read, or an empty dict if it may read all.
 
-    A column counts as read if its name occurs anywhere in the query. All columns count as read if the query
-    may use columns without naming them: by ``*``, by position, as whole rows, or by an unknown construct.
+    A column counts if its name occurs anywhere in the query. All count if the query may use columns
+    without naming them: by ``*``, by position, as whole rows, or by something unknown.
     """
     try:
         ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
@@ -97,7 +97,7 @@ def _texts(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
-    """Return whether a *part* of a query may use columns without naming them."""
+    """Return whether *part* of a query may use columns without naming them."""
     if part.get("class") == "COLUMN_REF":
         return part["column_names"][-1].lower() in tables
     return (
@@ -109,7 +109,7 @@ def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
 
 
 def _limit(memory_bytes: int) -> None:
-    """Limit the additional memory of this process, and disable core dumps."""
+    """Limit how much more memory this process may use, and disable core dumps."""
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2 * memory_bytes, used + 2 * memory_bytes))

@@ -1,4 +1,4 @@
-"""Find the ranks, stages and types of operation that slow a job's steps, from a table of timed operations."""
+"""Find which ranks, stages and types of operation slow a job, from a table of timed operations."""
 
 from ._stragglers import STRAGGLER_TABLES as STRAGGLER_TABLES
 from ._stragglers import Stragglers as Stragglers

@@ -1,10 +1,10 @@
-"""Find the causes of slow steps by what-if replays: the ideal job with a cause, and the job without it.
+"""Find causes of slow steps by what-if replays: the ideal job with the cause, and the job without it.
 
-A cause is reported if the ideal step with only this cause is 3 % longer on average (the threshold of
-"Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some
-steps. The cause must also explain a tenth of the slowdown of these steps, and its delay must exceed delays by
-an operating system's scheduler. If the slow steps have no pattern (every n-th step, or all steps since some
-step), the average without the longest tenth of steps must also be 3 % longer.
+A cause is reported if the ideal step with only this cause is 3 % longer on average (the threshold
+of "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 %
+longer in some steps. It must also explain a tenth of these steps' slowdown, and exceed delays by an
+operating system's scheduler. If the slow steps have no pattern (every n-th step, or all since some
+step), the average must be 3 % longer even without the longest tenth of steps.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ _LEAST_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1
 _FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
 _LEAST_PART = 0.1
-_LEAST_DELAY_NS = 5_000_000  # a few time slices; steps vary by up to this time on any machine
-_LEAST_CORRELATION = 0.9  # published threshold: above this correlation, sequence lengths differ
+_LEAST_DELAY_NS = 5_000_000  # a few time slices; steps vary by this much on any machine
+_LEAST_CORRELATION = 0.9  # published threshold: sequence lengths differ above this correlation
 _LEAST_FACTOR = 1.03
-_LEAST_EXPLAINED = 0.5  # share of the unexplained time that the delays of one rank must explain
-_DEVIATIONS = 3  # standard deviations of the mean of random sequence lengths; closer workers count as equal
+_LEAST_EXPLAINED = 0.5  # fraction of the unexplained time that one rank's delays must explain
+_DEVIATIONS = 3  # standard deviations of the mean for random sequence lengths; closer workers are equal
 _MOST_WORKERS = 16
 _STANDS_OUT = 2
 
 
 @dataclass(frozen=True)
 class StragglerCause:
-    """A cause of slow steps, with its place, its cost and the evidence.
+    """A cause of slow steps: where it is, what it costs, and the evidence.
 
-    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
-    ``host``. *steps* are the steps that are slow because of the cause. *slowdown* is the mean slowdown of the
-    ideal step with only this cause over *steps*. *without_ns* is the mean time of all steps of the job
-    without the cause. *when* describes the slow steps, and *evidence* describes the evidence for the cause.
-    *replica*, *stage* and *rank* are -1 if the cause has no single replica, stage or rank. *is_regular* is
-    true if *steps* contains all steps, or has a pattern.
+    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network``
+    or ``host``. *steps* are those that it slows, *slowdown* the mean over them for the ideal step
+    with only this cause, and *without_ns* the job's mean step time without it. *when* and
+    *evidence* are in words. *replica*, *stage* and *rank* are -1 if it has no single one.
+    *is_regular* means that *steps* are all steps or have a pattern.
     """
 
     kind: str
@@ -64,28 +63,28 @@ class StragglerCause:
 
 
 def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
-    """Return the causes of the slowdown, sorted by total cost."""
+    """Return the causes of the slowdown by total cost."""
     finder = _Finder(replay, slowdowns)
     every = [
         *finder.sequence(), *finder.stages(), *finder.workers(), *finder.pauses(), *finder.network(),
         *finder.host(),
     ]  # fmt: skip
     if any(cause.kind == "descheduled" for cause in every):
-        # If processors are scarce, any operation of a rank may occasionally be late.
+        # Where processors are scarce, anything on a rank may be late now and then.
         every = [cause for cause in every if cause.is_regular or cause.kind == "descheduled"]
     return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """The slowdown of each step with a cause *alone*, and a mask of the steps that the cause makes *slow*."""
+    """Each step's slowdown with a cause *alone*, and a mask of the steps it makes *slow*."""
 
     alone: npt.NDArray[np.float64]
     slow: npt.NDArray[np.bool_]
 
 
 class _Finder:
-    """A search for each kind of cause in turn, after the effect of sequence lengths has been removed."""
+    """Looks for one kind of cause after another, after removing the effect of sequence lengths."""
 
     def __init__(self, replay: Replay, slowdowns: Slowdowns) -> None:
         self.replay = replay
@@ -95,7 +94,7 @@ class _Finder:
         self.least_factor = _LEAST_FACTOR
 
     def sequence(self) -> Iterator[StragglerCause]:
-        """Yield unequal sequence lengths as a cause if micro-batches vary in time equally on all stages."""
+        """Yield unequal sequence lengths if micro-batches vary in time equally on all stages."""
         factors, correlation = micro_batch_factors(self.layout, self.replay.work_ns)
         effect = self._effect(self._alone(factors))
         if effect is not None and correlation >= _LEAST_CORRELATION:
@@ -129,7 +128,7 @@ class _Finder:
             yield self._cause("stage", where, evidence, effect, without, stage=stage)
 
     def workers(self) -> Iterator[StragglerCause]:
-        """Yield workers that compute longer than the other workers of their stage."""
+        """Yield workers that compute longer than others of their stage."""
         every = worker_factors(self.layout, self.work)
         excess = np.where(every.max(axis=2) >= _LEAST_FACTOR, np.maximum(every - 1, 0).mean(axis=2), 0)
         peers = "the other replicas of its stage" if self.layout.replicas > 1 else "in other steps"
@@ -147,7 +146,7 @@ class _Finder:
                 yield self._cause("worker", where, evidence, effect, without, replica=replica, stage=stage)
 
     def pauses(self) -> Iterator[StragglerCause]:
-        """Yield pauses as causes: long waits for input or a processor, and long garbage collection."""
+        """Yield pauses: long waits for input or a processor, and long garbage collections."""
         for kind, what in _PAUSES.items():
             places = self.layout.select(kind)
             measured = mask(self.layout, [op.type == kind for op in self.layout.operations])
@@ -167,7 +166,7 @@ class _Finder:
             yield self._cause(kind, where, evidence, effect, without, **place)
 
     def network(self) -> Iterator[StragglerCause]:
-        """Yield transfers that take longer than the median of their type after all members have arrived."""
+        """Yield transfers slower than the median of their type after all members have arrived."""
         places = slow_transfers(self.replay, self.slowdowns.ideal_ns)
         named = [one for one in places if self._effect(self._measured(one.measured)) is not None]
         for transfers in joined(named):
@@ -182,7 +181,7 @@ class _Finder:
                 yield self._cause("network", transfers.name, evidence, effect, without, **place)
 
     def host(self) -> Iterator[StragglerCause]:
-        """Yield a rank that began operations late, if steps took longer than their operations explain."""
+        """Yield a rank that began operations late, if operations alone do not explain the steps."""
         slowdowns = self.slowdowns
         unexplained_ns = slowdowns.recorded_ns - slowdowns.replayed_ns
         effect = self._effect(1 + unexplained_ns / slowdowns.ideal_ns)
@@ -223,7 +222,7 @@ class _Finder:
         return f"rank {self.layout.ranks[replica, stage]} (dp_rank {replica}, stage {stage})"
 
     def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
-        """Return the effect of a cause and its slow steps, or None if the effect is too small to report."""
+        """Return a cause's effect and slow steps, or None if it is too small to report."""
         least = _LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS
         slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
         if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
@@ -238,12 +237,12 @@ class _Finder:
         return bool(slow.all()) or bool(pattern_text(self.layout.steps, slow))
 
     def _alone(self, factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the slowdown of each step with the ideal durations multiplied by *factors*."""
+        """Return each step's slowdown with the ideal durations multiplied by *factors*."""
         durations = np.rint(self.replay.ideal_ns[:, None, None] * factors).astype(np.int64)
         return np.asarray(self.replay.step_ns_with(durations) / self.slowdowns.ideal_ns)
 
     def _measured(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return the slowdown of each step if only *wanted* (operations, replicas) have measured times."""
+        """Return each step's slowdown if only *wanted* (operations, replicas) are as measured."""
         return np.asarray(self.replay.step_ns(wanted[None])[0] / self.slowdowns.ideal_ns)
 
     def _without(self, factors: npt.NDArray[np.float64]) -> int:
@@ -252,18 +251,17 @@ class _Finder:
         return self._mean(self.replay.step_ns_with(durations))
 
     def _mean(self, replayed_ns: npt.NDArray[np.int64]) -> int:
-        """Return the mean step time (ns) of the replay *replayed_ns* plus the recorded host delays."""
+        """Return the mean of *replayed_ns* with the recorded host delays added."""
         slowdowns = self.slowdowns
         return round(float((replayed_ns + slowdowns.recorded_ns - slowdowns.replayed_ns).mean()))
 
 
 @dataclass(frozen=True)
 class HostDelay:
-    """The delay of steps by a host, most often before *operation* of *replica* and *stage*.
+    """How a host delays steps, most often before *operation* of *replica* and *stage*.
 
-    *is_first* is true if the operation is the first operation of its rank in the step. *median_ns* is the
-    median delay before the operation. *total_ns* is the median of the total delay of all operations of the
-    rank.
+    *is_first* means that this is its rank's first operation in the step. *median_ns* is the median
+    delay before it, and *total_ns* the median over all operations of the rank together.
     """
 
     operation: str
@@ -275,7 +273,7 @@ class HostDelay:
 
 
 def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
-    """Return the host delay at the operation that most often has the longest delay of a step in *steps*."""
+    """Return the host delay at the operation that most often has the longest delay in *steps*."""
     layout = replay.layout
     delays = replay.delays_ns()[:, steps]
     count = delays.shape[1]
@@ -300,7 +298,7 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
 
 
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
-_LEAST_EXCESS = 0.03  # smallest excess time in any step, as a share of the ideal step
+_LEAST_EXCESS = 0.03  # least excess in any step, as a fraction of the ideal step
 _MOST_PLACES = 16
 
 
@@ -308,9 +306,8 @@ _MOST_PLACES = 16
 class Transfers:
     """The communication between the same workers, selected by *measured* (operations, replicas).
 
-    *name* describes the place of the transfers. *replica* is -1 if the transfers span all replicas, and
-    *stage* is -1 if the transfers span all stages. A link between stages leads from *stage* to the next
-    stage. *ratio* is the mean transfer time divided by the median time of transfers of the same type.
+    *name* describes where. *replica* or *stage* is -1 if all take part; a link leads from *stage*
+    to the next. *ratio* is the mean time over the median of transfers of the same type.
     """
 
     name: str
@@ -322,7 +319,7 @@ class Transfers:
 
 
 def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
-    """Return the transfers by place that could make a step 3 % longer, sorted by mean cost."""
+    """Return the transfers by place that could make a step 3 % longer, by mean cost."""
     excess = np.maximum(replay.work_ns - replay.ideal_ns[:, None, None], 0)
     costs = []
     for transfers in _places(replay):
@@ -335,7 +332,7 @@ def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
 
 
 def joined(places: Sequence[Transfers]) -> list[Transfers]:
-    """Merge the transfers in *places* by type; the *ratio* of merged transfers is the largest ratio."""
+    """Merge the transfers in *places* by type; the largest *ratio* counts."""
     by_type: dict[str, list[Transfers]] = {}
     for transfers in places:
         by_type.setdefault(transfers.type, []).append(transfers)

@@ -1,9 +1,9 @@
-"""Rebuild the dependencies of each operation of a step from the schedule of one replica.
+"""Rebuild what each operation of a step depends on, from the schedule of one replica.
 
-The rules come from "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
-Computations run in sequence. A message waits for the preceding computation. A receive waits for the
-computation before the computation that needs the received data. A collective waits for all members. All
-replicas and steps run the same schedule, so the rules come from the first step of one replica.
+The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(OSDI 2025). Computations run in sequence. A message waits for the computation before it. A receive
+waits for the computation before the one that needs its data. A collective waits for all members.
+All replicas and steps run the same schedule, so the rules come from the first step of one replica.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ....errors import TraceError
 from ._layout import Layout, places_by_type
 
 COMPUTE_TYPES = ("forward-compute", "backward-compute")
-_CLOCK_NS = 50_000  # the clocks of ranks differ by up to this time
+_CLOCK_NS = 50_000  # clocks of ranks differ by up to this
 _NEIGHBOUR = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
 _COUNTERPART = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
 _DATA_PARALLEL = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _CLIP, _EMBEDDING = "optimizer-clip-main-grad", "embedding-grads-all-reduce"
-_WAITS = "collectives"  # all collectives of a step as one operation of all ranks
+_WAITS = "collectives"  # all collectives of a step, as one operation of all ranks
 _REDUCE, _SEPARATE, _LAYER_NORM = (
     "grads-reduce-scatter",
     "separate-grads-all-reduce",
@@ -33,11 +33,11 @@ _REDUCE, _SEPARATE, _LAYER_NORM = (
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The dependencies in a step of one replica; *before* lists the predecessors of each operation.
+    """Dependencies within a step of one replica; *before* lists each operation's predecessors.
 
-    The operations of a group wait for each other, and end after the last of these operations has started.
-    Operations in *across_replicas* also wait for the same operation of all other replicas. *order* lists the
-    groups in topological order, with a group of one for an independent operation.
+    Operations of a group wait for each other, and end after the last of them has started. Those in
+    *across_replicas* also wait for the same operation of all other replicas. *order* has the groups
+    in topological order; other operations are groups of one.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -60,7 +60,7 @@ def dependencies(layout: Layout) -> Dependencies:
 
 
 class _Rules:
-    """A collector of the dependency rules of one replica's step, stage by stage."""
+    """Collects the rules of one replica's step, stage by stage."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -77,12 +77,12 @@ class _Rules:
         return sorted(places, key=lambda place: (self.start[place], self.layout.operations[place].number))
 
     def chain(self, places: list[int]) -> None:
-        """Make each operation in *places* wait for the preceding operation."""
+        """Let each of *places* wait for the one before."""
         for first, second in pairwise(places):
             self.before[second].append(first)
 
     def add_computations(self, stage: int) -> None:
-        """Make the computations of a stage run in sequence after the input."""
+        """Let the computations of a stage run in sequence after the input."""
         if not self.of(stage, *COMPUTE_TYPES):
             raise TraceError(
                 f"Stage {stage} has no forward-compute or backward-compute. Next: export all operations."
@@ -90,7 +90,7 @@ class _Rules:
         self.chain([*self.of(stage, "input"), *self.of(stage, *COMPUTE_TYPES)])
 
     def add_messages(self, stage: int) -> None:
-        """Make sends and receives wait for computations, and computations wait for the receives they need."""
+        """Let messages wait for computations, and computations for the receives they need."""
         for kind in _NEIGHBOUR:
             places = self._of.get((stage, kind), [])
             self.chain(places)
@@ -112,10 +112,10 @@ class _Rules:
     def _matched(
         self, stage: int, kind: str, places: list[int], computations: list[int]
     ) -> list[tuple[int, int]]:
-        """Return each message that is not a placeholder, with the number of its computation.
+        """Return each message that was really sent, with the number of its computation.
 
-        Frameworks log placeholders that never ran: receives after the last computation, and sends before the
-        first computation.
+        Frameworks log placeholders that never ran: receives after the last computation, sends
+        before the first.
         """
         if not computations:
             return []
@@ -135,7 +135,7 @@ class _Rules:
         return [(place, number + skipped) for number, place in enumerate(ran)]
 
     def _has_neighbour(self, kind: str, computation: int) -> bool:
-        """Return whether the model has a chunk next to the chunk of *computation*, which needs a message."""
+        """Return whether the model has a chunk next to that of *computation*, which needs a message."""
         chunk = int(self.layout.model_chunks[computation]) + _NEIGHBOUR[kind]
         return 0 <= chunk <= self._last_chunk
 
@@ -144,7 +144,7 @@ class _Rules:
         return int(self.layout.model_chunks[self.layout.select(*COMPUTE_TYPES)].max())
 
     def add_first_backward(self, stage: int) -> None:
-        """Make the first backward messages wait for the second-last computation before the first backward."""
+        """Let the first backward messages wait for the second-last computation before the first backward."""
         computations = self.of(stage, *COMPUTE_TYPES)
         types = [self.layout.operations[place].type for place in computations]
         first = types.index("backward-compute") if "backward-compute" in types else 0
@@ -154,7 +154,7 @@ class _Rules:
                     self.before[place].append(computations[first - 2])
 
     def add_data_parallel(self, stage: int) -> None:
-        """Make a chunk's first forward wait for its parameters, and its gradients wait for its last backward.
+        """Let a chunk's first forward wait for its parameters, and its gradients for its last backward.
 
         A collective without a chunk (-1) belongs to the whole stage.
         """
@@ -178,7 +178,7 @@ class _Rules:
         return any(op.type == _SEPARATE for op in self.layout.operations)
 
     def add_end_of_step(self, stage: int) -> None:
-        """Make the operations after the last computation run in a fixed order."""
+        """Let the operations after the last computation run in a fixed order."""
         last = max(self.of(stage, *COMPUTE_TYPES), key=lambda place: self.end[place])
         reduces = self._of.get((stage, _REDUCE), [])
         types = [
@@ -196,7 +196,7 @@ class _Rules:
             self.before[after[0]].append(reduces[-1])
 
     def add_groups(self) -> None:
-        """Pair the messages between each two stages in order of exchange, and group the collectives."""
+        """Pair the messages between two stages in order of exchange, and group the collectives."""
         stages = self.layout.stages
         for send, receive in _COUNTERPART.items():
             for stage in range(stages):
@@ -219,7 +219,7 @@ class _Rules:
         self.groups += [[int(place)] for place in alone if place not in joined]
 
     def sorted(self) -> Dependencies:
-        """Return the dependencies with a topological order in which a step can be replayed."""
+        """Return the dependencies with a topological order for replays."""
         count = len(self.layout.operations)
         communication = np.zeros(count, bool)
         communication[[place for group in self.groups for place in group]] = True

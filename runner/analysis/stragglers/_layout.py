@@ -1,4 +1,4 @@
-"""Arrange the operations of a job in many steps as dense arrays by operation, step and replica."""
+"""Arrange a job's operations as dense arrays by operation, step and replica."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class Layout:
-    """The steps of a job that have the same operations on all replicas.
+    """Those steps of a job that have the same operations on all replicas.
 
-    The arrays of times have the shape (operations, steps, replicas) and are in integer nanoseconds.
-    ``chunks``, ``model_chunks`` and ``micro_batches`` have one number per operation. ``ranks[replica,
-    stage]`` is the rank that runs *stage* of *replica*. *remarks* list the omitted steps with the reasons.
+    Arrays of times have the shape (operations, steps, replicas) and are integer ns. ``chunks``,
+    ``model_chunks`` and ``micro_batches`` have one number per operation. ``ranks[replica, stage]``
+    is the rank that runs *stage* of *replica*. *remarks* say which steps were left out, and why.
     """
 
     operations: tuple[Operation, ...]
@@ -57,17 +57,17 @@ class Layout:
 
     @property
     def end_ns(self) -> npt.NDArray[np.int64]:
-        """The end time of each operation in ns (operations, steps, replicas)."""
+        """When each operation ends, in ns (operations, steps, replicas)."""
         return self.start_ns + self.duration_ns
 
     def select(self, *types: str, stage: int = -1) -> npt.NDArray[np.int64]:
-        """Return the indices of the operations of *types*, on all stages or on one *stage*."""
+        """Return the indices of the operations of *types*, on one *stage* or all."""
         wanted = [op.type in types and stage in (-1, op.stage) for op in self.operations]
         return np.flatnonzero(wanted)
 
 
 def lay_out(table: OperationTable) -> Layout:
-    """Arrange the steps with the most common operations of *table*; without any, raise `TraceError`."""
+    """Arrange the steps with the most common operations of *table*; raises `TraceError` without any."""
     columns = table.columns
     steps, step_of = np.unique(columns["step"], return_inverse=True)
     kinds, width = len(OPERATION_TYPES), int(columns["number"].max()) + 1
@@ -112,7 +112,7 @@ def _common_steps(
     steps: npt.NDArray[np.int64],
     present: npt.NDArray[np.bool_],
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Return the indices of the steps with the most common operations, which all replicas must have."""
+    """Return the steps with the most common operations on all replicas."""
     whole = (present == present[:, :, :1]).all(axis=(0, 2))
     patterns = [present[:, step, 0].tobytes() for step in range(len(steps))]
     counts = Counter(pattern for pattern, good in zip(patterns, whole, strict=True) if good)
@@ -143,7 +143,7 @@ def _difference(
     step: int,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> str:
-    """Describe the first difference between *step* and the operations *wanted*, or between its replicas."""
+    """Describe how *step* first differs from the operations *wanted*, or between its replicas."""
     of_step = present[:, step, :]
     usual = of_step.max(axis=1, keepdims=True) if wanted is None else wanted
     place, replica = (int(index[0]) for index in np.nonzero(of_step != usual))

@@ -1,4 +1,4 @@
-"""Compare the computation of micro-batches, stages and workers with their peers, as factors."""
+"""Compare micro-batches, stages and workers with their peers by compute time, as factors."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy.typing as npt
 from ._dependencies import COMPUTE_TYPES
 from ._layout import Layout
 
-_USUAL = 0.1  # the quantile over steps that excludes effects in only some steps
+_USUAL = 0.1  # quantile over steps, so that effects of only some steps do not count
 _Floats = npt.NDArray[np.float64]
 
 
 def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple[_Floats, float]:
-    """Return the time of each micro-batch relative to other steps, and the correlation of directions.
+    """Return each micro-batch's time relative to other steps, and the correlation of both directions.
 
-    The factors (operations, steps, replicas) are the medians over all stages and both directions, and 1 for
-    operations that are not computation. The correlation is the median over workers of the correlation between
-    forward and backward times within steps. A correlation of 0.9 or more means that sequence lengths differ
-    (OSDI 2025). A correlation of 0 means that times vary only by noise. The mean compute time of a worker
-    affects neither result. The mean compute time of a step affects the correlation only if the step has one
-    micro-batch. In this case, forward and backward times come from different stages.
+    The factors (operations, steps, replicas) are medians over all stages and both directions, and 1
+    for operations other than computation. The correlation is the median over workers of that
+    between forward and backward times within steps: 0.9 or more means that sequence lengths differ
+    (OSDI 2025), 0 that times vary by noise alone. A worker's mean compute time affects neither. A
+    step's affects the correlation only with one micro-batch per step, when forward and backward
+    times come from different stages.
     """
     factors = np.ones(work_ns.shape)
     places = layout.select(*COMPUTE_TYPES)
@@ -34,7 +34,7 @@ def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple
 
 
 def _batches(layout: Layout, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the micro-batch of each computation as logged, or its index among computations of its chunk."""
+    """Return each computation's micro-batch as logged, or its index within its chunk."""
     if (layout.micro_batches[places] >= 0).all():
         return layout.micro_batches[places]
     seen: dict[tuple[int, str, int], int] = {}
@@ -53,7 +53,7 @@ def _correlation(
     forward = np.array([layout.operations[place].type == COMPUTE_TYPES[0] for place in places])
     several = len(np.unique(batches)) > 1
     if not several and layout.stages == 1:
-        return 0.0  # an intermittently slow worker causes the same correlation
+        return 0.0  # an intermittently slow worker gives the same correlation
     found = []
     for stage in range(layout.stages):
         pair = []
@@ -70,12 +70,11 @@ def _correlation(
 
 
 def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
-    """Return the compute time of each stage relative to the median of the other stages.
+    """Return each stage's compute time relative to the median of the others (operations, stages).
 
-    The result has the shape (operations, stages). Entries of other stages, and of operations that are not
-    computation, are 1. The compute time of a stage and type is the lower median over replicas, so that one
-    slow worker does not count as a long stage. Over the steps, the 10 % quantile of compute times is used,
-    because a long stage is long in all steps.
+    Entries of other stages, and of operations that are not computation, are 1. A stage's time is
+    the lower median over replicas, so that one slow worker does not lengthen it, and the 10 %
+    quantile over steps, because a long stage is long in all of them.
     """
     factors = np.ones((len(layout.operations), layout.stages))
     for kind in COMPUTE_TYPES:
@@ -93,10 +92,10 @@ def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
 
 
 def worker_factors(layout: Layout, work_ns: _Floats) -> _Floats:
-    """Return each worker's compute time in each step relative to its peers (replicas, stages, steps).
+    """Return each worker's compute time relative to its peers (replicas, stages, steps).
 
-    The peers are the other workers of the same stage in the same step. A worker without peers is compared
-    with itself in other steps.
+    Peers are the other workers of the stage in the same step, or for a worker without any, its own
+    other steps.
     """
     of_stage = [layout.select(*COMPUTE_TYPES, stage=stage) for stage in range(layout.stages)]
     loads = np.array([work_ns[places].sum(axis=0).T for places in of_stage])
@@ -104,7 +103,7 @@ def worker_factors(layout: Layout, work_ns: _Floats) -> _Floats:
     if layout.replicas == 1:
         return np.asarray(loads / np.quantile(loads, _USUAL, axis=2, keepdims=True))
     ordered = np.sort(loads, axis=0)
-    # If a worker is left out, the larger loads move up one place in the sorted order.
+    # Without one worker, the larger loads move up one place in the order.
     count = layout.replicas - 1
     ranks = np.argsort(np.argsort(loads, axis=0), axis=0)
     low, high = (

@@ -1,4 +1,4 @@
-"""Replay steps as exact longest paths over the columns of a layout, for many what-ifs at a time."""
+"""Replay steps as exact longest paths over the arrays of a layout, many what-ifs at a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ._dependencies import COMPUTE_TYPES, Dependencies
 from ._layout import Layout
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
-_LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it begins has a clock error; it counts 0
+_LATE_CLOCK_NS = 10_000_000  # a transfer that ends earlier than it begins by this counts as 0
 _MOST_NS = 2**62
-_MOST_NUMBERS = 2**24  # largest number of array entries in memory at once
+_MOST_NUMBERS = 2**24  # array entries in memory at once
 
 
 class Replay:
-    """A replay of the steps of *layout* with other durations, under the dependency *rules*.
+    """Replays the steps of *layout* with other durations under the dependency *rules*.
 
-    *work_ns* (operations, steps, replicas) is the duration of each operation without waiting. For a
-    computation, this is the measured duration. Communication counts from the latest start among its members.
-    *ideal_ns* (operations) is the mean of *work_ns* over all ranks and steps for computation, and the median
-    for communication. For input, *ideal_ns* is the median over steps of the lower median over replicas.
+    *work_ns* (operations, steps, replicas) is how long each operation takes without waiting: as
+    measured for a computation, from its latest member's start for communication. *ideal_ns*
+    (operations) is its mean over all ranks and steps for computation, its median for communication,
+    and for input the median over steps of the lower median over replicas.
     """
 
     def __init__(self, layout: Layout, rules: Dependencies) -> None:
@@ -32,9 +32,9 @@ class Replay:
         self.ideal_ns = _ideal(layout, self.work_ns)
 
     def step_ns(self, measured: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Return the step times (what-ifs, steps) if only operations in *measured* have measured times.
+        """Return the step times (what-ifs, steps) if only *measured* operations are as measured.
 
-        *measured* has the shape (what-ifs, operations, replicas). All other operations take `ideal_ns`.
+        *measured* has the shape (what-ifs, operations, replicas). All others take `ideal_ns`.
         """
 
         def block(what_ifs: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -43,9 +43,9 @@ class Replay:
         return self._in_blocks(len(measured), self.layout.replicas, block)
 
     def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
-        """Return the step times (replicas, steps) if only operations of one replica have measured times.
+        """Return the step times (replicas, steps) if only one replica's operations are as measured.
 
-        All other replicas have the same times, so one replica represents them.
+        All other replicas are alike, so one stands for them.
         """
 
         def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -59,7 +59,7 @@ class Replay:
         return self._in_blocks(self.layout.replicas, 2, block)
 
     def step_ns_with(self, durations_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the step times if operations take *durations_ns* (operations, steps, replicas)."""
+        """Return the step times with *durations_ns* (operations, steps, replicas)."""
 
         def block(_: slice, steps: slice) -> npt.NDArray[np.int64]:
             return self._replay(lambda place: durations_ns[place, None, steps])
@@ -69,7 +69,7 @@ class Replay:
     def _in_blocks(
         self, what_ifs: int, replicas: int, block: Callable[[slice, slice], npt.NDArray[np.int64]]
     ) -> npt.NDArray[np.int64]:
-        """Return the step times of *what_ifs*, computed in blocks of what-ifs and steps to bound memory."""
+        """Return the step times of *what_ifs*, block by block to bound memory."""
         steps = len(self.layout.steps)
         columns = max(1, _MOST_NUMBERS // (len(self.layout.operations) * replicas))
         many = max(1, min(what_ifs, columns // steps))
@@ -81,7 +81,7 @@ class Replay:
         return results
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """Return the duration (ns) of each step; *durations* returns ns by (what-ifs, steps, replicas)."""
+        """Return how many ns each step takes; *durations* returns ns by (what-ifs, steps, replicas)."""
         ends: dict[int, npt.NDArray[np.int64]] = {}
         finish: npt.NDArray[np.int64] | None = None
         for unit in self.rules.order:
@@ -100,11 +100,11 @@ class Replay:
         return finish
 
     def delays_ns(self) -> npt.NDArray[np.int64]:
-        """Return the delay of each operation after its predecessors (operations, steps, replicas) in ns.
+        """Return how late each operation began after its predecessors (operations, steps, replicas), in ns.
 
-        A delay is time that no operation explains: the host was late, or work ran that is not in the table.
-        For communication, only the delay of the last member counts, because the other members wait for the
-        last member. The delay of a receive counts only from the end of the previous computation.
+        Nothing in the table explains this time: the host was late, or did other work. Of
+        communication, only the last member's delay counts, because the others wait for it, and a
+        receive's only from the end of the computation before.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -122,7 +122,7 @@ class Replay:
         return np.maximum(delays, 0)
 
     def _computations_before_receives(self) -> Iterator[tuple[int, int]]:
-        """Yield each receive that a computation waits for, with the preceding computation."""
+        """Yield each receive that a computation waits for, with the computation before that."""
         types = [operation.type for operation in self.layout.operations]
         for needing, before in enumerate(self.rules.before):
             if types[needing] not in COMPUTE_TYPES:  # a receive also waits for earlier operations
@@ -132,7 +132,7 @@ class Replay:
 
 
 class _Mixed:
-    """The durations in what-ifs: measured in *masks* (what-ifs, operations, replicas), otherwise ideal."""
+    """Durations in what-ifs: measured where *masks* (what-ifs, operations, replicas) says so, else ideal."""
 
     def __init__(self, replay: Replay, masks: npt.NDArray[np.bool_], window: slice) -> None:
         self._work = replay.work_ns[:, window]
@@ -156,13 +156,13 @@ def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[n
             late = transfer <= -_LATE_CLOCK_NS
             backward += int(late.sum())
             work[place] = np.where(late, 0, transfer)
-    waits = layout.select("collectives")  # the minimum of a step's total waits is the wait of the last member
+    waits = layout.select("collectives")  # the shortest wait of a step is that of the last member
     work[waits] = layout.duration_ns[waits].min(axis=(0, 2), keepdims=True, initial=_MOST_NS)
     return work, backward
 
 
 def _latest(layout: Layout, rules: Dependencies, unit: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return the start time (ns) of the last member of *unit* (steps, replicas)."""
+    """Return when the last member of *unit* (steps, replicas) starts, in ns."""
     latest: npt.NDArray[np.int64] = layout.start_ns[list(unit)].max(axis=0)
     return latest.max(axis=1, keepdims=True) if rules.across_replicas[unit[0]] else latest
 
@@ -172,7 +172,7 @@ def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     for kind in {op.type for op in layout.operations}:
         places = layout.select(kind)
         values = work[places]
-        if kind == "input":  # one late rank of two must not raise the ideal duration
+        if kind == "input":  # one late rank of two must not raise the ideal
             values = np.sort(values, axis=2)[:, :, (layout.replicas - 1) // 2]
         ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
     return ideal

@@ -1,4 +1,4 @@
-"""Analyse series of steps: the step at which a level changes, and patterns of slow steps."""
+"""Series of steps: where their level changes, and patterns of slow steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ....support import ordinal_text
 
 _CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
-_MOST_STEPS = 8  # largest number of steps that a sentence lists
+_MOST_STEPS = 8  # steps that a sentence lists at most
 _LEAST_REPEATS = 3
-_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # least steps before and after an onset, and the share of exceptions
+_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # steps before and after an onset, fraction of exceptions
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change point at *step* in a series of step times, from the median *before* to the median *after*."""
+    """A change of step times at *step*, from the median *before* to the median *after*."""
 
     step: int
     before: float
@@ -29,10 +29,10 @@ class Change:
 def level_change(
     steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], least: float
 ) -> Change | None:
-    """Return the step at which the level of *values* changes by at least the factor *least*, or None.
+    """Return the step at which *values* rise or fall by at least the factor *least*, or None.
 
-    The change of the level may be a rise or a fall. Pettitt's test decides whether the level changes. The
-    step of the change comes from least squares with the values clipped to the 5 % and 95 % quantiles.
+    Pettitt's test decides whether the level changes; least squares, on values clipped to the 5 %
+    and 95 % quantiles, decide where.
     """
     if len(values) < 2:
         return None
@@ -44,7 +44,7 @@ def level_change(
 
 
 def _changes(values: npt.NDArray[np.float64]) -> bool:
-    """Return whether *values* change their level, by Pettitt's rank test (1979) at a p-value of 0.001.
+    """Return whether the level of *values* changes, by Pettitt's rank test (1979) at a p-value of 0.001.
 
     The probability of a false change point is ``2 exp(-6 K^2 / (n^3 + n^2))``.
     """
@@ -56,7 +56,7 @@ def _changes(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _best_split(values: npt.NDArray[np.float64]) -> int:
-    """Return the number of *values* before the split that minimises the variance of the two sides."""
+    """Return after how many *values* to split for the least variance on both sides."""
     before = np.arange(1, len(values))
     sums = np.cumsum(values)
     between = sums[:-1] ** 2 / before + (sums[-1] - sums[:-1]) ** 2 / (len(values) - before)
@@ -64,7 +64,7 @@ def _best_split(values: npt.NDArray[np.float64]) -> int:
 
 
 def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
-    """Describe the *slow* steps: all steps, since a step, every n-th step, or a list of steps."""
+    """Describe which steps are *slow*: all, since a step, every n-th, or a list."""
     if slow.all():
         return "in all steps"
     numbers = steps[slow].tolist()
@@ -78,8 +78,8 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
 def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
     """Describe the pattern of the *slow* steps: since a step, until a step, or a period; "" if none.
 
-    On each side of a change, at most 20 % of the steps may be exceptions. If the total number of exceptions
-    exceeds 20 % of the shorter side, Pettitt's test must confirm the change.
+    At most 20 % of the steps on each side of a change may be exceptions. If there are more than 20
+    % of the shorter side in total, Pettitt's test must confirm the change.
     """
     for word, other in (("since", slow), ("until", ~slow)):
         before, after = np.cumsum(other)[:-1], np.cumsum(~other[::-1])[::-1][1:]
@@ -95,7 +95,7 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
 
 
 def _period(slow: npt.NDArray[np.bool_]) -> int:
-    """Return the period with which steps are *slow*, with few exceptions; 0 if there is no period."""
+    """Return the period of *slow* steps, with few exceptions; 0 if there is none."""
     gaps = set(np.diff(np.flatnonzero(slow)).tolist())
     if slow.sum() >= _LEAST_REPEATS and len(gaps) == 1:
         return int(gaps.pop()) if gaps != {1} else 0

@@ -1,7 +1,7 @@
-"""Compute the slowdown of a job by stragglers, in total and by type of operation, replica and stage.
+"""How much stragglers slow a job: in total, and by type of operation, replica and stage.
 
-The definitions come from "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI
-2025).
+Definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(OSDI 2025).
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ _NAMES = {
 class Slowdowns:
     """The times (integer ns) and slowdowns of each step.
 
-    *recorded_ns* is the time from the first start to the last end of a step. *replayed_ns* is the step time
-    without the delays that no operation explains. *ideal_ns* is the step time if every operation takes the
-    mean (computation) or median (communication) time of its type. All steps have the same ideal time.
-    *by_type*, *by_replica* and *by_stage* are step times divided by the ideal time if only operations of this
-    type, replica or stage have measured times. *worker_share* (M_W) is the share of the slowdown that
-    disappears if the slowest 3 % of workers become ideal. *last_stage_share* (M_S) is the share of the
-    slowdown that disappears if the last of several stages becomes ideal. If there is no slowdown, both shares
-    are None.
+    *recorded_ns* is from the first start to the last end of a step, and *replayed_ns* the same
+    without delays that no operation explains. *ideal_ns*, the same for all steps, is the time if
+    every operation takes the mean (computation) or median (communication) of its type. *by_type*,
+    *by_replica* and *by_stage* are step times over the ideal if only operations of that type,
+    replica or stage are as measured. *worker_share* (M_W) is how much of the slowdown disappears if
+    the slowest 3 % of workers become ideal, and *last_stage_share* (M_S) the same for the last of
+    several stages; both are None without a slowdown.
     """
 
     recorded_ns: npt.NDArray[np.int64]
@@ -50,22 +49,22 @@ class Slowdowns:
 
     @property
     def by_step(self) -> npt.NDArray[np.float64]:
-        """The slowdown of each step: the replayed step time divided by the ideal step time."""
+        """Each step's slowdown: its replayed time over the ideal time."""
         return self.replayed_ns / self.ideal_ns
 
     @property
     def overall(self) -> float:
-        """The slowdown S of the job: the mean replayed step time divided by the ideal step time."""
+        """The job's slowdown S: the mean replayed step time over the ideal."""
         return float(self.replayed_ns.mean() / self.ideal_ns)
 
     @property
     def replay_error(self) -> float:
-        """The relative excess of the mean recorded step time over the mean replayed step time."""
+        """How far the mean recorded step time exceeds the mean replayed one, relatively."""
         return float(self.recorded_ns.mean() / self.replayed_ns.mean() - 1)
 
     @property
     def by_worker(self) -> npt.NDArray[np.float64]:
-        """The slowdown S_w of each worker (replicas, stages, steps): the minimum of its replica and stage."""
+        """Each worker's slowdown S_w (replicas, stages, steps): the minimum of its replica and stage."""
         return np.minimum(self.by_replica[:, None], self.by_stage[None])
 
 
@@ -103,7 +102,7 @@ def slowdowns(replay: Replay) -> Slowdowns:
 
 
 def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1) -> npt.NDArray[np.bool_]:
-    """Return a mask (operations, replicas) of all or *wanted* operations, on all replicas or a *replica*."""
+    """Return a mask (operations, replicas) of all or *wanted* operations, on all replicas or one."""
     chosen = np.zeros((len(layout.operations), layout.replicas), bool)
     chosen[:, slice(None) if replica < 0 else replica] = True
     if wanted is not None:
@@ -114,7 +113,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return the share of the slowdown that disappears in *without_ns*, or None if there is no slowdown."""
+    """Return how much of the slowdown disappears in *without_ns*, or None without a slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 
@@ -122,7 +121,7 @@ def share_explained(
 def _slowest_workers(
     layout: Layout, by_replica: npt.NDArray[np.float64], by_stage: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask of the operations that the slowest 3 % of workers (at least one) ran."""
+    """Return a mask of the operations of the slowest 3 % of workers (at least one)."""
     scores = np.minimum(by_replica[:, None], by_stage)
     replicas, stages = np.nonzero(layout.ranks >= 0)
     order = np.lexsort([layout.ranks[replicas, stages], -scores[replicas, stages]])

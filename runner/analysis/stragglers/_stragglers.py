@@ -1,4 +1,4 @@
-"""Report slowdowns, causes, step times and assumptions for a table of operations, as text and tables."""
+"""Slowdowns, causes, step times and assumptions of a job, as text and tables."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _ACTIONS = {
 }
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
-_MOST_ERROR = 0.05  # figures are uncertain above this relative error of a replay without changes
+_MOST_ERROR = 0.05  # relative error of a replay without changes above which figures are uncertain
 
 
 @dataclass(frozen=True)
 class Stragglers:
-    """The stragglers of a job: the *slowdowns* of the steps in *layout*, and their *causes*."""
+    """The stragglers of a job: *slowdowns* of the steps in *layout*, and their *causes*."""
 
     layout: Layout
     slowdowns: Slowdowns
@@ -64,20 +64,20 @@ class Stragglers:
 
     @property
     def quantiles_ns(self) -> dict[str, int]:
-        """The quantiles of the recorded step times, and the longest step time, in ns."""
+        """Quantiles and maximum of the recorded step times, in ns."""
         times = self.slowdowns.recorded_ns
         values = {f"p{q * 100:g}": round(float(np.quantile(times, q))) for q in _QUANTILES}
         return values | {"longest": int(times.max())}
 
     @property
     def change(self) -> Change | None:
-        """The step at which the level of the recorded step times changes, or None for a constant level."""
+        """The step at which recorded step times change level, or None."""
         times = self.slowdowns.recorded_ns.astype(np.float64)
         return level_change(self.layout.steps, times, _LEAST_CHANGE)
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on the slowdown, the step times, each cause, and the error of the replay."""
+        """Sentences about the slowdown, the step times, each cause, and the replay's error."""
         slowdowns, layout = self.slowdowns, self.layout
         of_recorded = 1 / (1 + slowdowns.replay_error) - 1
         times = {"mean": round(float(slowdowns.recorded_ns.mean())), **self.quantiles_ns}
@@ -118,7 +118,7 @@ class Stragglers:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the slowdown, its shares and the step times as plain JSON, without the tables."""
+        """Return the slowdown, its shares and the step times as plain JSON."""
         found, change = self.slowdowns, self.change
         return {
             "replicas": self.layout.replicas,
@@ -136,11 +136,12 @@ class Stragglers:
 
 
 def operations_of(target: Path) -> OperationTable | None:
-    """Return the operations of many steps at *target*, or None if *target* has no timed operations.
+    """Return the operations of many steps at *target*, or None if it has none.
 
-    *target* is an operation table, a trace set of `trace --steps 0`, or a study that contains a table or such
-    a trace set. If *target* is a study, its newest trace set is read. Raises `TraceError` for an unfinished
-    recording, and the errors of `read_operation_table`, `recorded_operations` and `check_operations`.
+    *target* is an operation table, a trace set of `trace --steps 0`, or a study with a table or
+    with such a trace set, of which the newest is read. Raises `TraceError` for an unfinished
+    recording, and the errors of `read_operation_table`, `recorded_operations` and
+    `check_operations`.
     """
     if is_operation_table(target):
         return _table(target)
@@ -158,7 +159,7 @@ def operations_of(target: Path) -> OperationTable | None:
 
 
 def _refuse_unfinished(folder: Path) -> None:
-    """Raise `TraceError` for a recording without a manifest in *folder*."""
+    """Raise `TraceError` if the recording in *folder* has no manifest."""
     for file in sorted(folder.glob("*/rank*.steps.json.gz")):
         raise TraceError(
             f"{file.parent} has no manifest yet: its job is still running, or `chakrascope trace` was "
@@ -167,15 +168,15 @@ def _refuse_unfinished(folder: Path) -> None:
 
 
 def _table(path: Path) -> OperationTable:
-    """Read the operation table at *path*, after checking that the memory suffices for the analysis."""
+    """Read the operation table at *path* if memory suffices to analyse it."""
     check_operations(path)
     return read_operation_table(path)
 
 
 def find_stragglers(table: OperationTable) -> Stragglers:
-    """Find stragglers by replaying *table*'s steps with and without each possible cause.
+    """Find stragglers by replaying the steps in *table* with and without each possible cause.
 
-    Raises `TraceError` that names operations that do not fit a schedule of pipeline stages and replicas.
+    Raises `TraceError` naming operations that fit no schedule of pipeline stages and replicas.
     """
     layout = lay_out(table)
     replay = Replay(layout, dependencies(layout))
@@ -206,7 +207,7 @@ def cause_table(found: Stragglers) -> pd.DataFrame:
 
 
 def type_table(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown S_t that each type of operation causes, on average and in the worst step."""
+    """Return the slowdown S_t by each type of operation, on average and in the worst step."""
     steps = found.layout.steps
     rows = [
         (name, float(by_step.mean()), float(by_step.max()), int(steps[by_step.argmax()]))
@@ -218,7 +219,7 @@ def type_table(found: Stragglers) -> pd.DataFrame:
 
 
 def worker_table(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdowns by each worker (S_w), by its replica and by its stage, slowest worker first."""
+    """Return the slowdown by each worker (S_w), its replica and its stage, slowest worker first."""
     found_by, layout = found.slowdowns, found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
     by_replica, by_stage = found_by.by_replica.mean(axis=1), found_by.by_stage.mean(axis=1)
@@ -240,10 +241,10 @@ def worker_table(found: Stragglers) -> pd.DataFrame:
 
 
 def step_table(found: Stragglers) -> pd.DataFrame:
-    """Return the times and the slowdown of each step, with the slowest rank and this rank's slowdown.
+    """Return each step's times and slowdown, with its slowest rank and that rank's slowdown.
 
-    The columns ``replica N``, ``stage N`` and those named after a type contain the slowdown of the step if
-    only the operations of this replica, stage or type have measured times.
+    ``replica N``, ``stage N`` and columns named after a type are the step's slowdown if only
+    operations of that replica, stage or type are as measured.
     """
     by, layout = found.slowdowns, found.layout
     by_worker = by.by_worker
@@ -263,7 +264,7 @@ def step_table(found: Stragglers) -> pd.DataFrame:
 
 
 def heat_map(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown that each rank causes in each step, with a row per rank and a column per step."""
+    """Return the slowdown by each rank in each step: a row per rank, a column per step."""
     layout = found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
     rows = pd.DataFrame(
@@ -281,4 +282,4 @@ STRAGGLER_TABLES = {
     "steps": step_table,
     "heat-map": heat_map,
 }
-"""The functions that make the tables of `Stragglers`, by the name of the view."""
+"""Makes the table of each view of `Stragglers`."""
