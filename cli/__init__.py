@@ -1,4 +1,4 @@
-"""Define the ``chakrascope`` command with one file per subcommand; other packages contain the logic."""
+"""The ``chakrascope`` command: one file per subcommand, no logic of its own."""
 
 from ._main import cli as cli
 from ._main import main as main

@@ -118,7 +118,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write a plot of a program to *output*; an HTML file also contains the program's figures."""
+    """Draw a program to *output*; an HTML file also has its figures."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -238,7 +238,7 @@ def export_command(
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
-    """Write the workload at *prefix*, with messages of *program* in place of matching collectives."""
+    """Write the workload at *prefix* with matching collectives replaced by messages of *program*."""
     from ..converter import Workload
     from ..runner.programs import demands_of, expand_workload, lower, misfit
 
@@ -261,7 +261,7 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 
 def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
-    """Return the collective program that the arguments name, from a file or from the built-in programs."""
+    """Return the collective program in the arguments, from a file or built in."""
     from ..runner.programs import (
         PROGRAM_NAMES,
         check_program_size,

@@ -41,7 +41,7 @@ _PLAIN = {"error": "relative", "efficiency": "share"}
 
 
 def _share(text: str) -> float:
-    """Return the fraction that the text means, such as ``0.9415`` or ``1448/1538``."""
+    """Parse a fraction such as ``0.9415`` or ``1448/1538``."""
     try:
         value = float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError) as error:
@@ -188,7 +188,7 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
             "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."
         )
     if len(sources) == 1 and not are_logs(sources):
-        Study.open(sources[0])  # raises an error if the study is missing or damaged
+        Study.open(sources[0])  # fails early for a missing or damaged study
     return records_of_logs(sources)
 
 
@@ -318,7 +318,7 @@ def _plain(share: object) -> float:
 
 
 def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
-    """Add a workload to *study*, with compute times scaled to the operators of another study."""
+    """Add a workload to *study* with compute times scaled to the operators of another study."""
     from ..runner import Study
     from ..runner.calibration import rescaled
     from ..runner.study import safe_name

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..runner import Comparison, Study
 
 VIEWS = ("settings", "overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
-# Columns of each table that fit on a terminal; some columns have shorter names.
+# Columns of each table that fit on a terminal, some of them under shorter names.
 _SHOWN = {
     "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"],
     "kinds": ["key", "duration_ns", "share"],
@@ -55,7 +55,7 @@ _NAMES = {
 }
 _MOST_SHOWN = 10
 _TEXTS = {"median": change_text, "worst": change_text, "on_both": share_text}
-# Tables that fit together on one screen; the option --view prints any other table.
+# Tables that fit on one screen together; --view prints any other.
 _FIRST = ("settings", "overview", "kinds")
 
 
@@ -228,7 +228,7 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
 
 
 def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[str]:
-    """Return the runs that the user named, or the newest runs whose nodes can be aligned."""
+    """Return the runs that the user named, or else the newest runs whose nodes can be matched."""
     if run_ids and len(run_ids) < at_least:
         raise UsageError(
             "A comparison needs a second run. Next: name it with another --run ('chakrascope runs "
@@ -238,10 +238,9 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
 
 
 def _comparable(study: Study, at_least: int) -> list[str]:
-    """Return the newest runs with the same workload and number of ranks; the oldest run comes first.
+    """Return the newest runs of the same workload and number of ranks, the oldest first.
 
-    Only the nodes of such runs can be aligned. Raises `UsageError` if the study contains fewer than
-    *at_least* such runs.
+    Only their nodes can be matched. Raises `UsageError` for fewer than *at_least*.
     """
     alike: dict[tuple[str, int], list[str]] = {}
     for run in reversed(study.runs()):
@@ -264,7 +263,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
 
 
 def _print_settings(table: pd.DataFrame) -> None:
-    """Print the settings that differ between the runs, and how many settings are equal."""
+    """Print the settings that differ between the runs, and count those that do not."""
     unlike = table[table["differs"]].drop(columns="differs")
     alike = count_text(len(table) - len(unlike), "setting")
     if unlike.empty:
@@ -275,9 +274,9 @@ def _print_settings(table: pd.DataFrame) -> None:
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
-    """Print the columns of *table* that fit on a terminal.
+    """Print those columns of *table* that fit on a terminal.
 
-    *count* is the total number of rows, of which *table* may contain only the first.
+    *table* may hold only the first of *count* rows.
     """
     if name == "flows" and table.empty:
         console.print("[dim]No two of these results recorded flows.[/]")

@@ -33,7 +33,7 @@ _SIDES = ("host", "device", "linked", "capture")
 
 
 def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) -> Step:
-    """Return the step that *text* selects: a number, ``median``, ``all``, or the name of an annotation."""
+    """Parse --step: a number, ``median``, ``all``, or the name of an annotation."""
     from ..converter.building import step_choice
 
     return step_choice(text)
@@ -56,7 +56,7 @@ step_option = click.option(
 
 
 def _study_type() -> type[Study]:
-    """Return the class `Study`, imported late because importing the simulator takes long."""
+    """Return the class `Study`, imported late because importing the simulator is slow."""
     from ..runner import Study
 
     return Study
@@ -64,9 +64,9 @@ def _study_type() -> type[Study]:
 
 @dataclass(frozen=True)
 class Where:
-    """Place where a conversion runs: a Dask *cluster*, or a number of processes (*workers*).
+    """Where a conversion runs: a Dask *cluster*, or a number of processes (*workers*).
 
-    If *workers* is None, the size of the files determines the number of processes.
+    With *workers* None, the size of the files decides.
     """
 
     cluster: str | None = None
@@ -79,7 +79,7 @@ _HERE = Where()
 def convert_latest(
     study: Study, step: Step, *, rescale_host: bool = False, where: Where = _HERE
 ) -> tuple[Workload, Path]:
-    """Convert the newest trace set of *study*, and return the workload and the PREFIX of its files."""
+    """Convert the newest trace set of *study*; return the workload and its PREFIX."""
     from ..converter import Workload, convert
 
     trace_dir = study.latest_trace_set()
@@ -103,10 +103,10 @@ def convert_latest(
 def convert_foreign(
     study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step, where: Where
 ) -> tuple[Workload, Path]:
-    """Convert *files* of other tools to *prefix* or into a study, which is created if missing.
+    """Convert *files* of other tools to *prefix*, or into a study, which is created if missing.
 
-    *files* maps the kinds of traces (host, device, linked, capture) to patterns of file names. Returns the
-    workload and the PREFIX of its files.
+    *files* maps kinds of traces (host, device, linked, capture) to patterns of file names. Returns
+    the workload and its PREFIX.
     """
     from ..converter import Workload, convert_files
 
@@ -133,7 +133,7 @@ def convert_foreign(
 def convert_production_logs(
     study_folder: Path | None, logs: Sequence[str], prefix: str | None, options: dict[str, bool]
 ) -> tuple[Workload, Path]:
-    """Convert production *logs* to *prefix* or into a study; the result is that of `convert_foreign`."""
+    """Convert production *logs* to *prefix* or into a study; returns what `convert_foreign` returns."""
     from ..converter import convert_logs
 
     with stage("converted the logs to Chakra graphs"):
@@ -142,7 +142,7 @@ def convert_production_logs(
 
 
 def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
-    """Save *workload* in the study, if a study is given, and return the PREFIX of its files."""
+    """Save *workload* in the study, if there is one, or at *prefix*; return its PREFIX."""
     if study_folder is None:
         return Path(str(prefix))
     study = _study_type().create(study_folder)
@@ -150,12 +150,12 @@ def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
 
 
 def print_accounting(workload: Workload) -> None:
-    """Print which parts of each rank's measured step the graph explains, and the profiler's overhead."""
+    """Print how much of each rank's measured step the graph explains, and the profiler's overhead."""
     from ..converter.building import profiler_overhead
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        # Some ranks have no value for a figure. The table leaves out figures that are 0 on all ranks.
+        # Some ranks lack a figure. Figures that are 0 on all ranks are left out.
         names = list(dict.fromkeys(name for figures in accounting.values() for name in figures))
         names = [name for name in names if any(figures.get(name) for figures in accounting.values())]
         rows = [
@@ -173,9 +173,9 @@ def _assumptions(workload: Workload) -> list[str]:
 
 
 def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | None, Sequence[str]]:
-    """Return the study and the logs that the arguments *targets* name.
+    """Return the study and the logs among *targets*.
 
-    If a PREFIX is given, all targets are logs; otherwise the first target is the study.
+    With a PREFIX, all are logs; otherwise, the first is the study.
     """
     if prefix is not None:
         if targets and _study_type().is_study(targets[0]):
@@ -195,7 +195,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
 
 def _refuse_traces(logs: Sequence[str]) -> None:
-    """Raise `UsageError` if one of the *logs* is a folder that contains traces."""
+    """Raise `UsageError` if one of the *logs* is a folder with traces."""
     for target in logs:
         if Path(target).is_dir() and not are_logs([target]) and holds_traces(Path(target)):
             raise UsageError(
@@ -205,7 +205,7 @@ def _refuse_traces(logs: Sequence[str]) -> None:
 
 
 def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
-    """Raise `UsageError` if an option is given that has no meaning for production logs."""
+    """Raise `UsageError` for an option that means nothing for production logs."""
     given = [f"{name}-trace" if name in _SIDES else name for name, value in options.items() if value]
     if step != "median":
         given.append("step")

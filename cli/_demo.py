@@ -16,7 +16,7 @@ from ._summary import print_headline
 from ._target import Target
 from ._view import serve_study
 
-# The shipped capture: two ranks of examples/ddp_transformer, captured on the CPU.
+# Two ranks of examples/ddp_transformer, captured on the CPU.
 _CAPTURE = Path(__file__).with_name("demo_capture")
 _NETWORK = "cpu-cluster-16"
 

@@ -37,7 +37,7 @@ _NARROW = {
 _STEP_COLUMNS = ["step", "recorded_ns", "replayed_ns", "slowdown", "slowest_rank", "rank_slowdown"]
 _MOST_ROWS = 16
 _MOST_CELLS = 56
-_LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # upper limit of a slowdown -> sign in the heat map
+_LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # slowdown up to -> character in the heat map
 _HIGHEST = "#"
 
 
@@ -108,7 +108,7 @@ def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple
 
 
 def _no_slow_rank(run: RunAnalysis) -> str:
-    """Return the answer for a run without a slowest rank: a single rank, or ranks of one measured rank."""
+    """Explain why a run has no slowest rank: it has one rank, or all repeat one measured rank."""
     if run.info.num_ranks == 1:
         return f"The run has one rank, so there is no other rank to compare it with. {run.summary.headline}"
     ranks = count_text(run.info.num_ranks, "rank")
@@ -155,7 +155,7 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the name and the options of a command that shows the first anomaly in detail."""
+    """Return the command and options that show the first anomaly in detail."""
     first = diagnosis.anomalies[0] if diagnosis.anomalies else None
     if first is None:
         return ("summary",)
@@ -169,7 +169,7 @@ def _say(text: str) -> None:
 
 
 def print_stragglers(table: OperationTable, show: str | None, output_format: str) -> None:
-    """Print the stragglers in the recorded steps of *table*, as a summary or as the view *show*."""
+    """Print the stragglers in *table*: a summary, or the view *show*."""
     from ..runner.analysis import STRAGGLER_TABLES, find_stragglers
 
     if output_format == "csv" and show is None:
@@ -204,9 +204,9 @@ def _print_table(name: str, rows: pd.DataFrame, show: str | None) -> None:
 
 
 def _print_heat_map(rows: pd.DataFrame) -> None:
-    """Print a heat map of the slowest workers, with a sign per step for the worker's slowdown.
+    """Print a heat map of the slowest workers, a character per step.
 
-    A sign that covers several steps shows the largest slowdown among the steps.
+    A character for several steps shows the largest of their slowdowns.
     """
     values = rows.drop(columns="rank").to_numpy()
     steps = [name.removeprefix("step ") for name in rows.columns[1:]]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..runner.analysis import Judgement, Side
 
 LIMIT_PASSED, UNDECIDED = 70, 71
-_STARTS = 4  # smallest number of starts per side for which the noise between starts can be estimated
+_STARTS = 4  # per side, to estimate the noise between starts
 VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
 # Columns of each table that fit on a terminal.
@@ -56,7 +56,7 @@ _TITLES = {
 }
 _SUMS = ("waterfall", "classes", "operators", "paths")
 _ROWS = 12
-# Tables that fit together on one screen; the option --view prints any other table.
+# Tables that fit on one screen together; --view prints any other.
 _FIRST = ("waterfall", "figures")
 
 
@@ -159,7 +159,7 @@ def diff_command(
 
 
 def _print_too_few_starts(sides: Sequence[Side]) -> None:
-    """Warn that limits may stay undecided if a side has too few starts to estimate the noise."""
+    """Warn that limits may stay undecided, because a side has too few starts to estimate the noise."""
     few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
@@ -208,7 +208,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
 
 
 def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
-    """Return the first rows of *table*, a row for the others, and the step to which all rows add up."""
+    """Return the first rows of *table*, one row for all others, and the total."""
     import pandas as pd
 
     times = ["base_ns", "other_ns", "delta_ns"]
@@ -225,7 +225,7 @@ def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
 
 
 def _print_figures(table: pd.DataFrame) -> None:
-    """Print the compared figures with the unit of each figure."""
+    """Print the compared figures with their units."""
     texts = {"ns": duration_text, "bytes": bytes_text, "count": "{:,}".format}
     rows = []
     for row in table.to_dict("records"):

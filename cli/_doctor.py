@@ -59,7 +59,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
 
 
 def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
-    """Return a test case for each finding: an error fails, a warning or note passes with its text."""
+    """Return a test case per finding: errors fail, warnings and notes pass with their text."""
     made = [
         Case(
             f"{finding.place}: {finding.cause}",
@@ -72,7 +72,7 @@ def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
 
 
 def print_findings(findings: Iterable[Finding], target: str) -> None:
-    """Print *findings* as text: the place, the cause and the next step for each finding."""
+    """Print the place, the cause and the next step of each finding."""
     colours = {"error": "bold red", "warning": "yellow", "note": "cyan"}
     place = ""
     for finding in findings:
@@ -89,10 +89,10 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
 
 
 def print_check(prefix: Path, experiments: list[Experiment], output_format: str) -> int:
-    """Print the findings on *experiments* and their estimated durations.
+    """Print the findings about *experiments*, and how long these will take.
 
-    *experiments* contains one experiment per backend with the workload at *prefix*. Returns 1 if at least one
-    experiment cannot run, and 0 otherwise.
+    There is one experiment per backend, with the workload at *prefix*. Returns 1 if any cannot run,
+    otherwise 0.
     """
     import pandas as pd
 

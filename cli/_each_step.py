@@ -22,9 +22,10 @@ def print_each_step(
     simulated: Callable[[Workload], Iterable[tuple[Experiment, Result]]],
     output_format: str,
 ) -> None:
-    """Convert each step of *study*'s newest capture, and print the *simulated* results, unstored.
+    """Convert each step of *study*'s newest capture and print what *simulated* returns; stores nothing.
 
-    Raises `UsageError` if no step was captured on every rank, and the errors of `convert` and `prepare`.
+    Raises `UsageError` if no step was captured on every rank, and the errors of `convert` and
+    `prepare`.
     """
     from ..converter import convert
     from ..tracer import TraceSet
@@ -61,7 +62,7 @@ def print_each_step(
 
 
 def _measured_ns(trace_set: TraceSet) -> dict[int, int]:
-    """Return the measured duration (ns) of each step on its slowest rank, if all ranks captured it."""
+    """Return how many ns each step took on its slowest rank, for steps captured on all ranks."""
     lengths = [
         {step.index: step.end_ns - step.start_ns for step in entry.steps}
         for entry in trace_set.ranks
@@ -72,7 +73,7 @@ def _measured_ns(trace_set: TraceSet) -> dict[int, int]:
 
 
 def _spread(rows: list[dict[str, Any]], backend: str) -> dict[str, int]:
-    """Return quantiles, minimum and maximum of the makespans (ns) that *backend* simulated."""
+    """Return quantiles, minimum and maximum of the makespans (ns) on *backend*."""
     import numpy as np
 
     times = np.array([row["makespan_ns"] for row in rows if row["backend"] == backend])

@@ -155,9 +155,9 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return the place that the options describe, in the notation of backend names.
+    """Return the place in the options as a backend name writes it.
 
-    Raises `UsageError` for contradictory options.
+    Raises `UsageError` for options that contradict each other.
     """
     from ..runner.emulation import what_namespaces_lack
 
@@ -201,7 +201,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print the hosts with the errors of their clocks, and the spread of the repetitions."""
+    """Print the hosts with their clock errors, and how much the repetitions vary."""
     import pandas as pd
 
     facts = result.provenance["emulation"]

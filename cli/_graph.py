@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-_MOST_COLUMNS = 2  # largest number of groups of ranks that get a column each
-_MOST_ROWS = 1_000_000  # largest number of nodes that --count accepts
-# Columns that a terminal has no room for.
+_MOST_COLUMNS = 2  # groups of ranks with a column of their own
+_MOST_ROWS = 1_000_000  # the largest --count
+# Columns for which a terminal has no room.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
 
 def _kinds() -> dict[str, int]:
-    """Return the numbers of edge kinds, by the names that the command line uses."""
+    """Return the number of each kind of edge by its name on the command line."""
     from ..runner.analysis import EDGE_LABELS
 
     return {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
@@ -42,8 +42,7 @@ def _formats() -> Iterable[str]:
     return EXPORT_FORMATS
 
 
-# Options that select a part of the graph of a run. Without these options, the command prints the workload's
-# content.
+# Options that select a part of a run's graph; without them, the workload's content is printed.
 _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 
 
@@ -176,7 +175,7 @@ def graph_command(
 
 
 def _has_runs(target: str) -> bool:
-    """Return whether *target* can have runs: a study or traces (which get a study), but not graph files."""
+    """Return whether *target* can have runs: a study, or traces, which get one, but not graph files."""
     from ..runner import Study
 
     path = Path(target)
@@ -232,7 +231,7 @@ def _print_of_a_run(
 
 
 def _open_workload(target: str) -> Workload:
-    """Return the newest workload of a study or of traces, or the workload in files with a PREFIX."""
+    """Open the newest workload of a study or of traces, or the graph files with a PREFIX."""
     from ..converter import load_workload
 
     return open_study(Path(target)).workload() if _has_runs(target) else load_workload(target)
@@ -248,7 +247,7 @@ def _print_node(workload: Workload, rank: int, node: int) -> None:
 
 
 def _export(workload: Workload, file: Path, file_format: str | None, rank: int) -> None:
-    """Write *workload* to *file* in *file_format*, or in the format that the file's suffix means."""
+    """Write *workload* to *file*, in *file_format* or the format of its suffix."""
     from ..converter import export_graph
 
     by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
@@ -261,7 +260,7 @@ def _export(workload: Workload, file: Path, file_format: str | None, rank: int) 
 
 
 def _print_content(target: str, workload: Workload, output_format: str) -> None:
-    """Print the numbers of nodes, messages and bytes of each rank, and the findings of `doctor`."""
+    """Print each rank's number of nodes, messages and bytes, and what `doctor` finds."""
     import pandas as pd
 
     from ..converter import Finding, inspect_workload
@@ -291,7 +290,7 @@ def _print_content(target: str, workload: Workload, output_format: str) -> None:
 
 
 def _figures(found: dict[str, Any]) -> dict[str, int]:
-    """Return the numbers in the figures of a graph; nested numbers get the name of their group."""
+    """Return the numbers among a graph's figures; nested ones are prefixed with their group."""
     plain = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
     counts = {
         f"{group} {name}": value
@@ -303,9 +302,9 @@ def _figures(found: dict[str, Any]) -> dict[str, int]:
 
 
 def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return a table of figures with one column for each group of ranks whose figures are equal.
+    """Return figures as a table with a column per group of ranks whose figures are equal.
 
-    If there are many groups, the table contains the minimum and the maximum of each figure instead.
+    Of many groups, it has the minimum and maximum instead.
     """
     import pandas as pd
 
@@ -327,7 +326,7 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
 
 
 def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
-    """Return a text that lists the ranks whose value is *value*; *values* has an entry per group."""
+    """List the ranks whose value is *value*; *values* has an entry per group."""
     if len(set(values)) == 1:
         return "all"
     having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]

@@ -95,9 +95,9 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
 
 
 def _chosen(items: list[ImportItem], folder: Path, place: str) -> ImportItem:
-    """Return the importable item *place*, or the only item in the folder *place*.
+    """Return the item *place*, or the only item in the folder *place*.
 
-    Raises `StudyError` if the item is unknown or unusable.
+    Raises `StudyError` if there is none, or it cannot be imported.
     """
     inside = [item for item in items if item.place.startswith(f"{place.rstrip('/')}/") and not item.problem]
     only = inside[0] if len(inside) == 1 else None

@@ -24,7 +24,7 @@ junit_option = click.option(
 
 @dataclass(frozen=True)
 class Case:
-    """Check with a *name*, an *outcome*, and a sentence that explains the outcome."""
+    """A check: its *name*, its *outcome*, and a sentence that explains it."""
 
     name: str
     outcome: Literal["passed", "failed", "skipped"]

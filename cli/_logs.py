@@ -1,4 +1,4 @@
-"""Print the results of ``chakrascope diagnose`` for production logs: stragglers, collectives, speeds."""
+"""Print what ``chakrascope diagnose`` finds in production logs: stragglers, collectives, speeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SPEED = (
     "times 2(n-1)/n for an all-reduce and (n-1)/n for other collectives of n ranks"
 )
 
-_MOST_NAMED = 8  # largest number of targets that the suggested next command contains
+_MOST_NAMED = 8  # targets that the suggested next command spells out
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
@@ -52,14 +52,14 @@ _PLAIN = {
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:
-    """Return the functions that build the tables of `LOG_VIEWS`, by the name of the view."""
+    """Return the function for each table in `LOG_VIEWS`."""
     from ..runner.analysis import logged_speeds, logged_stragglers, logged_table
 
     return dict(zip(LOG_VIEWS, (logged_stragglers, logged_table, logged_speeds), strict=True))
 
 
 def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> None:
-    """Print all results on the production logs *targets*, or only the table *show*."""
+    """Print everything about the production logs *targets*, or only the table *show*."""
     from ..converter import match_logs, read_logs
     from ..converter.checks import check_matched
 
@@ -83,7 +83,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
 
 
 def _facts(matched: MatchedLogs) -> dict[str, Any]:
-    """Return facts on the logs as JSON values: kind, ranks, groups, messages, notes and clocks."""
+    """Return facts about the logs as JSON: kind, ranks, groups, messages, notes and clocks."""
     logs, clocks = matched.logs, matched.clocks
     return {
         "kind": logs.kind,

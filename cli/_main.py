@@ -1,4 +1,4 @@
-"""Define the ``chakrascope`` command group, and convert errors to messages and exit codes."""
+"""The ``chakrascope`` command group; turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -98,8 +98,7 @@ _SECTIONS = {
     },
 }
 _HIDDEN = ("completion", "emulate-agent")
-# Old names of commands -> the words of the new command. A command under its old name prints a warning; the
-# old name is removed two minor versions after the change.
+# Old name -> words of the new command. The old name warns, and is removed two minor versions later.
 MOVED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("summary", "--view", "collectives"),
     "export": ("graph",),
@@ -112,7 +111,7 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "slack": ("summary", "--view", "slack"),
     "studies": ("runs", "--studies"),
 }
-# Suggested command line -> words that users of other tools may type as a command.
+# Suggested command line -> words of other tools that users may type instead.
 _GUESSED = {
     "summary TRACE": "analyse analyze bottleneck bottlenecks bound profile-trace stats trace-analysis why",
     "summary STUDY --view operators": "kernel kernels operator operators ops top",
@@ -137,7 +136,7 @@ _GUESSED = {
     "query STUDY --examples": "duckdb select sql",
     "--help": "help usage",
 }
-# Command and an option that the command does not have -> the command line that has the option.
+# Command and an option that it lacks -> the command line that has it.
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("compare", "--network"): "chakrascope sweep STUDY --on 64xa100,64xh100",
     ("compare", "--on"): "chakrascope sweep STUDY --on 64xa100,64xh100",
@@ -150,25 +149,24 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("what-if", "--on"): "chakrascope run STUDY --on 64xh100",
 }
 
-# Command -> name of its module, if this name differs from the command's name.
+# Command -> its module, where the names differ.
 _MODULES = {"emulate_agent": "emulate"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
 
 
 class _Sections(click.Group):
-    """Command group that lists commands by purpose, and imports a command's module on first use.
+    """Lists commands by purpose, and imports a command's module on first use.
 
-    Importing the modules of all commands would load most libraries, which takes longer than many commands
-    themselves.
+    Importing all of them would load most libraries, which takes longer than many commands.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all visible commands in the order of a workflow."""
+        """Return the names of all visible commands, in the order of a workflow."""
         return list(_TEXTS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called *cmd_name*, or None for an unknown name."""
+        """Return the command *cmd_name*, or None."""
         if cmd_name not in _NAMES:
             return None
         name = cmd_name.replace("-", "_")
@@ -180,7 +178,7 @@ class _Sections(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* start with; raises `UsageError` with a suggestion if unknown."""
+        """Return the command at the start of *args*; raises `UsageError` with a suggestion if unknown."""
         if args[0] in MOVED:
             new = MOVED[args[0]]
             error_console.print(
@@ -197,19 +195,19 @@ class _Sections(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command of *ctx*, and flush standard output at the end."""
-        with flushed_output():  # click would exit with code 1 if the reader of the output is gone
+        """Run the command, then flush standard output."""
+        with flushed_output():  # click would exit with code 1 once the reader is gone
             return super().invoke(ctx)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the arguments and return the context; if the arguments ask for help, print the help."""
+        """Parse the arguments; print the help if they ask for it."""
         with flushed_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the lists of commands in the help text, with one list per section."""
+        """Write the commands into the help, section by section."""
         width = max(map(len, _TEXTS))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
@@ -217,15 +215,15 @@ class _Sections(click.Group):
 
 
 def _instead(word: str) -> str:
-    """Return the end of an error message on the unknown command *word*, which suggests a command."""
+    """Return the end of the error about the unknown command *word*: a suggestion."""
     line = next((line for line, words in _GUESSED.items() if word.lower() in words.split()), None)
     return f". Next: chakrascope {line}" if line else did_you_mean(word, _NAMES)
 
 
 def _imported(name: str) -> ModuleType:
-    """Import the module *name* of this package, and exclude its objects from garbage collection.
+    """Import a module of this package without giving its objects to the garbage collector.
 
-    Imported objects live until the process ends, so the garbage collector would waste time on scanning them.
+    They live until the process ends, so scanning them would be a waste of time.
     """
     module = sys.modules.get(f"{__package__}.{name}")
     if module is None:
@@ -247,11 +245,11 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; the kind of an error determines the exit code."""
+    """Run the command line and exit; the exit code tells the kind of error."""
     open_what_is_closed()
     write_what_the_terminal_can()
-    # PyArrow's default allocator does not return freed memory, and needs 60 ms more than jemalloc to write a
-    # workload.
+    # PyArrow's default allocator does not return freed memory, and takes 60 ms longer than jemalloc
+    # to write a workload.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
@@ -264,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as end:
-        if isinstance(end.__cause__, EOFError):  # click treats any EOFError as the end of a prompt's input
+        if isinstance(end.__cause__, EOFError):  # click takes any EOFError for the end of a prompt's input
             error_console.print(f"[bold red]error:[/] {_escaped(_cut_short(end.__cause__))}", soft_wrap=True)
             sys.exit(1)
         error_console.print("Cancelled.")
@@ -280,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _elsewhere(error: click.ClickException) -> str:
-    """Return a line that names the command with *error*'s unknown option, or "" without a suggestion."""
+    """Return a line naming the command that has *error*'s unknown option, or ""."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
     path = error.ctx.command_path.removeprefix("chakrascope ")
@@ -289,7 +287,7 @@ def _elsewhere(error: click.ClickException) -> str:
 
 
 def _cut_short(error: EOFError) -> str:
-    """Return a sentence on a truncated file, such as byte code of Python after the disk was full."""
+    """Return a sentence about a truncated file, such as Python's byte code after the disk was full."""
     return (
         f"A file ends too early: {error}. Next: if none of your files is truncated, remove the folders "
         f"__pycache__ in {Path(__file__).parents[1]}."
@@ -297,8 +295,8 @@ def _cut_short(error: EOFError) -> str:
 
 
 def _sentence(error: OSError) -> str:
-    """Return a sentence with the file, the reason and the next step for a system error."""
-    # Some libraries raise `OSError` with a text of their own, or without an error number.
+    """Return a sentence about a system error: file, reason and next step."""
+    # Some libraries raise `OSError` with their own text, or without a number.
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     if error.errno in _NO_ROOM:
@@ -307,5 +305,5 @@ def _sentence(error: OSError) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* with square brackets escaped, as the library rich interprets square brackets."""
+    """Return *text* with square brackets escaped, which rich would interpret."""
     return text.replace("[", "\\[")

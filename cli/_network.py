@@ -157,7 +157,7 @@ def _shape(network: NetworkConfig) -> str:
 
 
 def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str, Any]]:
-    """Yield the title and the text of each figure that *facts* contains on a network."""
+    """Yield title and text of each figure of a network."""
     yield "ranks", str(facts.ranks)
     yield "dimensions", _shape(network) + (", for collectives alone" if network.logical else "")
     yield (
@@ -185,7 +185,7 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
 
 
 def _print_presets(output_format: str) -> None:
-    """Print the presets by kind, with the figures that differ between presets of one kind."""
+    """Print the presets by kind, with the figures in which they differ."""
     import pandas as pd
 
     from ..runner import list_presets
@@ -204,7 +204,7 @@ def _print_presets(output_format: str) -> None:
 
 
 def _file_of(name: str) -> str:
-    """Return the content of the file of the preset *name*; raises `UsageError` for an unknown name."""
+    """Return the content of the file of the preset *name*; raises `UsageError` for an unknown one."""
     from ..runner import list_presets
     from ..runner.config import preset_path
 
@@ -216,7 +216,7 @@ def _file_of(name: str) -> str:
 
 
 def _preset_figures(kind: str, name: str) -> dict[str, Any]:
-    """Return the figures of the preset *name* that differ from those of other presets of its *kind*."""
+    """Return the figures in which the preset *name* differs from others of its *kind*."""
     from ..runner import MemoryConfig, NetworkConfig, SystemConfig
 
     if kind == "network":
@@ -240,7 +240,7 @@ def _preset_figures(kind: str, name: str) -> dict[str, Any]:
 
 
 def _clos_text(network: NetworkConfig) -> str:
-    """Return a phrase on the Clos fabric of *network*, or "" if the network has no Clos fabric."""
+    """Describe the Clos fabric of *network* in a phrase, or return ""."""
     fabric = None if network.packet is None else network.packet.fabric
     if fabric is None:
         return ""

@@ -1,4 +1,4 @@
-"""Provide common parts of options: lazy choices, quantities, changes of a network, and subcommands."""
+"""Options that several commands share: lazy choices, quantities, changes of a network, subcommands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from ..support import parse_bandwidth, parse_duration
 
 
 class LateChoice(click.Choice[str]):
-    """Choice among values from *known*, which is called when the choice or its help is first used.
+    """A choice whose values come from *known*, called when they are first needed.
 
-    The completion of other options, and the help of other commands, therefore import no libraries for this
-    choice.
+    Completing other options and printing other help thus imports nothing for it.
     """
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
@@ -26,19 +25,16 @@ class LateChoice(click.Choice[str]):
 
     @cached_property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # click.Choice has an attribute
-        """Values that the option allows."""
+        """The allowed values."""
         return tuple(self._known())
 
 
-_TOO_LARGE = 10**18  # limit of a value in bytes or ns, so that the sum of a few values fits into 64 bits
+_TOO_LARGE = 10**18  # bytes or ns, so that the sum of a few fits into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
 
 
 def quantity(read: Callable[[str], float]) -> Read:
-    """Return a callback that parses the value of an option with *read*.
-
-    If *read* raises a `ValueError`, the command reports a usage error.
-    """
+    """Return a callback that parses an option with *read*, and reports its `ValueError` as a usage error."""
 
     def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
         try:
@@ -57,7 +53,7 @@ _WIDTH = re.compile(r"x(\d{1,4})")
 
 
 def network_changes(command: Command) -> Command:
-    """Add the options --fail and --link-default, whose values `failed_links` and `link_defaults` parse."""
+    """Add --fail and --link-default, for `failed_links` and `link_defaults`."""
     for decorate in (
         click.option(
             "--fail",
@@ -83,7 +79,7 @@ def network_changes(command: Command) -> Command:
 
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the failures that the values of --fail describe, in the notation of a network YAML."""
+    """Parse the values of --fail to failures as in a network YAML."""
     from ..runner.config import failure_of_text
 
     try:
@@ -93,9 +89,9 @@ def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of --link-default as keyword arguments for `NetworkConfig.load`.
+    """Parse the values of --link-default to keyword arguments of `NetworkConfig.load`.
 
-    Raises `UsageError` if a value is invalid.
+    Raises `UsageError` for an invalid one.
     """
     defaults: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -109,7 +105,7 @@ def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _figure(part: str, text: str) -> tuple[str, Any]:
-    """Return the name and the value of the bandwidth, latency or number of lanes that *part* sets."""
+    """Parse the bandwidth, latency or number of lanes that *part* sets."""
     width = _WIDTH.fullmatch(part)
     if width is not None:
         return "width", int(width[1])
@@ -132,9 +128,9 @@ def _reads(parse: Callable[[str], object], text: str) -> bool:
 
 
 class CommandWithMore(click.Group):
-    """Command with options and arguments of its own that also has subcommands.
+    """A command with its own options and arguments that also has subcommands.
 
-    If the first word after the command is the name of a subcommand, the subcommand runs.
+    A subcommand runs if its name is the first word.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
@@ -143,24 +139,24 @@ class CommandWithMore(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return a context for this command, or for the subcommand that *args* start with."""
+        """Return a context for this command, or for the subcommand at the start of *args*."""
         if not args or args[0] not in self.commands:
             return super().make_context(info_name, args, parent, **extra)
-        # The usage text of a subcommand must not show the arguments of this command.
+        # The usage of a subcommand must not show this command's arguments.
         bare = click.Group(self.name)
         here = click.Context(bare, parent=parent, info_name=info_name, **self.context_settings)
         return self.commands[args[0]].make_context(args[0], args[1:], parent=here, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse options and arguments in the same way as a command without subcommands."""
+        """Parse options and arguments as a command without subcommands does."""
         return click.Command.parse_args(self, ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run this command, or the subcommand to which the context *ctx* belongs."""
+        """Run this command, or the subcommand that *ctx* belongs to."""
         return click.Command.invoke(self, ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the parts of this command's usage text, which mentions no subcommand."""
+        """Return the parts of this command's usage, without subcommands."""
         return click.Command.collect_usage_pieces(self, ctx)
 
 

@@ -1,4 +1,4 @@
-"""Print the output of the command line: tables, figures and progress."""
+"""Output of the command line: tables, figures and progress."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from ..converter.building import FinishedRanks
     from ..converter.chakra import TextColumn
 
-_BROKEN_PIPE = 141  # exit code after SIGPIPE: 128 plus the number of the signal, as in shells
+_BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
-_LEAST_WIDTH = 8  # least width of a text column, in characters
-_BORDER = 3  # width between two columns with a line
-_GAP = 2  # width between two columns without a line
-_LEAST_COLUMNS = 3  # smallest number of columns on a narrow terminal, where words break to make room
+_LEAST_WIDTH = 8  # characters of a text column
+_BORDER = 3  # between two columns, with a line
+_GAP = 2  # between two columns, without a line
+_LEAST_COLUMNS = 3  # on a narrow terminal, where words break to make room
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
 class _Console(Console):
-    """Terminal that prints control characters in names as escape sequences."""
+    """A terminal that shows control characters in names as escape sequences."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of *renderable*, with escape sequences in place of control characters."""
+        """Yield the segments of *renderable* with control characters escaped."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -55,7 +55,7 @@ class _Console(Console):
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
 
     def on_broken_pipe(self) -> NoReturn:
-        """Exit silently with code 141, as the program that reads the output (such as `head`) has ended."""
+        """Exit silently with code 141: the program that reads the output, such as `head`, has ended."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
 
@@ -80,9 +80,9 @@ format_option = click.option(
 
 
 def open_what_is_closed() -> None:
-    """Redirect standard streams that are closed to the null device.
+    """Redirect closed standard streams to the null device.
 
-    Otherwise, files that are opened later would get the file descriptors of the standard streams.
+    Otherwise, the next files to be opened would get their descriptors.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -93,12 +93,12 @@ def open_what_is_closed() -> None:
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Flush standard output at the end of the block; exit with code 141 if the output's reader is gone."""
+    """Flush standard output after the block; exit with code 141 if its reader is gone."""
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # Python's own flush at exit would print a traceback
+            sys.stdout.flush()  # Python's flush at exit would print a traceback
     except BrokenPipeError:
         error_console.on_broken_pipe()
     except OSError as error:
@@ -108,13 +108,13 @@ def flushed_output() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to the null device, so that a later flush does not fail again."""
+    """Redirect standard output to the null device, so that later flushes cannot fail."""
     with contextlib.suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_what_the_terminal_can() -> None:
-    """Replace characters that a standard stream cannot encode: in ASCII, µs becomes us."""
+    """Replace characters that a standard stream cannot encode; in ASCII, µs becomes us."""
     codecs.register_error("chakrascope", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -128,7 +128,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_json(value: object) -> None:
-    """Print *value* as JSON on standard output, without line breaks for the terminal and without colours."""
+    """Print *value* as JSON without line breaks or colours."""
     sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
 
 
@@ -141,7 +141,7 @@ def print_frame(
     count: int | None = None,
     all_columns: bool = False,
 ) -> None:
-    """Print *frame* as a table on the terminal, or all its rows as JSON records or CSV.
+    """Print *frame* as a table, or all of it as JSON records or CSV.
 
     The table shows at most *limit* rows. *count* is the total number of rows, of which *frame* may contain
     only the first. If *all_columns* is true, words break on a narrow terminal, and no column is left out.
@@ -162,7 +162,7 @@ def print_frame(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
-    """Print *rows* as a table on the terminal; all rows must have the same keys as the first row."""
+    """Print *rows* as a table; all have the keys of the first."""
     if not rows:
         console.print(f"{title}: none" if title else "none")
         return
@@ -173,7 +173,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 def print_columns(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], *, title: str = "", limit: int | None = None
 ) -> None:
-    """Print the first *limit* rows of *columns* as a table on the terminal."""
+    """Print the first *limit* rows of *columns* as a table."""
     lists = {name: column[slice(limit)].tolist() for name, column in columns.items()}
     count = max((len(column) for column in columns.values()), default=0)
     if not count:
@@ -191,10 +191,10 @@ def print_coded(
     title: str,
     count: int,
 ) -> None:
-    """Print *rows* of *columns* (numbers or coded texts) as a table, as JSON records or as CSV.
+    """Print *rows* of *columns* (numbers or encoded texts) as a table, as JSON records or as CSV.
 
-    If a table is printed, *rows* may be only the first of *count* rows. The function does not create a pandas
-    table, which would be slow for a million rows.
+    For a table, *rows* may be the first of *count*. Works without pandas, which is slow for a
+    million rows.
     """
     if output_format == "csv":
         from ..runner.analysis import csv_pieces
@@ -211,19 +211,19 @@ def print_coded(
 
 
 def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, bool]:
-    """Return for each of *columns* whether the column contains numbers."""
+    """Return whether each of *columns* holds numbers."""
     kinds = {name: getattr(column, "dtype", None) for name, column in columns.items()}
     return {name: kind is not None and kind.kind in "iuf" for name, kind in kinds.items()}
 
 
 def _print_remaining(shown: int, count: int) -> None:
-    """Print the number of omitted rows if only *shown* of *count* rows were printed."""
+    """Print how many rows were left out, if any."""
     if shown < count:
         console.print(f"[dim]{count - shown} more rows; --format csv prints all rows[/]")
 
 
 def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
-    """Print the names of those *views* that are not among the *printed* views."""
+    """Print the names of the *views* that were not *printed*."""
     others = ", ".join(view for view in views if view not in printed)
     console.print(f"[dim]Other tables: --view {others}[/]")
 
@@ -282,10 +282,10 @@ def _columns_that_fit(
 def _fitting(
     numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
 ) -> tuple[Sequence[str], Sequence[int | None], bool]:
-    """Return heads and widths of columns in *room* characters, and whether lines separate columns.
+    """Return heads and widths of columns for *room* characters, and whether lines separate them.
 
-    If the columns do not fit, texts first break between words, then heads break between words, and then the
-    lines between columns are left out. Words and numbers break only if this is still not enough.
+    If they do not fit, texts break between words first, then heads, and then the lines go. Words
+    and numbers break only if that is still not enough.
     """
     spaced = [name.replace("_", " ") for name in names]
     for ruled, heads, whole in ((True, names, True), (True, spaced, True), (False, names, True),
@@ -299,10 +299,10 @@ def _fitting(
 
 
 def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: bool) -> list[int] | None:
-    """Return the width of each column, or None if the columns do not fit into *room* characters.
+    """Return the width of each column, or None if they do not fit into *room* characters.
 
-    If *whole* is true, neither words nor numbers with a unit break. Otherwise, numbers may break before their
-    units and, if this is not enough, words may break.
+    With *whole*, words and numbers with units stay whole. Otherwise, numbers may break before their
+    units, and words if that is not enough.
     """
     full = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
     words = [max(map(_longest_word, texts)) for _, texts in columns]
@@ -348,10 +348,10 @@ def _cell(column: str, value: Any) -> str:
 
 
 def print_next(*words: object, then: str = "") -> None:
-    """Print a command for the user to run next, quoted and on one line, so that it can be copied.
+    """Print the command to run next, quoted and on one line so that it can be copied.
 
-    *then* is an additional part, which the user must complete. A command about a run should contain the run's
-    id, because a user may copy the command later, when newer runs exist.
+    *then* is a part that the user must complete. A command about a run should contain its id,
+    because it may be copied when newer runs exist.
     """
     command = shlex.join(["chakrascope", *map(str, words)])
     console.print(f"Next: {command}{then and f' {then}'}", markup=False, soft_wrap=True)
@@ -359,14 +359,14 @@ def print_next(*words: object, then: str = "") -> None:
 
 @contextlib.contextmanager
 def stage(text: str) -> Iterator[Status]:
-    """Show *text* with a spinner while the block runs, and with a tick when the block ends."""
+    """Show *text* with a spinner during the block, and with a tick after it."""
     with error_console.status(text) as status:
         yield status
     error_console.print(f"[green]✓[/] {text}")
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:
-    """Return a callback that shows how many items (*what*) are complete, and the remaining time."""
+    """Return a callback that shows how many of *what* are done, and the remaining time."""
     text, began_s, show_line = status.status, time.monotonic(), _lines(status)
 
     def show(done: int, of: int) -> None:
@@ -378,9 +378,9 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 
 
 def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
-    """Return a callback that shows the time inside a run of *ranks* ranks, and how many have finished.
+    """Return a callback that shows the time within a run of *ranks* ranks and how many have finished.
 
-    *word* tells whether the run is simulated or measured. The callback never cancels the run.
+    *word* tells whether the run is simulated or measured. The callback never cancels it.
     """
     text, show_line = status.status, _lines(status)
 
@@ -392,10 +392,10 @@ def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int,
 
 
 def _lines(status: Status) -> Callable[[str], None]:
-    """Return a callback that shows a line about the progress in place of *status*.
+    """Return a callback that shows progress in place of *status*.
 
-    Without a terminal, the callback prints lines on standard error: the first line after one second, and
-    further lines at doubling intervals.
+    Without a terminal, it prints lines to standard error: the first after a second, then at
+    doubling intervals.
     """
     next_s, began_s = 1.0, time.monotonic()
 
@@ -417,7 +417,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
-    """Yield the cache of converted ranks for *target*, and print its path if the block is interrupted."""
+    """Yield the cache of converted ranks for *target*; print its path if the block is interrupted."""
     from ..converter.building import finished_ranks
 
     with finished_ranks(target) as finished:

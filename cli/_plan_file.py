@@ -1,4 +1,4 @@
-"""Read and write plan files: YAML files with options of `predict` and `predict search`."""
+"""Plan files: YAML files with options of `predict` and `predict search`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ELSEWHERE = {"plan", "save-plan", "output", "format", "list-models", "help"}
 
 
 def plan_file_options(command: Command) -> Command:
-    """Add the option ``--plan``, which reads options from a file, and ``--save-plan``, which writes one."""
+    """Add ``--plan``, which reads options from a file, and ``--save-plan``, which writes one."""
     read = click.option(
         "--plan",
         metavar="FILE",
@@ -42,7 +42,7 @@ def plan_file_options(command: Command) -> Command:
 
 
 def given_options(ctx: click.Context) -> dict[str, Any]:
-    """Return by name the options of *ctx*'s command that the command line or a plan file contains."""
+    """Return the options given on the command line or in a plan file, by name."""
     given = {
         name: ctx.params[str(option.name)]
         for name, option in _options(ctx.command).items()
@@ -58,21 +58,21 @@ def save_plan(options: Mapping[str, Any], file: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* converted to a type that YAML can represent."""
+    """Return *value* as something that YAML can represent."""
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return by name the options of *command* that a plan file may contain."""
+    """Return the options of *command* that a plan file may contain, by name."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     named = {next(name for name in option.opts if name.startswith("--"))[2:]: option for option in options}
     return {name: option for name, option in named.items() if name not in _ELSEWHERE}
 
 
 def _read(ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
-    """Use the values in the plan *file* for the options that the command line does not contain."""
+    """Take options from the plan *file* unless the command line has them."""
     if file is None:
         return
     options = _options(ctx.command)

@@ -48,7 +48,7 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
 
 
 def plan_options(command: Command) -> Command:
-    """Add the options that describe a training plan, which `plan_of` reads."""
+    """Add the options of a training plan, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 
     for decorate in reversed((
@@ -117,7 +117,7 @@ def plan_options(command: Command) -> Command:
 
 
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
-    """Return the training plan on *ranks* chips that the options *given* describe, and its software."""
+    """Return the training plan in *given* on *ranks* chips, and its software."""
     from ..runner.prediction import software_of, with_habits
     from ..runner.prediction.models import AXES, Plan
 
@@ -157,7 +157,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
 
 
 def _refuse_without_effect(given: dict[str, Any]) -> None:
-    """Raise `UsageError` for options that have no effect without tensor, expert or pipeline parallelism."""
+    """Raise `UsageError` for options without effect for lack of tensor, expert or pipeline parallelism."""
     needs = {
         "sequence_parallel": ("--sequence-parallel", "tp"),
         "tensor_overlap": ("--tensor-overlap", "tp"),
@@ -189,7 +189,7 @@ _OF_BOTH = {
 
 
 def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None:
-    """Raise `UsageError` for an option of models if a script is predicted, and for the reverse case."""
+    """Raise `UsageError` for an option of models with a script, or of scripts with a model."""
     chosen = [
         param
         for param in ctx.command.params
@@ -209,7 +209,7 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
 
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the built-in models with their sizes and exit, if the option --list-models is given."""
+    """Print the built-in models and their sizes, and exit, if --list-models is given."""
     from ..runner.prediction.models import find_model, list_models
 
     if not value or ctx.resilient_parsing:
@@ -387,7 +387,7 @@ def _cluster(
     link_default: Sequence[str],
     failed: Sequence[str],
 ) -> tuple[Chip, NetworkConfig]:
-    """Return the chip and the network that the options name; raises `UsageError` if one is missing."""
+    """Return the chip and the network in the options; raises `UsageError` if one is missing."""
     from ..runner import NetworkConfig
     from ..runner.chips import find_chip
     from ..runner.prediction import find_machine
@@ -413,7 +413,7 @@ def _cluster(
 
 
 def _variation(text: str | None, **draws: int | None) -> Variation | None:
-    """Parse the value of --spread, such as ``kernels=5%,ranks=2%``; *draws* holds --replays and --seed."""
+    """Parse --spread, such as ``kernels=5%,ranks=2%``; *draws* has --replays and --seed."""
     from ..runner.prediction import Variation
 
     given = {key: number for key, number in draws.items() if number is not None}
@@ -480,7 +480,7 @@ def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
 
 
 def _plan_text(plan: Plan) -> str:
-    """Return the choices in a plan as text, with default choices but without degrees of 1."""
+    """Return a plan's choices as text; degrees of 1 are left out."""
     degrees = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(plan, name)) > 1]
     degrees += [f"expert tp {plan.expert_split}"] * bool(plan.expert_tp)
     batches = [
@@ -492,7 +492,7 @@ def _plan_text(plan: Plan) -> str:
 
 
 def _remedy_text(prediction: Prediction) -> str:
-    """Return a sentence on changes with which a plan fits into memory, and the step time that they cost."""
+    """Name changes with which a plan would fit into memory, and what step time they cost."""
     if not prediction.remedies:
         return (
             "No change of one or two options makes the plan fit. Next: use more ranks, or `chakrascope "

@@ -1,4 +1,4 @@
-"""Predict a step of the user's own script (``predict --script``), which runs on fake tensors."""
+"""Predict a step of the user's own script (``predict --script``), run on fake tensors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """Script with its arguments, the number *world* of ranks in its job, and its device *mesh*.
+    """A script, its arguments, the number of ranks (*world*), and its device *mesh*.
 
-    If *world* is 0, the network determines the number of ranks.
+    With *world* 0, the network gives the number of ranks.
     """
 
     command: Sequence[str]
@@ -85,12 +85,12 @@ def predict_script(
 
 
 def _software_of(chip: Chip) -> str:
-    """Return the software stack of *chip* that models the costs of PyTorch's own operators best."""
+    """Return the software stack of *chip* that best models PyTorch's own operators."""
     return next((name for name in ("fsdp", "default") if name in chip.costs), next(iter(chip.costs)))
 
 
 def _mesh(text: str) -> dict[str, int]:
-    """Return by name the sizes of the mesh dimensions in *text*, such as ``dp=32,tp=8``."""
+    """Parse the sizes of mesh dimensions in *text*, such as ``dp=32,tp=8``."""
     sizes: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, equals, size = part.partition("=")

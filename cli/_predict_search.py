@@ -47,7 +47,7 @@ def _only(name: str, key: str, help_text: str) -> Callable[[Command], Command]:
 
 
 def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...]:
-    """Parse a list of numbers such as ``1,2,4`` or, for schedules and recomputation, a list of names."""
+    """Parse numbers such as ``1,2,4``, or names for schedules and recomputation."""
     items = [item.strip() for item in (value or "").split(",") if item.strip()]
     sizes = [item.isdecimal() and len(item) <= _DIGITS for item in items]
     if param.name in ("schedule", "recompute"):
@@ -58,7 +58,7 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
 
 
 def _choices(command: Command) -> Command:
-    """Add the options that restrict which plans the search tries."""
+    """Add the options that restrict the plans to try."""
     for decorate in reversed((
         _only("tp", "tp", "Tensor-parallel sizes to try. [default: all]"),
         _only("pp", "pp", "Numbers of pipeline stages to try."),
@@ -211,7 +211,7 @@ def search_command(
 
 
 def _save(command: str, file: Path) -> None:
-    """Write the options on the command line *command* to *file* as a plan file."""
+    """Write the options of the command line *command* to the plan file *file*."""
     words = shlex.split(command)[2:]
     pairs = zip(words[::2], words[1::2], strict=True)
     save_plan({name[2:]: int(text) if text.isdecimal() else text for name, text in pairs}, file)
@@ -220,7 +220,7 @@ def _save(command: str, file: Path) -> None:
 def _clusters(
     chips: Sequence[str], gpus: Sequence[int], network: str | None, prices: dict[str, float]
 ) -> tuple[Cluster, ...]:
-    """Return the clusters that the options describe: every chip combined with every network."""
+    """Return every combination of chip and network in the options."""
     from ..runner.chips import find_chip
     from ..runner.planning import Cluster
 
@@ -295,7 +295,7 @@ def _study(folder: Path) -> Study:
 
 
 def _keep(found: Plans, place: int, study: Study) -> str:
-    """Simulate the plan with the index *place* with all its nodes, and store the prediction as a run."""
+    """Simulate the plan at index *place* in full, and store the prediction as a run."""
     from ..runner.prediction import keep_prediction, predict
 
     return keep_prediction(predict(found.settings[place]), study, f"plan {place + 1} of {found.name}")
@@ -303,7 +303,7 @@ def _keep(found: Plans, place: int, study: Study) -> str:
 
 @contextmanager
 def _progress() -> Iterator[SearchProgress]:
-    """Show a progress bar of the search on standard error while the block runs."""
+    """Show the search's progress on standard error during the block."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     words = {"estimate": "Estimating degrees", "simulate": "Simulating plans"}
     with Progress(*columns, console=error_console, transient=True) as bar:
@@ -344,7 +344,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the terminal's columns for *row*, without the chip of a single cluster and unknown costs."""
+    """Return *row* for the terminal: without the chip if there is one cluster, or unknown costs."""
     several = len(found.request.clusters) > 1
     priced = any(each.price is not None for each in found.request.clusters)
     return {
@@ -360,7 +360,7 @@ def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan_text(row: dict[str, Any]) -> str:
-    """Return the choices of the plan in *row* as a short text, without degrees of 1."""
+    """Return the choices of the plan in *row* as short text; degrees of 1 are left out."""
     degrees = [f"{key}{row[key]}" for key in ("tp", "pp", "dp", "cp", "ep") if row[key] > 1]
     degrees += [f"etp{row['expert_tp']}"] * bool(row["expert_tp"])
     schedules = {"interleaved": f"interleaved {row['chunks']}", "zero-bubble": "zero-bubble", "1f1b": "1f1b"}
@@ -370,7 +370,7 @@ def _plan_text(row: dict[str, Any]) -> str:
 
 
 def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: Path | None) -> None:
-    """Print how many plans were omitted and why, the command for the *best* plan, and the next step."""
+    """Print how many plans were left out and why, the command for the *best*, and the next step."""
     possible, refused = plans.possible, plans.refused
     combinations = count_text(plans.combinations, "combination")
     console.print(

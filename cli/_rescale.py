@@ -112,7 +112,7 @@ def rescale_command(
 
 
 def _refuse(tp: int | None) -> None:
-    """Raise `UsageError` if a tensor-parallel degree is given, which a capture cannot change."""
+    """Raise `UsageError` for a tensor-parallel degree, which a capture cannot change."""
     if tp is not None:
         raise UsageError(
             "--tp would change the shape of every operator, and the capture contains no operators with the "

@@ -32,19 +32,19 @@ from ._target import Target, target_options
 if TYPE_CHECKING:
     from ..runner import Experiment, Result, Study
 
-# Smallest number of different programs for which the command explains why the simulation takes long.
+# Distinct programs from which the command explains why the simulation takes long.
 _MANY_PROGRAMS = 256
-# Estimated duration in seconds above which the command advises how to shorten the simulation.
+# Estimated seconds above which the command says how to shorten the simulation.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @contextmanager
 def new_study(folder: Path) -> Iterator[Study]:
-    """Open the study at *folder* for the block, or create the study if it is missing.
+    """Open the study at *folder*, creating it if missing, for the block.
 
-    If the block raises a `ChakrascopeError`, a new study without a run is removed, so that a misspelled
-    preset leaves no study behind. The removed study contains only copies of workloads.
+    If the block raises a `ChakrascopeError`, a new study without runs, which holds only copies of
+    workloads, is removed, so that a misspelt preset leaves nothing behind.
     """
     from ..runner import Study
 
@@ -80,7 +80,7 @@ machine_option = click.option(
 
 
 def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of --algorithm by collective; raises `UsageError` if a value contains no ``=``."""
+    """Parse --algorithm to values by collective; raises `UsageError` for one without ``=``."""
     chosen: dict[str, list[str]] = {}
     for text in texts:
         collective, sign, name = text.partition("=")
@@ -91,9 +91,9 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the name of the machine added to the backend ``gpu``.
+    """Return *backends* with the machine's name added to ``gpu``.
 
-    The name of a machine file becomes an absolute path, because runs may start in another folder. Raises
+    A machine file's name becomes absolute, because runs may start in another folder. Raises
     `UsageError` if *backends* lacks ``gpu``.
     """
     if machine is None:
@@ -103,9 +103,9 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the variant *value* added to the backend that the option *what* concerns.
+    """Return *backends* with the variant *value* added to the backend that the option *what* is for.
 
-    Raises `UsageError` if *backends* does not contain this backend.
+    Raises `UsageError` if that backend is not among them.
     """
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
@@ -117,9 +117,9 @@ def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]
 def simulate(
     experiments: Iterable[Experiment], backends: Sequence[str] = ()
 ) -> Iterator[tuple[Experiment, Result]]:
-    """Simulate *experiments*, and yield each experiment with its result.
+    """Simulate *experiments*; yield each with its result.
 
-    A backend that must be compiled is compiled in the background.
+    Backends that must be compiled first are compiled in the background.
     """
     from ..runner import get_backend
     from ..runner.backends import warm_up
@@ -137,10 +137,9 @@ def simulate(
 
 
 def _print_why_long(experiment: Experiment) -> None:
-    """Print that many different ranks are simulated separately, and the estimated duration.
+    """Print that many distinct ranks are simulated one by one, and how long it will take.
 
-    If the simulation takes minutes because it has many messages, the function also prints this reason and a
-    remedy.
+    If messages are the reason for minutes of simulation, print that and a remedy, too.
     """
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
@@ -153,7 +152,7 @@ def _print_why_long(experiment: Experiment) -> None:
 
     try:
         load = load_of(source.prefix)
-    except (OSError, ChakrascopeError):  # the load of plain graph files is unknown before decoding
+    except (OSError, ChakrascopeError):  # graph files must be decoded to know their load
         return
     key = experiment.network, experiment.system, load, experiment.backend
     seconds = estimate_s(*key)
@@ -172,7 +171,7 @@ def _print_note(text: str) -> None:
 
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
-    """Simulate *workload*, by default the newest, on each backend; return run ids and results."""
+    """Simulate *workload* (default: the newest) on each backend; return run ids and results."""
     prefix = workload or study.workload_prefix()
     experiments = target.experiments(prefix)
     return [
@@ -182,7 +181,7 @@ def simulate_study(study: Study, target: Target, workload: Path | None = None) -
 
 
 def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
-    """Start the simulations as background jobs of *study*, and print the command that lists the jobs."""
+    """Queue the simulations as jobs of *study*; print the command that lists them."""
     from ..runner import JobStore
 
     store = JobStore(study)
@@ -194,9 +193,9 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
 
 
 def _saved_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
-    """Return the PREFIX in *study* of the files of *workload*, or None if no workload is named.
+    """Return the PREFIX in *study* of *workload*, or None if none is named.
 
-    If *study* contains no workload of this name, the name is a PREFIX of graph files, which are imported.
+    A name that the study does not have is the PREFIX of graph files, which are imported.
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return None if workload is None else study.workload_prefix(workload)
@@ -207,7 +206,7 @@ def _saved_workload(study: Study, workload: str | None, groups: str | None) -> P
 def print_runs(
     runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
 ) -> None:
-    """Print a table with one line per run and, if *remarks* is true, the assumptions of the runs."""
+    """Print a line per run and, with *remarks*, the runs' assumptions."""
     rows = [
         {
             "run": run_id,
@@ -224,7 +223,7 @@ def print_runs(
 
 
 def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
-    """Warn if the compute times in *runs* are from another chip than that of the simulated machine."""
+    """Warn if compute times in *runs* are from another chip than the machine's."""
     from ..runner.analysis import foreign_compute
     from ..runner.prediction import foreign_text
 
@@ -241,7 +240,7 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
 
 
 def print_subject(study: Study, target: Target, run_id: str) -> None:
-    """Print the first line of the output: the workload, the machine, and the source of compute times."""
+    """Print the first line: workload, machine, and where compute times come from."""
     from ..runner.prediction import Origin
 
     info = study.run_info(run_id)
@@ -253,13 +252,13 @@ def print_subject(study: Study, target: Target, run_id: str) -> None:
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
-    """Return the title for the table of *runs*, with the number of training steps that a run covers."""
+    """Return the title for the table of *runs*, with the number of training steps in a run."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
     return "Simulated step" if steps == 1 else f"{count_text(steps, 'step')} in sequence, simulated"
 
 
 def _print_remarks(results: list[Result]) -> None:
-    """Print the warnings and assumptions of all *results*; each text is printed once."""
+    """Print the distinct warnings and assumptions of all *results*."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
         for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
             console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")
@@ -408,9 +407,9 @@ def run_command(
 
 
 def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the tolerated *error* added to the backend ``auto``.
+    """Return *backends* with the tolerated *error* added to ``auto``.
 
-    Raises `UsageError` if *backends* does not contain ``auto``.
+    Raises `UsageError` if *backends* lacks ``auto``.
     """
     if error is None:
         return backends
@@ -418,9 +417,10 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
-    """Print the findings on the planned runs without simulating; return 1 if there are errors, else 0.
+    """Print findings about the planned runs without simulating; return 1 for errors, else 0.
 
-    Raises `UsageError` if the workload is not in a study, and the errors of a run that cannot start.
+    Raises `UsageError` if the workload is not in a study, and the errors of a run that cannot
+    start.
     """
     from ..runner import Study
     from ._doctor import print_check
@@ -456,12 +456,12 @@ def _check(
 
 
 def _needs_no_network(backend: str) -> bool:
-    """Return whether *backend* knows the duration of messages without a network."""
+    """Return whether *backend* knows how long messages take without a network."""
     return not about_backend(backend).needs_network
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:
-    """Print *results* as JSON or CSV; if *ranks* is true, print the figures of each rank."""
+    """Print *results* as JSON or CSV; with *ranks*, the figures of each rank."""
     if output_format == "json":
         print_json(results[0].to_json() if len(results) == 1 else [result.to_json() for result in results])
         return

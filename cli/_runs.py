@@ -119,12 +119,12 @@ def _refuse_without_folder(given: dict[str, object]) -> None:
 
 
 def _is_study(folders: tuple[Path, ...]) -> bool:
-    """Return whether *folders* is one folder that is a study, is missing, or contains no studies."""
+    """Return whether *folders* is a single one that is a study, is missing, or contains no studies."""
     from ..runner import Study
 
     if len(folders) > 1:
         return False
-    # `Path.is_dir` would raise an error for a name that is not a valid file name.
+    # `Path.is_dir` raises an error for a name that no file can have.
     return not os.path.isdir(folders[0]) or Study.is_study(folders[0]) or not Study.folders_in(folders[0])
 
 
@@ -148,9 +148,9 @@ def _print_runs(study: Study, find: str, output_format: str) -> None:
 
 
 def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return those columns of the table of runs that fit on a terminal.
+    """Return the columns of the table of runs that fit on a terminal.
 
-    The table leaves out default labels, which only repeat the backend and the network.
+    Default labels are left out: they repeat the backend and the network.
     """
     rows = [row | {"label": "" if row["label"] in _default_labels(row) else row["label"]} for row in rows]
     texts = [name for name in ("label", "tags", "note") if any(row[name] for row in rows)]
@@ -164,7 +164,7 @@ def _default_labels(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: str, *, resume: bool) -> None:
-    """Print the log of a job, or the jobs of *study* after cancelling or resuming some jobs."""
+    """Print a job's log, or the jobs of *study* after cancelling or resuming some."""
     import pandas as pd
 
     from ..runner import JobStore
@@ -195,7 +195,7 @@ def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: s
 
 
 def _print_cached(output_format: str) -> None:
-    """Print the cached studies of converted traces; the most recently used study comes first."""
+    """Print the cached studies of converted traces, most recently used first."""
     import pandas as pd
 
     from ..runner import kept_traces
@@ -215,7 +215,7 @@ def _studies(
     note: str | None,
     output_format: str,
 ) -> None:
-    """Print the studies in *folders*, after creating a study or changing the tags and note of a study."""
+    """Print the studies in *folders*, after creating one, or changing tags and note of one."""
     from ..runner import Workspace, describe_study
 
     workspace = Workspace(*folders)
@@ -240,9 +240,9 @@ def _print_studies(workspace: Workspace, find: str, output_format: str) -> None:
 
 
 def _studies_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return those columns of the table of studies that fit on a terminal.
+    """Return the columns of the table of studies that fit on a terminal.
 
-    If a study cannot be read, the column of notes contains the reason.
+    For a study that cannot be read, the note is the reason.
     """
     damaged = table["problem"] != ""
     described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))

@@ -28,21 +28,18 @@ run_option = click.option(
     "measured; without a capture, the newest run]",
 )
 MEASURED = "measured"
-"""Value of --run that names the capture instead of a run."""
+"""The value of --run that means the capture."""
 
 
 def of_a_run(command: Command) -> Command:
-    """Add the argument STUDY, which may also be traces, and the option --run to *command*."""
+    """Add the argument STUDY, which may also be traces, and the option --run."""
     return click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))(
         run_option(command)
     )
 
 
 def open_study(paths: Path | Sequence[Path]) -> Study:
-    """Return the study at *paths*, or the cached study if *paths* are traces.
-
-    Traces may be files, a folder or an archive.
-    """
+    """Return the study at *paths*, or the cached study of traces: files, a folder or an archive."""
     from ..runner import Study, study_of_traces
 
     given = [paths] if isinstance(paths, Path) else list(paths)
@@ -55,14 +52,14 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether *path* is a file, or a folder that contains importable traces or graphs."""
+    """Return whether *path* is a file, or a folder with traces or graphs to import."""
     from ..runner.study import find_items
 
     return path.is_file() or bool(path.is_dir() and find_items(path))
 
 
 def are_logs(targets: Sequence[str]) -> bool:
-    """Return whether *targets* are production logs, or a folder or an archive of logs without traces."""
+    """Return whether *targets* are production logs, or a folder or archive of logs without traces."""
     from ..converter.readers import kind_of
     from ..converter.readers.logs import which_logs
     from ..runner.study import find_items
@@ -76,18 +73,17 @@ def are_logs(targets: Sequence[str]) -> bool:
 
 
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
-    """Return the run *run_id* of a study or of traces, ready for analyses.
+    """Return the run *run_id* of a study or of traces.
 
-    If *run_id* is missing or ``measured``, the run is the replay of the newest capture. If there is no
-    capture, the default is the newest run. If the output format is "table", the function first prints a
-    description of the run.
+    Without *run_id*, or for ``measured``, that is the replay of the newest capture or, without a
+    capture, the newest run. For the output format "table", a line about the run is printed first.
     """
     from ..runner.analysis import analyse_run
 
     study = open_study(paths)
     runs = study.runs()
     if run_id is None and runs and not os.access(study.path, os.W_OK):
-        chosen = None  # a replay cannot be added to a read-only study
+        chosen = None  # a read-only study cannot get a replay
     elif run_id is None and (study.measured_workload() or not runs) and study.workloads():
         chosen = _measured(study)
     else:
@@ -101,7 +97,7 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
 
 def _measured(study: Study) -> str:
-    """Return the id of a replay of the newest captured workload, and simulate a missing replay."""
+    """Return the id of a replay of the newest captured workload, simulating it if missing."""
     from ._run import simulate_study
     from ._target import Target
 
@@ -114,10 +110,10 @@ def _measured(study: Study) -> str:
 
 
 def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 0) -> None:
-    """Print the first line of the output: the run, its workload, ranks, backend and network.
+    """Print the first line: the run, its workload, ranks, backend and network.
 
-    *chosen_of* contains the runs from which a default run was chosen. *measured* is the number of measured
-    ranks in a replay, which is printed if other ranks repeat the measured ranks.
+    *chosen_of* are the runs from which a default was chosen. *measured* is the number of ranks
+    measured, which is printed if others repeat them.
     """
     ranks = count_text(info.num_ranks, "rank")
     if 0 < measured < info.num_ranks:

@@ -16,7 +16,7 @@ from ._studies import open_run, run_option
 if TYPE_CHECKING:
     from ..runner.analysis import Summary
 
-# Columns that fit on a terminal 80 characters wide; JSON and CSV contain all columns.
+# Columns for a terminal of 80 characters; JSON and CSV have all.
 _KIND_COLUMNS = (
     "kind",
     "steps",
@@ -40,7 +40,7 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
 
 
 def print_headline(summary: Summary) -> None:
-    """Print the one-sentence answer of the summary, and the notes that qualify the answer."""
+    """Print the summary's one-sentence answer and the notes that qualify it."""
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
     if summary.step:
         console.print(f"{summary.step}\n", style="dim", markup=False)
@@ -135,7 +135,7 @@ def summary_command(
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:
-    """Print the measured times of captured steps as two tables, by kind of step and by single step."""
+    """Print how long captured steps took, by kind of step and one by one."""
     from ..converter.checks import step_kinds
 
     kinds = [

@@ -233,7 +233,7 @@ def sweep_command(
 
 
 def _front(front: bool, against: str | None) -> str | None:
-    """Return the second objective of the Pareto front, "" for the default, or None without --front."""
+    """Return the Pareto front's second objective, "" for the default, or None without --front."""
     return against or ("" if front else None)
 
 
@@ -259,7 +259,7 @@ def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[A
 
 @contextmanager
 def _progress() -> Iterator[SweepProgress]:
-    """Show a progress bar of the sweep on standard error while the block runs."""
+    """Show the sweep's progress on standard error during the block."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -279,7 +279,7 @@ def _progress() -> Iterator[SweepProgress]:
 
 @contextmanager
 def _resumable(study_folder: Path) -> Iterator[None]:
-    """Print the progress of a sweep when Ctrl-C interrupts it, and the command that resumes it."""
+    """On Ctrl-C, print how far the sweep is, and the command that resumes it."""
     from ..runner.sweep import SweepInterrupted
 
     try:
@@ -296,7 +296,7 @@ def _resumable(study_folder: Path) -> Iterator[None]:
 
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Return the sweep points on the Pareto front; raises `UsageError` for an unknown objective."""
+    """Return the points on the Pareto front; raises `UsageError` for an unknown objective."""
     from ..runner.sweep import front_table, frontier, objectives
 
     done = points[points["state"] == "done"]
@@ -314,7 +314,7 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 def _machines(
     study: Study, names: str | None, choices: dict[str, Any], output: Console
 ) -> dict[str, dict[str, Any]]:
-    """Return the settings of each machine in ``--on``, and print the source of its compute times."""
+    """Return the settings of each machine in ``--on``; print where its compute times come from."""
     from ..runner.prediction import Origin, find_machine
 
     if names is None:
@@ -371,7 +371,7 @@ def _print(
 
 
 def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
-    """Print a notice if no point of the sweep meets the limits."""
+    """Say so if no point meets the limits."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
@@ -379,9 +379,9 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
 
 
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return columns of *points* for the terminal: settings with short names, and the main figures.
+    """Return the columns of *points* for a terminal: settings under short names, and the main figures.
 
-    The name of a machine replaces the settings of the machine.
+    A machine's name stands for all its settings.
     """
     from ..runner.sweep import WORK
 

@@ -1,4 +1,4 @@
-"""Define the options that describe the simulated cluster, and prepare experiments on the cluster."""
+"""Options that describe the simulated cluster, and the experiments on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
-    """Return the backend *packet* for a packet topology, and the analytical backend otherwise."""
+    """Return *packet* for a packet-level topology, otherwise the analytical backend."""
     if isinstance(network, str):
         packets = Path(network).suffix == ".txt"
     else:
@@ -32,9 +32,9 @@ def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Cluster to simulate: system, network and memory (files or presets), backends, and `prepare` options.
+    """The cluster to simulate: system, network and memory (files or presets), backends, `prepare` options.
 
-    If a *machine* is given, its chip may also replace the compute times of the workload.
+    The chip of a *machine*, if given, may also replace the workload's compute times.
     """
 
     system: str
@@ -45,7 +45,7 @@ class Target:
     machine: Machine | None = None
 
     def experiments(self, workload: Workload | str | Path, groups: str | None = None) -> Iterator[Experiment]:
-        """Yield an experiment for each backend; *workload* is a workload or the PREFIX of its files."""
+        """Yield an experiment per backend; *workload* is a workload or the PREFIX of its files."""
         from ..runner import prepare
 
         system: SystemConfig | str = self.system
@@ -54,7 +54,7 @@ class Target:
             system = self.machine.system(origin)
         for backend in self.backends:
             made = prepare(workload, system, self.network, self.memory, groups, backend, **self.options)
-            if self.machine is None or origin is None or origin.is_of_cpus:  # CPU times have a warning
+            if self.machine is None or origin is None or origin.is_of_cpus:  # CPU times get a warning instead
                 yield made
             else:
                 yield replace(made, assumptions=(self.machine.text(origin), *made.assumptions))
@@ -73,9 +73,9 @@ class Target:
         backends: tuple[str, ...],
         **options: Any,
     ) -> Target:
-        """Return the target that the values of the options from `target_options` describe.
+        """Return the target in the values of the options from `target_options`.
 
-        If *backends* is empty, the target has the default backend.
+        Without *backends*, it has the default backend.
         """
         from ..runner.prediction import find_machine
 
@@ -99,7 +99,7 @@ class Target:
 def refuse_with_on(
     *, network: str | None, memory: str | None, system: str, logical: str | None = None
 ) -> None:
-    """Raise `UsageError` for options on parts of a cluster, as ``--on`` describes the whole cluster."""
+    """Raise `UsageError` for options about parts of a cluster, because ``--on`` is a whole one."""
     given = {"--network": network, "--logical-topology": logical, "--memory": memory}
     given["--system"] = None if system == "default" else system
     for option, value in given.items():
@@ -111,7 +111,7 @@ def refuse_with_on(
 
 
 def _refuse_unlike(network: str | None, system: str) -> None:
-    """Raise `UsageError` if the network and the system are presets of machines with different chips."""
+    """Raise `UsageError` if network and system are presets of different chips."""
     from ..runner import NetworkConfig
     from ..runner.prediction import chip_of_network, find_machine, has_links_of, is_network_name
 
@@ -133,7 +133,7 @@ def _refuse_unlike(network: str | None, system: str) -> None:
 
 
 def _origin_of(workload: Workload | str | Path) -> Origin:
-    """Return where the compute times of *workload* come from; it may be the PREFIX of files."""
+    """Return where compute times come from; *workload* may be the PREFIX of files."""
     from ..converter import Workload, load_workload
     from ..runner.prediction import Origin
 
@@ -141,7 +141,7 @@ def _origin_of(workload: Workload | str | Path) -> Origin:
 
 
 def target_options(command: Command) -> Command:
-    """Add the options that describe the cluster and the backends to *command*."""
+    """Add the options that describe the cluster and the backends."""
     for decorate in (
         network_changes,
         click.option(
@@ -184,7 +184,7 @@ def target_options(command: Command) -> Command:
 def choose_network(
     network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> NetworkConfig | str | None:
-    """Return the network that the options describe; *logical* sets the dimensions of a config.txt."""
+    """Return the network in the options; *logical* gives a config.txt its dimensions."""
     from ..runner import NetworkConfig
 
     if failed:

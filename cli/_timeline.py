@@ -26,7 +26,7 @@ _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10
 
 
 def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """Return the first and the last rank of the range *value*, such as ``3`` or ``0-7``."""
+    """Parse --ranks, such as ``3`` or ``0-7``, to the first and the last rank."""
     if value is None:
         return None
     ends = _RANKS.fullmatch(value)
@@ -109,8 +109,7 @@ def timeline_command(
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
     if host:
-        # If --to is missing, the window has no end, because the captured step may be longer than the
-        # simulated step.
+        # Without --to, the window has no end: the captured step may be longer than the simulated one.
         until = window[1] if to_ms is not None else _EVER_NS
         print_stacks(run, range(first, last + 1), (window[0], until), output_format)
     else:
@@ -129,7 +128,7 @@ def _print_operators(
     nested: bool,
     measured: bool,
 ) -> None:
-    """Print the operators of the slices *inside* a time window, and their total times."""
+    """Print the operators of the slices *inside* a time window, with their total times."""
     from ..runner.analysis import area_names, area_overview, area_table
 
     table = (area_names if nested else area_table)(run.nodes, inside)

@@ -32,7 +32,7 @@ study_option = click.option(
 
 
 def capture_options(command: Command) -> Command:
-    """Add options that control the capture, such as the number of steps to capture, to *command*."""
+    """Add the options of a capture, such as the number of steps."""
     command = click.option(
         "--steps",
         default=3,
@@ -72,7 +72,7 @@ def capture_into(
     stacks: bool = True,
     fake_world: int = 0,
 ) -> TraceSet:
-    """Run the training *command*, store its trace set in *study*, and print the path of the trace set."""
+    """Run the training *command*, store its trace set in *study*, and print its path."""
     from ..tracer import trace
 
     folder = study.new_trace_dir()
@@ -99,7 +99,7 @@ def capture_into(
 
 
 def _trace_set_dir(folder: Path) -> Path:
-    """Return the newest trace set's folder in the study *folder*, or *folder* if it is not a study."""
+    """Return the newest trace set in the study *folder*, or *folder* if that is no study."""
     from ..runner import Study
 
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder

@@ -24,7 +24,7 @@ def serve_study(
     with_token: bool = True,
     run_id: str = "",
 ) -> None:
-    """Print the viewer's address, which opens the run *run_id*, and serve the viewer until interrupted."""
+    """Serve the viewer until interrupted, after printing its address, which opens the run *run_id*."""
     try:
         from ..viewer import serve
     except ImportError as error:
@@ -102,7 +102,7 @@ def view_command(
 
 
 def _are_traces(paths: tuple[Path, ...]) -> bool:
-    """Return whether *paths* are files, or one folder that contains traces but no study."""
+    """Return whether *paths* are files, or one folder of traces that is no study."""
     from ..runner import Study
 
     if all(path.is_file() for path in paths):
@@ -114,7 +114,7 @@ def _are_traces(paths: tuple[Path, ...]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return *folder*, or raise the error for a missing study if *folder* does not exist."""
+    """Return *folder*; raises the error for a missing study if it does not exist."""
     from ..runner import Study
 
     return folder if folder.is_dir() else Study.open(folder).path

@@ -1,4 +1,4 @@
-"""Print the tables of ``summary --view`` and ``timeline --host``, and explain the tables."""
+"""Print and explain the tables of ``summary --view`` and ``timeline --host``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_by
 
 @dataclass(frozen=True)
 class _View:
-    """Table of ``summary --view``: a *table* in `runner.analysis.TABLES`, and its columns on a terminal.
+    """A table of ``summary --view``: its name in `runner.analysis.TABLES`, and its columns on a terminal.
 
-    *needs* contains the data that a backend must record for the table, and the name of a suitable backend. If
-    the table is a matrix, it is printed as pairs of ranks, and *pairs* is the name of the values.
+    *needs* is what a backend must record for it, and a backend that does. A matrix is printed as
+    pairs of ranks, and *pairs* names its values.
     """
 
     table: str
@@ -138,10 +138,10 @@ _EMPTY = {
 def print_view(
     run: RunAnalysis, name: str, output_format: str, *, rank: int | None = None, node: int | None = None
 ) -> None:
-    """Print the view *name* of *run*, or only the view's rows for one *rank* or *node*.
+    """Print the view *name* of *run*, or only the rows of one *rank* or *node*.
 
-    Raises `BackendError` if the run's backend does not record the data of the view, and `UsageError` if the
-    view has no row to print.
+    Raises `BackendError` if the run's backend does not record what the view needs, and `UsageError`
+    if no row is left.
     """
     if name == "slack":
         _print_slack(run, output_format, rank, node)
@@ -162,9 +162,9 @@ def print_view(
 
 
 def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int], output_format: str) -> None:
-    """Print the host calls of *ranks* in the *window* (ns) of the captured step by call stack.
+    """Print the host calls of *ranks* in the *window* (ns) of the captured step, by call stack.
 
-    Raises `BackendError` if the traces of the run are missing, and `UsageError` if no call lies in the
+    Raises `BackendError` if the run's traces are missing, and `UsageError` if no call lies in the
     window.
     """
     from ..runner.analysis import host_stack_table
@@ -184,7 +184,7 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 
 def print_clocks(run: RunAnalysis) -> None:
-    """Print which clock the times of a measured run are on, and whether only some ranks were measured."""
+    """Print whose clock a measured run's times are on, and whether only some ranks were measured."""
     if not run.clocks:
         return
     measured, ranks = len(run.workload.metadata.get("measured_step_ns", ())), run.info.num_ranks
@@ -197,7 +197,7 @@ def print_clocks(run: RunAnalysis) -> None:
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:
-    """Print the rows *shown* as a table on the terminal, and a note that explains the columns."""
+    """Print the rows *shown* as a table, and a note that explains its columns."""
     shown = shown[list(view.columns or shown.columns)]
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)
@@ -206,7 +206,7 @@ def _print_table(view: _View, shown: pd.DataFrame) -> None:
 
 
 def collectives_text(table: pd.DataFrame) -> str:
-    """Return a verdict on collectives: the shares of waiting and of transfer, and the slowest one."""
+    """Return a verdict on collectives: how much is waiting and transfer, and the slowest one."""
     skew, transfer = int(table["skew_ns"].sum()), int(table["transfer_ns"].sum())
     total = skew + transfer
     if not total:
@@ -230,7 +230,7 @@ def collectives_text(table: pd.DataFrame) -> str:
 
 
 def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Print a summary of the operators in *table*; return rows for the terminal that join all ranks."""
+    """Print a summary of the operators; return rows for the terminal, with all ranks joined."""
     from ..runner.analysis import joined_operators, operators_text
 
     console.print(operators_text(table), markup=False)
@@ -242,9 +242,9 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the longest call stacks in *table*, with each name indented below its caller's name.
+    """Return the longest call stacks, each name indented below its caller's.
 
-    The result leaves out a call that spends at least 99 % of its time in a single called function.
+    A call that spends at least 99 % of its time in one other is left out.
     """
     totals, callers = table["total_ns"].tolist(), []
     open_: list[int] = []
@@ -268,7 +268,7 @@ def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
     """Return the whole table of *view*.
 
-    Raises `BackendError` with the name of a suitable backend if the run did not record the data.
+    Raises `BackendError` naming a suitable backend if the run did not record the data.
     """
     from ..runner.analysis import TABLES
 
@@ -295,7 +295,7 @@ def _records_none(run: RunAnalysis, what: str) -> bool:
 
 
 def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) -> pd.DataFrame:
-    """Return the rows of *table* for *rank* and *node*; raises `UsageError` without such columns or rows."""
+    """Return the rows for *rank* and *node*; raises `UsageError` without such columns or rows."""
     for option, column, wanted in (("--rank", "rank", rank), ("--node", "node_id", node)):
         if wanted is None:
             continue
@@ -310,14 +310,14 @@ def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) 
 
 
 def _largest_pairs(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return the entries of a matrix that are not zero as pairs of ranks, the largest entry first."""
+    """Return a matrix's entries other than zero as pairs of ranks, the largest first."""
     pairs = table.melt(id_vars="from", var_name="to", value_name=value)
     shown: pd.DataFrame = pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
     return shown
 
 
 def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: int | None) -> None:
-    """Print the view of slack without a pandas table, which would be slow for a million nodes."""
+    """Print the view of slack without pandas, which is slow for a million nodes."""
     from ..runner.analysis import coded_facts, slack_columns
 
     columns = slack_columns(run.study.result(run.info.id), run.workload)
@@ -349,7 +349,7 @@ def _rows_of(columns: dict[str, npt.NDArray[Any]], rows: Any) -> dict[str, npt.N
 
 
 def _most_critical_first(columns: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return row indices in ascending order of slack; of equal slacks, the longest row comes first."""
+    """Return the order of rows by slack, and of equal slacks by duration, the longest first."""
     import numpy as np
 
     return np.lexsort((-columns["duration_ns"], columns["slack_ns"]))
