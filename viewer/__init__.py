@@ -1,4 +1,4 @@
-"""Serve the Dash application that shows the bottlenecks of a step, and write the HTML report.
+"""The Dash application that shows what bounds a step, and the HTML report.
 
 Only the application needs the package Dash; the report, the queries and the page state do not.
 """
@@ -28,7 +28,7 @@ _HOMES = {"create_app": "_app", "serve": "_server", "write_report": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public *name*, which needs Dash, when a program first uses the name."""
+    """Import the public *name*, which needs Dash, on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""Refuse requests that other sites send to the viewer, and forbid content from other hosts."""
+"""Refuse requests that other sites send to the viewer, and content from other hosts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This request does not come from the viewer's pages. Reload the page; it may be outdated."
-# Allowed types of the Dash properties that have the same type on every page; an unset property has the value
-# None.
+# Types of the Dash properties that are of one type on every page; None means unset.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),
     "clickData": (dict,),
@@ -58,7 +57,7 @@ whoever started the viewer for the address that it printed. If you have the toke
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address bound to *host* is only reachable from this machine."""
+    """Return whether an address bound to *host* can only be reached from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -66,12 +65,12 @@ def is_loopback(host: str) -> bool:
 
 
 def new_token() -> str:
-    """Return a new secret token that grants access to the viewer."""
+    """Return a new secret token for access to the viewer."""
     return secrets.token_urlsafe(24)
 
 
 def protect(app: Dash) -> None:
-    """Limit the size of requests to *app*, and forbid browsers to load content from other hosts."""
+    """Limit the size of requests to *app*, and let browsers load nothing from other hosts."""
     app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES
 
     @app.server.errorhandler(RecursionError)
@@ -88,7 +87,7 @@ def protect(app: Dash) -> None:
 
     @app.server.before_request
     def refuse_odd_paths() -> None:
-        """Refuse paths with ".." or unprintable characters, which path parsers treat differently."""
+        """Refuse paths with ".." or unprintable characters, which parsers read differently."""
         if not request.path.isprintable() or ".." in request.path.split("/"):
             abort(404)
 
@@ -101,7 +100,7 @@ def protect(app: Dash) -> None:
     @app.server.after_request
     def add_headers(response: Response) -> Response:
         scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
-        # The files of Perfetto already have a separate content policy.
+        # Perfetto's files have a policy of their own.
         response.headers.setdefault(
             "Content-Security-Policy",
             f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
@@ -123,14 +122,13 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
 
 def require_token(server: Flask, token: str) -> None:
-    """Answer only browsers that have opened the address with *token*, and store the token in a cookie."""
-    # Browsers share cookies between the ports of a machine, and each port may serve another viewer, so the
-    # cookie's name depends on the token.
+    """Answer only browsers that opened the address with *token*, which a cookie then stores."""
+    # A machine's ports share cookies, and each may serve another viewer, so the name depends on the token.
     cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     @server.get("/api/token")
     def own_token() -> Response:
-        """Return the token for a link to share; browsers let only this server's pages read the response."""
+        """Return the token for a link to share; only pages of this server can read the response."""
         return jsonify({"token": token})
 
     def check() -> AnyResponse | None:
@@ -146,17 +144,17 @@ def require_token(server: Flask, token: str) -> None:
             return _ask_for_token(wrong=bool(given))
         return None
 
-    # The token is checked first, so that no other part of an unauthorised request is read.
+    # The token comes first, so that nothing else of an unauthorised request is read.
     server.before_request_funcs.setdefault(None, []).insert(0, check)
 
 
 def _token_in(given: str) -> str:
-    """Return the token in the text *given*, which is a token or a whole address with a token."""
+    """Return the token in *given*, which is a token or a whole address with one."""
     return parse_qs(_split(given).query).get("token", [given])[0] if "token=" in given else given
 
 
 def _split(address: str) -> SplitResult:
-    """Return the parts of the URL *address*; the parts of an invalid address are empty."""
+    """Split the URL *address*; the parts of an invalid one are empty."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -164,7 +162,7 @@ def _split(address: str) -> SplitResult:
 
 
 def _ask_for_token(*, wrong: bool) -> Response:
-    """Return the page that explains why a request without the token was refused; it needs no script."""
+    """Return the page that explains why a request without the token was refused; it has no script."""
     kept = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
     page = render_template_string(
         _TOKEN_PAGE, wrong=wrong, kept=kept, action=request.script_root + request.path
@@ -173,7 +171,7 @@ def _ask_for_token(*, wrong: bool) -> Response:
 
 
 def refuse_malformed(app: Dash) -> None:
-    """Answer 400 to callback requests of *app* whose inputs or outputs do not match the callback."""
+    """Answer 400 to callback requests of *app* whose inputs or outputs do not fit the callback."""
 
     @app.server.before_request
     def check() -> None:
@@ -183,7 +181,7 @@ def refuse_malformed(app: Dash) -> None:
         if not isinstance(body, dict) or not isinstance(body.get("output"), str):
             abort(400, _REFUSAL)
         wanted = app.callback_map.get(body["output"])
-        # The callback map has no Python function for a clientside callback.
+        # clientside callbacks have no Python function in the callback map
         if wanted is None or "callback" not in wanted or not _fits(body, wanted):
             abort(400, _REFUSAL)
 
@@ -201,9 +199,9 @@ def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the list *given* contains exactly the properties *wanted*, in the same order.
+    """Return whether *given* holds exactly the properties *wanted*, in order.
 
-    The entry of *given* for a pattern id is the list of all properties that match the pattern.
+    The entry of a pattern id is the list of all properties that match it.
     """
     if not isinstance(given, list) or len(given) != len(wanted):
         return False
@@ -232,7 +230,7 @@ def _fit_outputs(given: Any, wanted: Any) -> bool:
 def _is_output(given: Any, wanted: Output) -> bool:
     """Return whether *given* is the output *wanted*, or a list of properties that match its pattern."""
     items = given if isinstance(given, list) else [given]
-    # If several callbacks write an output, Dash appends "@" and a hash to the property's name.
+    # If several callbacks write an output, Dash appends "@" and a hash to its name.
     return all(
         _is_property(item) and Output(item["id"], item["property"].partition("@")[0]) == wanted
         for item in items

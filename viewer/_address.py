@@ -1,4 +1,4 @@
-"""Keep the state of a page in its address; one callback reads every control that sets part of it."""
+"""Keep a page's state in its address, with one callback that reads all controls."""
 
 from __future__ import annotations
 
@@ -11,68 +11,66 @@ from ._theme import run_options
 
 
 def option_id(name: str, default: str = "") -> dict[str, str]:
-    """Return the id of the control whose value is the setting *name* of the address.
+    """Return the id of the control for the setting *name* of the address, one of `_state.OPTIONS`.
 
-    *name* is one of `_state.OPTIONS`. If the address does not contain the setting, the control shows
-    *default*.
+    Without the setting, the control shows *default*.
     """
     return {"option": name, "default": default}
 
 
 def table_id(name: str, selects: str = "node") -> dict[str, str]:
-    """Return the id of a table in which a click on a row selects a node or sets the setting *selects*.
+    """Return the id of a table in which clicking a row selects a node or sets the setting *selects*.
 
-    The setting gets the value in the column ``id`` of the clicked row.
+    The setting becomes the row's value in the column ``id``.
     """
     return {"table": name, "selects": selects}
 
 
 def chart_id(name: str) -> dict[str, str]:
-    """Return the id of a chart in which clicking a bar selects the rank and node of the bar."""
+    """Return the id of a chart in which clicking a bar selects its rank and node."""
     return {"chart": name}
 
 
 def bars_id(name: str) -> dict[str, str]:
-    """Return the id of a chart in which the page's own callback opens another page for a clicked bar."""
+    """Return the id of a chart whose page opens another page for a clicked bar."""
     return {"bars": name}
 
 
 def go(path: str, search: str) -> None:
-    """Navigate to the page *path* with the query string *search* when the calling callback responds."""
+    """Navigate to the page *path* with the query string *search* once the callback responds."""
     set_props("url", {"pathname": path, "search": search})
 
 
 def rewrite(path: str, search: str) -> None:
-    """Write the query string *search* into the address of the page *path* when the callback responds.
+    """Put the query string *search* into the address of the page *path* once the callback responds.
 
-    The address stays unchanged if the browser shows another page when the callback responds.
+    If the browser shows another page by then, the address stays as it is.
     """
     set_props("rewritten", {"data": {"path": path, "search": search}})
 
 
 def set_option(path: str, search: str | None, run: str | None, name: str, value: str) -> None:
-    """Set *name* to *value* in the address of the page *path*, unless *search* already has the value."""
+    """Set *name* to *value* in the address of the page *path*, unless *search* has that value."""
     shown = Selection.parse(search)
     if shown.option(name) != value:
         rewrite(path, shown.with_run(run or "").with_option(name, value).search)
 
 
 def register_address(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that keep the selection and the page's address in sync."""
+    """Register the callbacks that keep selection and address in sync."""
 
     @app.callback(
         Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
         Input("url", "search"), State("run", "data"), State("selection", "data"),
     )  # fmt: skip
     def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
-        """Read the selection from the address; a component whose value is unchanged triggers no callback."""
+        """Read the selection from the address; components whose value is unchanged trigger no callback."""
         selection = Selection.parse(search)
         run = view.resolve(selection.run)
         data = {"run": run, "rank": selection.rank, "node": selection.node}
         same = run == shown
         if run and not selection.run and not same:
-            # The viewer may have replayed a capture after the page drew the run selector, so the selector
-            # gets a new list of runs.
+            # The viewer may have replayed a capture after the page was drawn, so list the runs again.
             set_props("run-select", {"data": run_options(view.runs())})
         return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
@@ -83,7 +81,7 @@ def register_address(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
 
-    # Dash refuses a callback whose output triggers its input, unless the output is a duplicate.
+    # Dash only allows an output that triggers its own input if it is a duplicate.
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("run-select", "value"),
         Input({"clear": ALL}, "n_clicks"), Input({"option": ALL, "default": ALL}, "value"),
@@ -101,7 +99,7 @@ def register_address(app: Dash, view: StudyView) -> None:
 
 
 def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
-    """Return the selection *shown*, changed by the new *value* of a *control* on a page of *run*."""
+    """Return the selection *shown* after *control* changed to *value* on a page of *run*."""
     if control == "run-select":
         return shown.with_run(value) if value and value != run else shown
     if not isinstance(control, dict):
@@ -114,7 +112,7 @@ def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
         return shown.with_node(-1, -1) if value else shown
     if "chart" in control:
         return _at_node(shown, run, *value["points"][0]["customdata"][:2]) if value else shown
-    # If a page itself selects the row that the address names, the value is a mapping, not a list of rows.
+    # If the page itself selects the row named in the address, the value is a mapping.
     row = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else None
     if row is None:
         return shown

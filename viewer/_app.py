@@ -26,11 +26,10 @@ from .queries import rank_text, stragglers_of
 def create_app(
     study: Study, *, warm: bool = False, near: Surroundings | None = None, prefix: str = "/"
 ) -> Dash:
-    """Return the viewer of *study*, ready to be served below the path *prefix*.
+    """Return the viewer of *study*, to be served below the path *prefix*.
 
-    *near* describes the other studies of the server, and the folder from which users may import traces. The
-    application reads a run when a page first needs the run. If *warm* is true, a background thread reads the
-    default run at once.
+    *near* describes the server's other studies and the folder for imports. Runs are read when a
+    page first needs them; *warm* reads the default run in the background at once.
     """
     app = new_dash(prefix)
     view = StudyView(study, near)
@@ -64,7 +63,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
 
 
 def _studies(view: StudyView) -> list[Any]:
-    """Return the selector of the study, or an empty list if the server has only one study."""
+    """Return the selector of the study; empty if the server has only one."""
     workspace = view.near.workspace
     if workspace is None:
         return []
@@ -77,16 +76,16 @@ def _studies(view: StudyView) -> list[Any]:
         w=210,
         **{"aria-label": "Study shown"},
     )
-    # The list of studies is a separate application, two path levels above the pages of a study.
+    # The list of studies is an application of its own, two levels up.
     return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that draw the navigation links, the selected node and the current page."""
+    """Register the callbacks for navigation links, selected node and current page."""
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
-        """Draw the links to all pages; the address of a link contains the current selection."""
+        """Draw the links to all pages, with the selection in their addresses."""
         return [
             dcc.Link(
                 page.TITLE,
@@ -101,14 +100,14 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         State("url", "search"),
     )  # fmt: skip
     def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
-        """Return the content of the page, or explain which data is missing and how to create the data."""
+        """Return the page, or explain which data is missing and how to get it."""
         page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
         view.shown.set()
         return page
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:
-        """Show the selected node's name, rank and duration below the navigation of every page."""
+        """Show the selected node's name, rank and duration below the navigation."""
         return _selected(view, selection or {})
 
     app.clientside_callback(
@@ -153,7 +152,7 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
 
 
 def _path(pathname: str | None) -> str:
-    """Return the path of a page without the prefix below which the server serves the study."""
+    """Return a page's path without the study's prefix."""
     return "/" + (pathname or "").rpartition("/")[2]
 
 

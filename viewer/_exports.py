@@ -1,4 +1,4 @@
-"""Stream whole tables as downloads, at most two at once, until a client disconnects."""
+"""Stream whole tables as downloads, two at a time, until the client disconnects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _AT_ONCE = 2
-_ROWS = 1 << 12  # rows of one CSV piece; a larger piece would block all other requests for longer
+_ROWS = 1 << 12  # rows of a CSV piece; larger ones would block other requests for longer
 _BYTES = 1 << 18
 _LOOK_S = 0.2
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
@@ -26,10 +26,10 @@ _places = threading.BoundedSemaphore(_AT_ONCE)
 def table_file(
     make: Callable[[], pd.DataFrame], name: str, extension: str, *, is_small: bool = False
 ) -> Response:
-    """Return the table from *make* as a download with the *extension* of a CSV or Parquet file.
+    """Return the table from *make* as a download; *extension* is that of CSV or Parquet.
 
-    If *is_small* is true, the table is sent at once; otherwise the download may have to wait, as described in
-    `export`. An unknown extension results in status 404.
+    A table that *is_small* is sent at once, others may have to wait (see `export`). Status 404 for
+    an unknown extension.
     """
     if extension not in _MIME:
         abort(404)
@@ -40,10 +40,10 @@ def table_file(
 
 
 def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
-    """Return a download called *file* with the pieces of data that *make* yields.
+    """Return a download called *file* with the pieces that *make* yields.
 
-    The download waits while `_AT_ONCE` other downloads are in progress, and ends if its client disconnects.
-    The function raises the errors of *make*.
+    It waits for others if `_AT_ONCE` are in progress, and ends if its client disconnects. Raises
+    the errors of *make*.
     """
     client: socket.socket | None = request.environ.get("werkzeug.socket")
     while not _places.acquire(timeout=_LOOK_S):
@@ -56,7 +56,7 @@ def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) 
         leave()
         raise
     response = _file(pieces, file, mimetype)
-    response.call_on_close(leave)  # if the client disconnects before the first piece, no iterator runs
+    response.call_on_close(leave)  # without a first piece, no iterator runs that could do this
     return response
 
 
@@ -90,7 +90,7 @@ def _parquet(table: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _is_gone(client: socket.socket | None) -> bool:
-    """Return whether the *client* has disconnected."""
+    """Return whether *client* has disconnected."""
     if client is None:
         return False
     try:
@@ -102,7 +102,7 @@ def _is_gone(client: socket.socket | None) -> bool:
 
 
 def _once(act: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that calls *act* when called first, and does nothing when called again."""
+    """Return a function that calls *act* the first time, and then does nothing."""
     left = [act]
 
     def call() -> None:

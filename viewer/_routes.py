@@ -1,4 +1,4 @@
-"""Answer the requests for whole tables, configurations and notes."""
+"""Routes for whole tables, configurations and notes."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ from .queries import (
     stragglers_of,
 )
 
-# Version of viewer/vendor/plotly. The address of the plotly.js script contains the version
-# (assets/03_shell.js), so that browsers may cache the script.
+# Version of viewer/vendor/plotly. It is part of the script's address (assets/03_shell.js), so that
+# browsers may cache it.
 _VERSION = "4.1.1"
 _SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"
 _YEAR_S = 365 * 86400
@@ -73,7 +73,7 @@ _OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes",
 
 
 def register(server: Flask, view: StudyView) -> None:
-    """Add the data routes of *view* to *server*; only the routes of notes write data."""
+    """Add the data routes of *view*; only those of notes write."""
     register_timeline(server, view)
     _register_notes(server, view)
     _register_configurations(server, view)
@@ -101,7 +101,7 @@ def _register_search(server: Flask, view: StudyView) -> None:
 
 
 def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
-    """Return the search results of a large run for one rank: that in *text*, else *rank*, else rank 0."""
+    """Search one rank of a large run: the one in *text*, else *rank*, else rank 0."""
     place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
     wanted = int(place[1]) if place else max(rank, 0)
     nodes = run.nodes_of(wanted)
@@ -195,7 +195,7 @@ def _others(view: StudyView) -> list[OpenRun]:
 
 
 def _register_configurations(server: Flask, view: StudyView) -> None:
-    """Add the routes that download configurations to *server*; all of these routes are read-only."""
+    """Add the routes that download configurations, all of them read-only."""
 
     @server.get("/export/new-run.zip")
     def new_run() -> Response:
@@ -238,7 +238,7 @@ def _refusal(error: ChakrascopeError) -> Response:
 
 
 def _register_notes(server: Flask, view: StudyView) -> None:
-    """Add the routes of timeline notes to *server*; pages of other sites cannot post notes."""
+    """Add the routes of timeline notes, to which other sites cannot post."""
 
     @server.get("/api/notes")
     def notes() -> Response:
@@ -287,7 +287,7 @@ def _refused(error: ChakrascopeError) -> Response:
 
 
 def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
-    """Return a timeline note as a JSON object that also contains the lane and the name of its node."""
+    """Return a note as a JSON object with its node's lane and name."""
     about, lane = "", -1
     if note.node >= 0:
         found = run.node(note.rank, note.node)
@@ -302,7 +302,7 @@ def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
 def _register_charts(server: Flask) -> None:
     """Serve the part of plotly.js that charts need, a third of the library.
 
-    Loading the whole library would delay the first page by a second.
+    All of it would delay the first page by a second.
     """
 
     @server.get(f"/charts/plotly-cartesian-{_VERSION}.min.js")

@@ -1,4 +1,4 @@
-"""Serve one study, or a workspace: the list of studies at ``/``, each study below ``/study/NAME/``."""
+"""Serve one study, or a workspace: the list at ``/``, each study below ``/study/NAME/``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _LAST_PORT = 65535
 
 
 class _Requests(WSGIRequestHandler):
-    """Handler of HTTP requests that answers 400 if the address cannot be parsed."""
+    """Answers 400 to requests whose address cannot be parsed."""
 
     def run_wsgi(self) -> None:
         """Answer one request, with status 400 if its address cannot be parsed."""
         try:
             urlsplit(self.path)
         except ValueError:
-            self.path = "/"  # the logger of requests would parse the invalid path again
+            self.path = "/"  # the request log would parse the invalid path again
             self.send_error(400)
         else:
             super().run_wsgi()
@@ -52,13 +52,13 @@ def serve(
     with_token: bool = True,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve a study, or all studies of a workspace, until the process is interrupted.
+    """Serve a study, or all studies of a workspace, until interrupted.
 
-    The server calls *ready* with its address when it accepts connections. Users may import the traces in the
-    folder *import_from* into the studies. Port 0 means any free port. As a machine may have other users, the
-    viewer only answers requests with the secret token, which the address given to *ready* contains. On a
-    loopback address, *with_token* may be False, which disables the token. Raises `UsageError` if the token is
-    disabled on an address that is not loopback, and `ChakrascopeError` if the port cannot be opened.
+    Calls *ready* with the address once connections are accepted. Users may import traces from the
+    folder *import_from*. Port 0 means any free port. Because a machine may have other users, only
+    requests with the secret token in that address are answered; on a loopback address, *with_token*
+    may be False. Raises `UsageError` if it is False elsewhere, and `ChakrascopeError` if the port
+    cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     if not with_token and not is_loopback(host):
@@ -91,7 +91,7 @@ def _application(
 
 
 def _guard(server: Flask, host: str, token: str) -> None:
-    """Make *server* refuse browsers without the *token* and, on a loopback *host*, other host names."""
+    """Make *server* refuse browsers without *token* and, on a loopback *host*, other host names."""
     if is_loopback(host):
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
@@ -99,14 +99,14 @@ def _guard(server: Flask, host: str, token: str) -> None:
 
 
 def _reachable(host: str) -> str:
-    """Return an address of *host* for browsers: 0.0.0.0 and :: are replaced by this machine's address."""
+    """Return an address of *host* for browsers: this machine's own for 0.0.0.0 and ::."""
     if host in {"0.0.0.0", "::"}:
         host = _own_address(socket.AF_INET6 if ":" in host else socket.AF_INET)
     return f"[{host}]" if ":" in host else host
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """Return the address at which other machines reach this machine; no packet is sent for this."""
+    """Return the address at which other machines reach this one; sends no packet."""
     documentation = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((documentation, 9))
@@ -115,9 +115,9 @@ def _own_address(family: socket.AddressFamily) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket for *host* and *port*, or raise `ChakrascopeError`.
+    """Return a listening socket; raises `ChakrascopeError` if it cannot be opened.
 
-    This function opens the socket because the web server would end the process if it could not open the port.
+    The web server would end the process instead.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -140,11 +140,11 @@ _MOST_OPEN = 16
 
 
 class Site:
-    """WSGI application that serves all studies in *workspace*.
+    """WSGI application for all studies of *workspace*.
 
-    Each study is a separate application, so that a selection in one study has no effect on another study. The
-    first request for a study creates the study's application. *guard* is called with each new Flask
-    application before the application answers requests.
+    Each study is an application of its own, so that selections do not affect each other, and is
+    created by its first request. *guard* is called with each new Flask application before it
+    answers.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Site:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Answer a WSGI request with the application of the requested study."""
+        """Pass a WSGI request to the application of its study."""
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
         name, slash, rest = path.removeprefix(_BELOW).partition("/")
         study = self._study(name) if slash and path.startswith(_BELOW) else None
@@ -170,7 +170,7 @@ class Site:
         return answer
 
     def _study(self, name: str) -> Flask | None:
-        """Return the viewer of the study *name*, or ``None`` for an unknown study."""
+        """Return the viewer of the study *name*, or ``None`` if there is none."""
         study = self._workspace.studies().get(name)
         if study is None:
             return None

@@ -1,4 +1,4 @@
-"""Build the shell around every page: the application's settings, the header, and error messages."""
+"""What surrounds every page: settings of the application, header, and error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._access import protect, refuse_malformed
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
 _LONGEST_TITLE = 120  # characters
-# Dash's default index page with the language of the text added.
+# Dash's default index page, plus the language of the text.
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
     <head>
@@ -36,7 +36,7 @@ _INDEX = """<!DOCTYPE html>
 
 
 def new_dash(prefix: str = "/") -> Dash:
-    """Return a Dash application without pages, served below the path *prefix*, which ends in a slash."""
+    """Return a Dash application without pages, served below *prefix*, which ends in a slash."""
     app = Dash(
         __name__,
         title="Chakrascope",
@@ -45,8 +45,7 @@ def new_dash(prefix: str = "/") -> Dash:
         suppress_callback_exceptions=True,
         compress=True,
         assets_folder="assets",
-        # The timeline consists of ES modules, which the script 03_shell.js imports when the Timeline page
-        # opens.
+        # ES modules of the timeline, imported by 03_shell.js when that page opens.
         assets_path_ignore=["^timeline$"],
         routes_pathname_prefix="/",
         requests_pathname_prefix=prefix,
@@ -58,8 +57,7 @@ def new_dash(prefix: str = "/") -> Dash:
     def alive() -> str:
         return "yes"
 
-    # Flask-Compress would leave streamed files open, and the assets are small enough to be sent without
-    # compression.
+    # Flask-Compress would leave streamed files open, and assets are small enough without.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
         ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")
@@ -75,7 +73,7 @@ def new_dash(prefix: str = "/") -> Dash:
 
 
 def share_link() -> list[Any]:
-    """Return the button that offers a link to the current view, and the dialog that shows the link."""
+    """Return the button for a link to the current view, and the dialog that shows the link."""
     field = dmc.TextInput(
         id="share-link", label=("Link that opens this view; it contains the token"), readOnly=True
     )
@@ -86,7 +84,7 @@ def share_link() -> list[Any]:
 
 
 def register_share(app: Dash) -> None:
-    """Register the callback of the button from :func:`share_link`, which offers a link to the view."""
+    """Register the callback of the button from :func:`share_link`."""
     app.clientside_callback(
         ClientsideFunction("chakrascope", "share"),
         Output("share-shown", "opened"),
@@ -100,12 +98,12 @@ def register_share(app: Dash) -> None:
 def frame(
     titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
 ) -> dmc.MantineProvider:
-    """Return the shell of pages, with *titles* after the product's name and *tools* at the right."""
+    """Return the shell of pages: *titles* after the product's name, *tools* at the right."""
     name = [
         html.Span(className="logo-mark"),
         dmc.Title("Chakrascope", order=1, fw=700, size="lg", className="logo-name"),
     ]
-    # assets/03_shell.js sets this switch for the dark colour scheme before the application draws any page.
+    # assets/03_shell.js sets it for the dark colour scheme before any page is drawn.
     switch = dmc.Switch(id="dark", label="Dark")
     head = dmc.Group(
         [
@@ -121,7 +119,7 @@ def frame(
     bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
     return dmc.MantineProvider(
         id="mantine",
-        # White text has a contrast of at least 4.5 to 1 on shade 8 of the blue palette.
+        # On shade 8 of blue, white text has a contrast of at least 4.5 to 1.
         theme={"primaryColor": "blue", "primaryShade": 8, "fontFamily": "system-ui, sans-serif"},
         defaultColorScheme="auto",
         children=[
@@ -140,27 +138,27 @@ def frame(
 
 
 def _page() -> dcc.Loading:
-    """Return the container of a page, which shows a spinner while a slow page loads."""
+    """Return the container of a page, with a spinner while a slow page loads."""
     spinner = html.I(className="spinner")
     first = html.Div([spinner, "Reading the study…"], className="loading", role="status")
     notice = html.Div([spinner, "Reading the run…"], id="loading", className="loading", role="status")
     return dcc.Loading(
         html.Div(first, id="page", tabIndex="-1"),
         custom_spinner=notice,
-        # The spinner covers whole pages only, and appears after a delay, so that fast pages do not flicker.
+        # The spinner covers whole pages only and appears late, so that fast pages do not flicker.
         target_components={"page": "children"},
         delay_show=_PATIENCE_MS,
-        # The previous page stays visible at 35 % opacity while the next page loads.
+        # While the next page loads, the previous one remains visible at 35 % opacity.
         overlay_style={"visibility": "visible", "opacity": 0.35, "pointerEvents": "none"},
         parent_className="page-holder",
     )
 
 
 def _headed(error: ChakrascopeError) -> tuple[str, str]:
-    """Return the title and the text of the notification that reports *error*.
+    """Return the title and text of the notification about *error*.
 
-    The title is the first sentence of the error message, or the kind of error if the first sentence is long
-    or the message has only one sentence.
+    The title is the first sentence of the message or, if that is long or the only one, the kind of
+    error.
     """
     problem, _, rest = error.message.partition(". ")
     kind = (type(error).__doc__ or "").partition(".")[0]
@@ -168,10 +166,10 @@ def _headed(error: ChakrascopeError) -> tuple[str, str]:
 
 
 def _report_error(error: Exception) -> None:
-    """Show the error of a callback as a notification, without changing the page.
+    """Show the error of a callback as a notification; the page stays as it is.
 
-    The handler returns None, as Dash then updates nothing. The handler must not return `no_update`, which
-    callbacks without an output may not return.
+    Dash updates nothing if this returns None; `no_update` is not allowed for callbacks without an
+    output.
     """
     if isinstance(error, ChakrascopeError):
         title, text = _headed(error)

@@ -1,4 +1,4 @@
-"""Store the state of the pages: the selection, which the address contains, and a cache of open runs."""
+"""The state of the pages: the selection, which the address holds, and a cache of open runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, pre
 from ..runner.analysis import RunAnalysis, measured_result
 from .timeline import TimelineIndex
 
-# Settings that pages store in the address, by page.
-# Compare: against, why. Critical path: by, change, times. Graph: edges, fold, hops, open.
-# Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step. Diff: before, after, starts.
-# Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows, colour, order, ranks, same, empty,
-# pinned, hidden, seek, measured, `beside`, align.
+# Settings in the address, by page. Compare: against, why. Critical path: by, change, times. Graph:
+# edges, fold, hops, open. Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step.
+# Diff: before, after, starts. Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows,
+# colour, order, ranks, same, empty, pinned, hidden, seek, measured, `beside`, align.
 OPTIONS = (
     "after",
     "against",
@@ -74,10 +73,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of a run and optionally of one node of one rank, which the page's address contains.
+    """The selected run and, optionally, one node of one rank; a page's address holds it.
 
-    *options* are settings of individual pages, such as the property by which a page breaks down times, as
-    (name, value) pairs.
+    *options* are (name, value) pairs of single pages, such as the property by which times are
+    broken down.
     """
 
     run: str = ""
@@ -87,7 +86,7 @@ class Selection:
 
     @classmethod
     def parse(cls, search: str | None) -> Selection:
-        """Return the selection that a query string contains; malformed parts of the string are ignored."""
+        """Parse a query string; malformed parts are ignored."""
         query = parse_qs((search or "").lstrip("?"))
         return cls(
             run=query.get("run", [""])[0],
@@ -98,7 +97,7 @@ class Selection:
 
     @property
     def search(self) -> str:
-        """Query string of the selection, which :meth:`parse` reads back."""
+        """The query string of the selection, for :meth:`parse`."""
         fields: dict[str, Any] = {"run": self.run} if self.run else {}
         if self.has_node:
             fields |= {"rank": self.rank, "node": self.node}
@@ -107,29 +106,29 @@ class Selection:
 
     @property
     def has_node(self) -> bool:
-        """Whether the selection contains a node."""
+        """Whether a node is selected."""
         return self.rank >= 0 and self.node >= 0
 
     def option(self, name: str, default: str = "") -> str:
-        """Return the value of the page setting *name*, one of :data:`OPTIONS`, or *default* if unset."""
+        """Return the page setting *name*, one of :data:`OPTIONS`, or *default* if unset."""
         return dict(self.options).get(name, default)
 
     def with_node(self, rank: int, node: int) -> Selection:
-        """Return a copy of this selection with the node *node* of *rank* in place of the selected node."""
+        """Return a copy with *node* of *rank* selected."""
         return replace(self, rank=int(rank), node=int(node))
 
     def with_run(self, run: str) -> Selection:
-        """Return a copy of this selection with the run *run* in place of the selected run."""
+        """Return a copy with *run* selected."""
         return replace(self, run=run)
 
     def with_option(self, name: str, value: str) -> Selection:
-        """Return a copy of this selection in which the setting *name* is *value*, or missing if empty."""
+        """Return a copy in which the setting *name* is *value*, or missing if that is empty."""
         settings = dict(self.options) | {name: _cut(name, value)}
         return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
 class OpenRun(RunAnalysis):
-    """Open run with the analyses and the timeline indices that pages need."""
+    """A run with the analyses and timeline indices that pages need."""
 
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
         super().__init__(view.study, info, result, workload)
@@ -138,11 +137,11 @@ class OpenRun(RunAnalysis):
 
     @property
     def _path_kinds(self) -> list[str]:
-        """Kinds of work that occur on the run's critical path."""
+        """The kinds of work on the critical path."""
         return [str(kind) for kind in self.path.breakdown("kind")["key"]]
 
     def rows(self, *, measured: bool, nested: bool) -> TimelineIndex:
-        """Return the timeline index of the run; *measured* adds captured lanes, *nested* adds nested rows."""
+        """Return the run's timeline index, optionally with captured lanes and nested rows."""
         key = f"rows {measured} {nested}"
         with self.lock_of(key):
             if key not in self._indices:
@@ -151,7 +150,7 @@ class OpenRun(RunAnalysis):
 
     def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
         ranks = self.result.columns("ranks")["rank"].tolist()
-        # The index reads the host calls of a rank when the timeline first shows the rank.
+        # The index reads a rank's host calls when the rank is first shown.
         calls_of = self.calls.of_rank if measured and nested and self.calls else None
         by_rank = self.is_large or calls_of is not None
         return TimelineIndex(
@@ -172,18 +171,18 @@ class OpenRun(RunAnalysis):
 
     @property
     def has_few_ranks(self) -> bool:
-        """Whether the run has so few different ranks that the timeline nests its rows by default."""
+        """Whether there are so few distinct ranks that the timeline nests rows by default."""
         return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Objects that the viewers of all studies on one server share.
+    """What the viewers of all studies on one server share.
 
-    *workspace* contains the studies, and *name* is the name of the viewer's study in the workspace.
-    *import_from* is the folder from which users may import traces. All studies share one cache of open runs,
-    so that memory does not grow with the number of studies. *replayed* holds the folders of captured
-    workloads that this server has replayed or failed to replay.
+    *workspace* has the studies, and *name* is that of the viewer's own. Users may import traces
+    from *import_from*. All studies share one cache of open runs, so that memory does not grow with
+    their number. *replayed* are the folders of captured workloads that this server has replayed, or
+    failed to.
     """
 
     name: str = ""
@@ -196,7 +195,7 @@ class Surroundings:
 
 
 class StudyView:
-    """Study with a list of its runs and a cache of open runs, from which pages read all data."""
+    """A study, its runs, and a cache of open runs, from which pages read everything."""
 
     def __init__(self, study: Study, near: Surroundings | None = None) -> None:
         self.study = study
@@ -206,15 +205,15 @@ class StudyView:
         self.shown = threading.Event()
 
     def runs(self) -> list[RunInfo]:
-        """Return the descriptions of all runs in the study; the newest run is last."""
+        """Return all runs of the study, the newest last."""
         return list(self.study.runs())
 
     def warm(self) -> None:
-        """Read the default run and the data of its pages, so that the first page opens at once.
+        """Read the default run and what its pages need, so that the first page opens at once.
 
-        To not delay the first page, this method reads the data of later pages only after a page was
-        :attr:`shown` and the browser has fetched the page's charts, or after a time without requests. The
-        method ignores the errors of a damaged run, which the page that opens the run reports.
+        So as not to delay that page, data of later pages is only read after a page was
+        :attr:`shown` and the browser has its charts, or when no requests come. Errors of a damaged
+        run are left to the page that opens it.
         """
         with contextlib.suppress(ChakrascopeError):
             default = self.resolve("")
@@ -235,9 +234,9 @@ class StudyView:
                     run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
-        """Return *run_id*, or for "" the id of the default run, which is "" if the study has no run.
+        """Return *run_id*, or for "" the default run's id, which is "" without runs.
 
-        An unknown id is returned unchanged, so that opening the unknown run fails instead of showing another
+        An unknown id is returned as it is, so that opening it fails rather than showing another
         run.
         """
         if run_id:
@@ -246,10 +245,10 @@ class StudyView:
         return default.id if default else ""
 
     def default_run(self) -> RunInfo | None:
-        """Return the study's default run: a replay of its capture, or the newest run without a capture.
+        """Return the default run: a replay of the study's capture or, without a capture, the newest run.
 
-        If the capture has no replay, this method replays the capture, as commands also do, but only once per
-        server. If the replay fails, or the study is read-only, the newest run is the default.
+        If the capture has no replay, it is replayed, as by commands, but once per server. If that
+        fails, or the study is read-only, the newest run is the default.
         """
         default = self.study.default_run()
         captured = self.study.measured_workload()
@@ -259,31 +258,31 @@ class StudyView:
             folder = self.study.workload_dir(captured)
             if folder not in self.near.replayed and os.access(self.study.path, os.W_OK):
                 self.near.replayed.add(folder)
-                with contextlib.suppress(ChakrascopeError):  # opening the workload reports the error
+                with contextlib.suppress(ChakrascopeError):  # opening the workload reports it
                     self._replay(captured)
         return self.study.default_run()
 
     def _replay(self, captured: str) -> None:
-        """Add a replay of the workload *captured* to the study, unless a command has already done so."""
+        """Add a replay of the workload *captured* unless a command has done so."""
         if not _is_replay_of(self.study.default_run(), captured):
             experiment = prepare(self.study.workload_prefix(captured), "default", None, backend=REPLAY)
             self.study.add_run(experiment, get_backend(REPLAY).run(experiment), workload=captured)
 
     def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
-        """Store the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
+        """Set *label*, *note* and *tags* of a run; see `Study.annotate`."""
         info = self.study.annotate(run_id, label=label, note=note, tags=tags)
         with self._lock:
             if (self.study.path, run_id) in self._open:
                 self._open[self.study.path, run_id].info = info
 
     def delete(self, run_id: str) -> None:
-        """Delete a run from the study, and remove the run from the cache of open runs."""
+        """Delete a run, also from the cache of open runs."""
         self.study.delete_run(run_id)
         with self._lock:
             self._open.pop((self.study.path, run_id), None)
 
     def open(self, run_id: str) -> OpenRun:
-        """Return the open run *run_id* from the cache, or read the run; raises `StudyError` if unknown."""
+        """Return the run *run_id* from the cache, or read it; raises `StudyError` if unknown."""
         key = (self.study.path, run_id)
         with self._lock:
             if key in self._open:
@@ -297,13 +296,13 @@ class StudyView:
             return self._open[key]
 
     def studies(self) -> dict[str, Study]:
-        """Return all studies on the server by name; this view's study is first, under the name ""."""
+        """Return all studies of the server by name, this view's first, under the name ""."""
         workspace = self.near.workspace
         others = {} if workspace is None else workspace.studies()
         return {"": self.study} | {name: study for name, study in others.items() if name != self.near.name}
 
     def elsewhere(self, name: str) -> StudyView:
-        """Return the view of the study *name*, a key of :meth:`studies`; the name "" means this view."""
+        """Return the view of the study *name*, a key of :meth:`studies`; "" means this one."""
         if not name:
             return self
         found = self.studies().get(name)
@@ -312,16 +311,15 @@ class StudyView:
         return StudyView(found, replace(self.near, name=name))
 
     def captures(self) -> list[str]:
-        """Return the names of the converted captures, the oldest capture first."""
+        """Return the names of the converted captures, the oldest first."""
         converted = set(self.study.workloads())
         return [name for name in self.study.trace_sets() if name in converted]
 
     def open_capture(self, name: str) -> OpenRun:
-        """Return the converted step of the capture *name*, with its measured times, as if it were a run."""
+        """Return the converted step of the capture *name*, at its measured times, like a run."""
         if name not in self.captures():
             raise StudyError(f"This study has no converted capture '{name[:80]}'; choose one from the list.")
-        # Unlike a run, a workload may be replaced by another workload of the same name, so the key contains
-        # the folder's time.
+        # Unlike a run, a workload may be replaced under its name, so the key has the folder's time.
         key = (self.study.path, f"{name} {self.study.workload_dir(name).stat().st_mtime_ns}")
         with self._lock:
             known = self._open.get(key)
@@ -340,7 +338,7 @@ class StudyView:
         return made
 
     def _forget(self) -> None:
-        """Evict the least recently used runs from the cache of open runs."""
+        """Evict the least recently used runs from the cache."""
         while len(self._open) > _OPEN_RUNS:
             self._open.popitem(last=False)
 

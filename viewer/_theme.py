@@ -1,4 +1,4 @@
-"""Define the colours, labels and line styles of all pages."""
+"""The colours, labels and line styles of all pages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from ..runner.analysis import EDGE_LABELS
 from ..runner.study import run_name
 from ..support import count_text, duration_text
 
-# The colours are from the palette of Okabe and Ito, whose hues readers with common colour-vision deficiencies
-# can distinguish.
+# From the palette of Okabe and Ito, which readers with common colour-vision deficiencies can distinguish.
 KIND_COLOURS: dict[str, str] = {
     "compute": "#3b82c4",
     "communication": "#e08214",
@@ -21,7 +20,7 @@ KIND_COLOURS: dict[str, str] = {
     "wait": "#c45a9c",
     "idle": "#a9b1ba",
 }
-# Label and colour of each part of a rank's memory, in the order of the chart's layers from the bottom.
+# Label and colour of each part of a rank's memory, as the chart stacks them from the bottom.
 MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "weights": ("Weights", "#3b82c4"),
     "gradients": ("Gradients", "#7a9e3f"),
@@ -29,16 +28,14 @@ MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "activations": ("Activations", "#d9731a"),
     "workspace": ("Workspace", "#8a939c"),
 }
-# Colour of text on a background in one of the colours above, in both colour schemes, with a contrast of at
-# least 4.5 to 1.
+# Text on the colours above, in both colour schemes, with a contrast of at least 4.5 to 1.
 ON_KIND_INK = "#0b1016"
-# Colours of slices with a name, on which dark text is readable. If a timeline has more names, names share
-# colours.
+# Colours of named slices, on which dark text is readable. Many names share colours.
 NAME_COLOURS = (
     "#6fa8dc", "#f0a860", "#8fc07a", "#cf8bb8", "#5fc4b8", "#e0c64a", "#a99be0", "#e58e7a", "#8fb1bd",
     "#b9a06a", "#7fc8f0", "#c3cf6a",
 )  # fmt: skip
-# Colour of the critical path where a page draws the path over other content.
+# The critical path where it is drawn over other content.
 PATH_COLOUR = "#d6264f"
 KINDS: tuple[str, ...] = tuple(KIND_COLOURS)
 
@@ -55,22 +52,22 @@ _EDGE_LINES: dict[int, tuple[str, str]] = {
     7: ("#8073ac", "dotted"),
     8: ("#6b7280", "dotted"),
 }
-# Number of each edge kind (converter.EdgeKind) -> label, colour and line style of the kind.
+# Number of each edge kind (converter.EdgeKind) -> label, colour and line style.
 EDGE_KINDS: dict[int, tuple[str, str, str]] = {
     kind: (EDGE_LABELS[kind], *line) for kind, line in _EDGE_LINES.items()
 }
 
 
 def kind_colour(kind: str) -> str:
-    """Return the colour of a node or path segment of the *kind*; unknown kinds are grey."""
+    """Return the colour of a node or path segment of *kind*; grey if unknown."""
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
 
 
 def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
-    """Return a line of text that distinguishes a run from other runs of its study.
+    """Return a line that tells a run from the others of its study.
 
-    A name longer than *longest* characters is shortened in the middle, so that the step time and the number
-    of ranks stay visible. If *workload* is true, the line also contains the name of the run's workload.
+    A name of more than *longest* characters is cut in the middle, so that step time and ranks stay
+    visible. With *workload*, its name is included.
     """
     name = run_name(info)
     if len(name) > longest:
@@ -81,7 +78,7 @@ def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> st
 
 
 def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:
-    """Return the options of the run selector, the newest run first; *runs* has the oldest run first."""
+    """Return the options of the run selector, newest first; *runs* has the oldest first."""
     several = len({info.workload for info in runs}) > 1
     return [
         {"value": info.id, "label": run_text(info, longest=_NAME_IN_LIST, workload=several)}

@@ -1,4 +1,4 @@
-"""Answer the requests of the timeline for lanes, windows, areas, nodes, and search results."""
+"""Routes of the timeline: lanes, windows, areas, nodes, and search results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
 from .timeline import COLOURED_BY, Colours, TimelineIndex
 
-_LARGEST = 1 << 62  # largest number in a request, as lanes and times in ns have 64 bits
+_LARGEST = 1 << 62  # lanes and times in ns are 64-bit numbers
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
@@ -39,7 +39,7 @@ _LAUNCHES = (EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE)
 
 
 def register_timeline(server: Flask, view: StudyView) -> None:
-    """Add the timeline routes of *view* to *server*; all timeline routes are read-only."""
+    """Add the timeline routes of *view*, all of them read-only."""
 
     @server.get("/api/lanes")
     def lanes() -> Response:
@@ -81,7 +81,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     def like() -> Response:
         run, other = source_asked_for(view), source_asked_for(view, "beside")
         rank, step = _integer("rank", -1), _integer("step", -1)
-        # A node's counterpart in the other run belongs to the same rank.
+        # A node's counterpart in the other run is on the same rank.
         nodes, others = run.nodes_of(rank), other.nodes_of(rank)
         rows = np.flatnonzero(nodes["node_id"].to_numpy() == _integer("node", -1))
         if not len(rows):
@@ -136,7 +136,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
 
 
 def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run that the *argument* names, or the default run; status 404 for an unknown run."""
+    """Return the run in *argument*, or the default run; status 404 for an unknown one."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
@@ -144,7 +144,7 @@ def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run or capture that the *argument* names, from any served study; see `open_beside`."""
+    """Return the run or capture in *argument*, of any study that is served; see `open_beside`."""
     try:
         return open_beside(view, request.args.get(argument, ""))
     except ChakrascopeError:
@@ -152,12 +152,12 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _like(view: StudyView) -> TimelineIndex | None:
-    """Return the timeline index of the run in the argument ``like``, whose colours are used, or None."""
+    """Return the timeline index of the run in the argument ``like``, whose colours are reused, or None."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 
 def area_asked_for(run: OpenRun) -> pd.DataFrame:
-    """Return the total times in the requested area: by name if rows are nested, otherwise by operator."""
+    """Return total times in the requested area: by name for nested rows, otherwise by operator."""
     nodes, inside, _ = _area(run)
     return _area_table(nodes, inside, nested=_is_nested(run))
 
@@ -167,7 +167,7 @@ def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> p
 
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return the requested area's nodes, their parts inside the area, and the number of omitted ranks."""
+    """Return the nodes in the requested area, their parts inside it, and how many ranks were left out."""
     return index_asked_for(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
@@ -177,7 +177,7 @@ def index_asked_for(run: OpenRun) -> TimelineIndex:
 
 
 def _is_nested(run: OpenRun) -> bool:
-    """Return whether the request asks for nested rows; ``auto`` means nested if *run* has few ranks."""
+    """Return whether nested rows are requested; ``auto`` means nested if *run* has few ranks."""
     asked = request.args.get("nested", "")
     return asked == "1" or (asked == "auto" and run.has_few_ranks)
 
@@ -188,17 +188,17 @@ def _colour() -> str:
 
 
 def _widest(table: pd.DataFrame) -> pd.Series:
-    """Return the numbers of the collectives in *table* with the largest arrival skew."""
+    """Return the numbers of the collectives with the largest arrival skew."""
     skew = table.groupby("collective")["late_ns"].max()
     found: pd.Series = skew.nlargest(_MOST_ARRIVALS).index.to_series()
     return found
 
 
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:
-    """Return the number of nodes in the requested ranks that match *text*, and one matching node.
+    """Return how many nodes of the requested ranks match *text*, and one of them.
 
-    The argument ``at`` of the request is the index of the returned node among the matching nodes. Without
-    ``at``, the function returns the first match at or after the time ``t0``, or the first match of all.
+    The argument ``at`` is its index among them; without it, the first match at or after ``t0``, or
+    of all, is returned.
     """
     wanted = _ids("ranks", run.info.num_ranks)
     hits = index_asked_for(run).seek(text.strip(), wanted if text.strip() else [])
@@ -214,7 +214,7 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
 
 
 def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
-    """Return rank, node, lane and times of a row of *nodes*; if *row* is negative, all ids are -1."""
+    """Return rank, node, lane and times of a row of *nodes*; all ids are -1 for a negative *row*."""
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
     rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
@@ -228,7 +228,7 @@ def _node(
     index = index_asked_for(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.edges_of(rank) if with_flows else None
-    # Computing slack takes long in a large run, so the details of a node under the pointer contain no slack.
+    # Slack is slow to compute in a large run, so a node under the pointer has none.
     slack = run.slack_of(rank, node_id) if with_flows else None
     called = [] if edges is None else _called(run, edges, found)
     return {
@@ -249,13 +249,13 @@ def _node(
 
 
 def _measured(node: dict[str, Any]) -> list[int] | None:
-    """Return the start and end of a *node* in the captured step, in ns, or None if they are unknown."""
+    """Return a node's start and end in the captured step, in ns, or None."""
     began = int(node["measured_start_ns"])
     return [began, began + int(node["duration_ns"])] if began >= 0 else None
 
 
 def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the host calls that enclose a *node*, or for device work the calls that launched the work."""
+    """Return the host calls that enclose a node or, for device work, that launched it."""
     if called := run.calls.around(node):
         return [("Called in", text) for text in called]
     launched = (edges["dst"] == node["node_id"]) & edges["kind"].isin(_LAUNCHES)
@@ -264,7 +264,7 @@ def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tup
 
 
 def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the nodes before and after a node in the dependency graph, with the names of the nodes."""
+    """Return the nodes before and after a node in the dependency graph, with names."""
 
     def name_of(near: int) -> str:
         return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MOST_TEXT]
@@ -290,7 +290,7 @@ def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, An
 
 
 def _ranks(run: OpenRun) -> list[dict[str, Any]]:
-    """Return the figures of each rank that the timeline needs to fold, sort and mark ranks."""
+    """Return what the timeline needs to fold, sort and mark ranks."""
     return [
         {
             **{str(key): value for key, value in row.items()},
@@ -317,10 +317,10 @@ def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
 
 
 def _steps(run: OpenRun) -> list[dict[str, int]]:
-    """Return the start and end of each captured step of the run; the list is empty for one step."""
+    """Return the start and end of each captured step; empty if there is one."""
     if run.is_large and captured_steps(run.workload.metadata) < 2:
         return []
-    # All ranks have the same steps, so the nodes of one rank suffice.
+    # Steps are the same on all ranks.
     nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0])) if run.is_large else run.nodes
     known = nodes[nodes["step"] >= 0]
     if known["step"].nunique() < 2:
@@ -332,7 +332,7 @@ def _steps(run: OpenRun) -> list[dict[str, int]]:
 
 
 def _ids(name: str, count: int) -> list[int]:
-    """Return the numbers in the request argument *name*, such as ``0-3,7``, or all below *count*."""
+    """Parse the numbers in the request argument *name*, such as ``0-3,7``; all below *count* without it."""
     text = request.args.get(name, "")
     if not text:
         return list(range(count))

@@ -1,4 +1,4 @@
-"""Build the Plotly figures of the pages."""
+"""The Plotly figures of the pages."""
 
 from __future__ import annotations
 

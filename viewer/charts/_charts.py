@@ -1,4 +1,4 @@
-"""Build all Plotly charts in one module, so that no chart can offer to upload a customer's figure."""
+"""Charts that several pages share, and the settings that keep all charts from contacting a host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...support import duration_text, share_text
 from .._theme import ON_KIND_INK, kind_colour
 from ..queries import Dimension
 
-# By default, Plotly shows a button that sends the figure to a hosted service.
+# By default, Plotly has a button that sends the figure to a hosted service.
 _PRIVATE_CONFIG: dict[str, Any] = {
     "showSendToCloud": False,
     "plotlyServerURL": "",
@@ -26,37 +26,34 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
-# Units of a time axis: the limit below which a time (ns) uses the unit, the unit's length in ns, and its
-# suffix.
+# Units of a time axis: up to which time (ns), the unit's length in ns, and its suffix.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
 
 def graph(figure: go.Figure, **properties: Any) -> html.Div:
-    """Return the chart component of *figure*, which contacts no other host.
+    """Return the chart of *figure*, which contacts no other host.
 
-    The text alternative of the chart is the argument *alt* of :func:`styled`, or by default the names of the
-    figure's series.
+    Its text alternative is *alt* of :func:`styled`, or else the names of the series.
     """
     config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
     drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     alt = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     identity = properties.get("id")
-    # A clickable chart has a pattern id, which callbacks match; its frame has a plain id for style sheets and
-    # tests.
+    # A clickable chart has a pattern id for callbacks; its frame has a plain id for style sheets and tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
     return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:
-    """Return the unit of an axis with times up to *most_ns*: the unit's length in ns, and its suffix."""
+    """Return the unit for times up to *most_ns*: its length in ns, and its suffix."""
     return next(((scale, unit) for most, scale, unit in _TIME_SCALES if most_ns < most), (1e9, " s"))
 
 
 def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return one horizontal bar of *breakdown* (columns key, duration_ns, share), stacked by kind."""
+    """Return one bar of *breakdown* (key, duration_ns, share), stacked by kind."""
     figure = go.Figure()
     for row in breakdown.to_dict("records"):
         kind, fraction = str(row["key"]), float(row["share"])
@@ -88,7 +85,7 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
     )
 
 
-_FIGURES_WIDTH = 124  # pixels for the share and the time to the right of a bar
+_FIGURES_WIDTH = 124  # pixels for the figures at the right of a bar
 
 
 def contributors_bar(
@@ -98,10 +95,9 @@ def contributors_bar(
     narrow: bool = False,
     labels: Mapping[str, str] | None = None,
 ) -> go.Figure:
-    """Return a horizontal bar for each of the first 15 keys of *breakdown*, the first key on top.
+    """Return a bar for each of the first 15 keys of *breakdown*, the first on top.
 
-    If *narrow* is true, the chart fills half a page and shortens long names. *labels* maps keys to texts that
-    replace the keys.
+    A *narrow* chart fills half a page and shortens names. *labels* replaces keys.
     """
     shown = breakdown.head(15)
     names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
@@ -139,9 +135,9 @@ def contributors_bar(
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a stacked bar per rank: computation, exposed communication, exposed copies, and idle time.
+    """Return a bar per rank: computation, exposed communication, exposed copies, and idle time.
 
-    The four parts of a bar add up to the step time.
+    The parts add up to the step time.
     """
     figure = go.Figure()
     parts = [
@@ -165,7 +161,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
                 "traceorder": "normal"}
     )  # fmt: skip
-    # With fewer than 8 ranks, the axis keeps the width of 8 bars, so that bars stay narrow.
+    # Fewer than 8 ranks leave room for 8, so that bars stay narrow.
     few = len(ranks) < _FEW_RANKS
     ticks = {"tickvals": ranks["rank"].tolist()} if few else {"dtick": max(1, len(ranks) // 16)}
     figure.update_xaxes(title="rank", range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5], **ticks)
@@ -186,7 +182,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a chart of the critical path over time, one row per rank; *strip* is from `queries.strip`."""
+    """Return the critical path over time, a row per rank; *strip* is from `queries.strip`."""
     figure = go.Figure()
     scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
     for kind, part in strip.groupby("kind", sort=False):
@@ -214,7 +210,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     return styled(
         figure,
         scheme,
-        margin={"l": 8, "r": 12, "t": 56, "b": 40},  # the buttons of the chart are above the legend
+        margin={"l": 8, "r": 12, "t": 56, "b": 40},  # room for the buttons above the legend
         alt=(
             f"The critical path over time, on {len(ranks):,} ranks; the table Segments below lists all "
             "segments"
@@ -223,7 +219,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
-    """Return a drawing of a group of ranks for each network dimension, with at most 16 ranks each."""
+    """Draw a group of at most 16 ranks for each network dimension."""
     figure = go.Figure()
     for number, dimension in enumerate(dimensions):
         count = max(1, min(dimension.size, 16))
@@ -256,7 +252,7 @@ def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
 
 
 def _links(topology: str, count: int) -> list[tuple[int, int]]:
-    """Return the links among *count* ranks as pairs of rank indices, where -1 is a central switch."""
+    """Return the links among *count* ranks as pairs of indices; -1 is a central switch."""
     if topology == "Switch":
         return [(rank, -1) for rank in range(count)]
     if topology == "Ring":
@@ -265,7 +261,7 @@ def _links(topology: str, count: int) -> list[tuple[int, int]]:
 
 
 def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
-    """Return a heat map of *matrix*; *texts* contains each value as text with its unit."""
+    """Return a heat map of *matrix*; *texts* are its values with units."""
     figure = go.Figure(
         go.Heatmap(
             z=matrix.values,
@@ -294,14 +290,14 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
 
 
 def shades(scheme: str) -> list[list[Any]]:
-    """Return the colours of a heat map in ascending order of the value, from zero to the maximum."""
+    """Return the colours of a heat map from zero to the maximum."""
     if scheme == "dark":
         return [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
     return [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
 
 
 def listed(pairs: Iterable[tuple[Any, Any]], most: int = 8) -> str:
-    """Return the first *most* (name, text) pairs as a sentence part, and the number of omitted pairs."""
+    """Join the first *most* (name, text) pairs, and count the others."""
     items = [f"{name} {text}" for name, text in pairs]
     more = f" and {len(items) - most:,} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
@@ -324,10 +320,10 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = ""
 
 
 def short(text: str, limit: int = 36) -> str:
-    """Return *text*, with its middle left out if it is longer than about *limit* characters."""
+    """Return *text*, cut in the middle if longer than about *limit* characters."""
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 
 def literal(text: str) -> str:
-    """Return *text* escaped for Plotly, whose labels interpret a subset of HTML."""
+    """Return *text* escaped for Plotly, whose labels interpret some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""Build the charts that compare runs on the pages Compare, Diff and Sweep."""
+"""Charts that compare runs, for the pages Compare, Diff and Sweep."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ._charts import listed, literal, short, styled, time_scale
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
-    """Return a stacked bar per run that shows the kinds of work on the run's critical path.
+    """Return a bar per run with the kinds of work on its critical path.
 
-    *runs* are pairs of a label and a breakdown with the columns ``key`` and ``duration_ns``.
+    *runs* are pairs of a label and a breakdown with ``key`` and ``duration_ns``.
     """
     labels = [f"{number}. {literal(short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
     figure = go.Figure()
@@ -61,9 +61,9 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
 
 
 def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.Figure:
-    """Return a chart of two critical paths as rows; segments on only one path have their own colour.
+    """Draw two critical paths as rows; segments on only one of them have their own colour.
 
-    *strip* is the result of `queries.paths_strip`.
+    *strip* is from `queries.paths_strip`.
     """
     figure = go.Figure()
     scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
@@ -104,9 +104,9 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
 
 
 def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
-    """Return a scatter plot of the durations of nodes in two runs, for the first *most* rows of *nodes*.
+    """Plot the durations of nodes in two runs against each other, for the first *most* rows.
 
-    Both axes of the plot are logarithmic.
+    Both axes are logarithmic.
     """
     figure = go.Figure()
     shown = nodes.head(most)
@@ -147,7 +147,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a histogram of the relative changes of nodes whose durations differ between two runs."""
+    """Return a histogram of the relative changes of nodes that differ."""
     edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
     labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
               "50 to 100", "> 100 %"]  # fmt: skip
@@ -182,13 +182,13 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
 _MOST_BARS = 14
 _STEP = "step"
 COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
-"""Colours of waterfall bars by verdict, and the colour of the two step totals."""
+"""Colours of waterfall bars by verdict, and of the two totals."""
 
 
 def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a bar for each of the first 14 rows of the waterfall *table*, and a bar for the other rows.
+    """Return a bar for each of the first 14 rows of *table*, and one for all others.
 
-    Grey bars show differences that may be noise.
+    Grey differences may be noise.
     """
     bars = _bars(table)
     scale, unit = time_scale(max(bar["to_ns"] for bar in bars))
@@ -221,9 +221,9 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the bars of a waterfall chart: the step before, the differences, and the step after.
+    """Return a waterfall's bars: the step before, the differences, and the step after.
 
-    Each bar has the keys ``key, from_ns, to_ns, verdict, text``.
+    Each has the keys ``key, from_ns, to_ns, verdict, text``.
     """
     rows = table[table["delta_ns"] != 0]
     before = int(table["base_ns"].sum())
@@ -250,9 +250,9 @@ def _signed(delta_ns: int) -> str:
 
 
 def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
-    """Return a chart with a point at the duration of each step, in a separate row per start of the job.
+    """Plot the duration of each step, a row per start of the job.
 
-    The rows for the steps *before* are above the rows for the steps *after*.
+    Rows of *before* are above those of *after*.
     """
     figure = go.Figure()
     labels: list[str] = []
@@ -285,7 +285,7 @@ _HEAT = {
     "light": [[0, "#eaf3fb"], [0.5, "#7fb2dd"], [1, "#08488a"]],
     "dark": [[0, "#17324d"], [0.5, "#3f7fb5"], [1, "#bfe0ff"]],
 }
-# Background colours of text that the chart draws over lines, by colour scheme.
+# Background of text over lines, by colour scheme.
 _PANEL = {"light": "rgba(255,255,255,0.8)", "dark": "rgba(36,36,36,0.8)"}
 _SCALE = {
     "light": ["#08488a", "#6aa9dc", "#d9a441", "#c8553d"],
@@ -294,9 +294,9 @@ _SCALE = {
 
 
 def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") -> go.Figure:
-    """Return *matrix* of makespans (ns) as a heat map with a logarithmic colour scale.
+    """Return *matrix* of makespans (ns) as a heat map on a logarithmic scale.
 
-    *row* and *column* are the settings along the axes of the heat map.
+    *row* and *column* are the settings along its axes.
     """
     texts = np.vectorize(_time_text, otypes=[object])(matrix.values)
     figure = go.Figure(
@@ -337,7 +337,7 @@ def _time_text(nanoseconds: float) -> str:
 
 
 def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: str, scheme: str) -> go.Figure:
-    """Return a scatter plot of makespan over *objective*; a line joins the *points* with ``best`` true."""
+    """Plot makespan over *objective*; a line joins the *points* whose ``best`` is true."""
     figure = go.Figure()
     best = points[points["best"]].sort_values(objective)
     marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
@@ -372,10 +372,10 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
 
 
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
-    """Return parallel coordinates of sweep points, with an axis per setting and an axis of step times.
+    """Return parallel coordinates of sweep points: an axis per setting, and one of step times.
 
-    The lines of fast points are drawn last, above the others. The chart consists of plain lines, because
-    Plotly's parallel coordinates need WebGL and generated scripts, which the content policy forbids.
+    Fast points are drawn last. These are plain lines, because Plotly's parallel coordinates need
+    WebGL and generated scripts, which the content policy forbids.
     """
     shown = points.sort_values("makespan_ns", ascending=False).tail(_MOST_LINES)
     axes = [_axis(shown[name]) for name in settings]
@@ -417,7 +417,7 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
 def _add_lines(
     figure: go.Figure, heights: np.ndarray[Any, Any], rows: pd.DataFrame, settings: Sequence[str], colour: str
 ) -> None:
-    """Add the lines of one colour to *figure* as one trace, with gaps between the lines."""
+    """Add all lines of one colour to *figure* as one trace with gaps."""
     count, width = heights.shape
     x = np.tile(np.append(np.arange(width, dtype=float), np.nan), count)
     y = np.column_stack([heights, np.full(count, np.nan)]).ravel()
@@ -437,11 +437,11 @@ def _hover_text(row: dict[Any, Any], settings: Sequence[str]) -> str:
 
 
 def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, str]]]:
-    """Return the values of *column* scaled to the range 0 to 1 (NaN if missing), and the axis' ticks."""
+    """Return *column* scaled to 0 to 1 (NaN if missing), and the ticks of its axis."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         distinct = np.unique(numbers[~np.isnan(numbers)])
-        # Few distinct values are spaced evenly. Many distinct values are placed on a linear scale.
+        # Few distinct values are spaced evenly, many lie on a linear scale.
         if len(distinct) > _MOST_TICKS:
             low, high = float(distinct[0]), float(distinct[-1])
             ticks = [(float(place), f"{low + place * (high - low):.4g}") for place in np.linspace(0, 1, 5)]

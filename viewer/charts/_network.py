@@ -1,4 +1,4 @@
-"""Build the charts of the Network page: link maps, link use over time, traffic, and programs."""
+"""Charts of the Network page: link maps, link use over time, traffic, and programs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ...support import bandwidth_text, bytes_text, count_text, ranks_text, share
 from ..queries import LinkMap
 from ._charts import heat_map, listed, shades, styled, time_scale
 
-# Lower bounds of the levels of link use, as shares of the step. Each level has its own line colour and line
-# width.
+# Lower bounds of the levels of link use, as fractions of the step; each has a line colour and width.
 _BUSY = (0.0, 0.1, 0.3, 0.6, 0.85)
 _BUSY_COLOURS = {
     "light": ("#c9d3dc", "#8db8dc", "#3b82c4", "#e08214", "#b2182b"),
@@ -28,9 +27,9 @@ _NODE_COLOURS = {"light": ("#1f2933", "#52606d"), "dark": ("#d5dbe1", "#9aa3ad")
 
 
 def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
-    """Return bars for the traffic that each rank sends and receives; *loads* is from `switch_loads`.
+    """Return bars of what each rank sends and receives; *loads* is from `switch_loads`.
 
-    If *shown* is ``busy_ns``, a bar is the busy share of the step; if *shown* is ``bytes``, a bar is in MiB.
+    *shown* is ``busy_ns``, as a fraction of the step, or ``bytes``, in MiB.
     """
     figure = go.Figure()
     for direction, colour in (("sends", "#3b82c4"), ("receives", "#e08214")):
@@ -61,7 +60,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
 
 
 def use_map(use: Use, scheme: str) -> go.Figure:
-    """Return a heat map of the bandwidth that links use over time, with a row per link."""
+    """Return a heat map of link bandwidth over time, a row per link."""
     middle = use.starts_ns + use.length_ns / 2
     scale, unit = time_scale(float(middle.max()) if len(middle) else 0.0)
     figure = go.Figure(
@@ -89,7 +88,7 @@ def use_map(use: Use, scheme: str) -> go.Figure:
 
 
 def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
-    """Return a map of the network; the colour of a link is the share of the step in which it is busy."""
+    """Draw the network; a link's colour shows how much of the step it is busy."""
     figure = go.Figure()
     links = drawn.links
     level = np.searchsorted(_BUSY, links["share"].to_numpy(), side="right") - 1
@@ -137,23 +136,22 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
 
 
 def _gapped(links: pd.DataFrame, axis: str) -> list[Any]:
-    """Return the x or y coordinates (*axis*) of the ends of *links*, with a gap between two links."""
+    """Return the x or y coordinates (*axis*) of both ends of *links*, with gaps between links."""
     ends = zip(links[f"{axis}0"], links[f"{axis}1"], strict=True)
     return [value for start, end in ends for value in (start, end, None)]
 
 
-# Colours of arrows by the bytes of their messages, from the smallest to the largest.
+# Colours of arrows by message size, the smallest first.
 _COLOURS = {
     "light": ("#8a939c", "#3b82c4", "#d9731a", "#b2182b"),
     "dark": ("#8a939c", "#6db3f2", "#f0a04b", "#ff6b6b"),
 }
-# An arrow shows its label at this share of its length, near the sender, because many arrows cross in their
-# middle.
+# Labels are at this fraction of an arrow, near the sender, because many arrows cross in the middle.
 _POINTED = 0.3
 
 
 def program_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return a chart of a program's traffic: arrows by step, or a heat map if there are many ranks."""
+    """Draw a program's traffic: arrows by step, or a heat map for many ranks."""
     few = has_arrows(found)
     figure = _arrows(found, scheme) if few else _heat_map(found, scheme)
     ranks = found.program.num_ranks
@@ -175,7 +173,7 @@ def program_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return a heat map of the bytes that each pair of ranks exchanges over all steps of a program."""
+    """Return a heat map of the bytes between each pair of ranks, over all steps of a program."""
     ranks = found.program.num_ranks
     sent = np.zeros((ranks, ranks), dtype=np.int64)
     for item in found.traffic:
@@ -192,7 +190,7 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def _alt_text(found: Inspection) -> str:
-    """Return the text alternative of a program's chart, which lists senders and receivers by step."""
+    """Return the text alternative of a program's chart: senders and receivers by step."""
     steps: dict[int, list[int]] = defaultdict(list)
     for item in found.traffic:
         steps[item.step].append(item.size_bytes)

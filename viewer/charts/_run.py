@@ -1,4 +1,4 @@
-"""Build the charts of one run: memory, steps, call stacks, roofline and calibration."""
+"""Charts of one run: memory, steps, call stacks, roofline and calibration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._charts import listed, literal, short, styled, time_scale
 
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
-    """Return a stacked chart of a rank's memory over time, from a `MemoryCurve` in the form of JSON."""
+    """Draw a rank's memory over time from a `MemoryCurve` as JSON."""
     scale, unit = time_scale(max(curve["times_ns"], default=0))
     times = [time / scale for time in curve["times_ns"]]
     figure = go.Figure()
@@ -50,7 +50,7 @@ _OTHER = ("communication", "communication, with waiting")
 
 
 def step_bars(operations: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a chart of *operations* (from `step_operations`) as bars over time, a row per worker."""
+    """Draw *operations* (from `step_operations`) over time, a row per worker."""
     scale, unit = time_scale(float((operations["start_ns"] + operations["duration_ns"]).max()))
     figure = go.Figure()
     groups = operations["type"].map(_group)
@@ -88,13 +88,13 @@ _COLOURS = {"compute": ("#3b82c4", "bound by compute"), "memory": ("#e08214", "b
             "": ("#9aa3ad", "no peaks known")}  # fmt: skip
 _LARGEST, _SMALLEST = 56, 5  # diameters in pixels
 _ROOF = "#9aa3ad"
-_LABELS = 6  # factor by which the intensity axis is longer, which leaves room for the names of the peaks
+_LABELS = 6  # makes the intensity axis longer by this factor, for the names of the peaks
 
 
 def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go.Figure:
-    """Return a roofline plot of *points* (from `roofline_points`) by intensity and rate.
+    """Plot *points* (from `roofline_points`) by intensity and rate, with rooflines.
 
-    The area of a point is proportional to the total time of its operator.
+    A point's area is proportional to its operator's total time.
     """
     figure = go.Figure()
     sizes = np.sqrt(points["time_ns"] / max(1, points["time_ns"].max())) * _LARGEST
@@ -138,7 +138,7 @@ def _facts(row: dict[Any, Any]) -> str:
 
 
 def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
-    """Draw the rooflines of *roof*: for each peak rate, the slope of the bandwidth and the flat part."""
+    """Draw *roof*: for each peak, the slope of the bandwidth and the flat part."""
     low, high = points["intensity"].min() / 2, points["intensity"].max() * 2 * _LABELS
     for name, tflops_per_s in roof.peaks.items():
         ridge = tflops_per_s / roof.tb_per_s
@@ -151,7 +151,7 @@ def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
             showlegend=False,
             hoverinfo="skip",
         )
-        # The label is within the axis, because Plotly hides a label whose place rounds to beyond the axis.
+        # Within the axis, because Plotly hides a label whose place rounds to beyond it.
         figure.add_annotation(
             x=np.log10(x[2] / 1.02), y=np.log10(tflops_per_s),
             text=f"{name.upper()} {tflops_per_s:,.0f} TFLOP/s",
@@ -165,10 +165,10 @@ _MOST_LETTERS = 80
 
 
 def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
-    """Return an icicle chart of call stacks: boxes below their callers, as wide as their *value* in ns.
+    """Draw call stacks as boxes below their callers, as wide as their *value* in ns.
 
-    *stacks* is a table from `host_stack_table`, and *value* names one of its columns. The chart leaves out
-    stacks shorter than a thousandth of the total.
+    *value* is a column of *stacks* (from `host_stack_table`). Stacks shorter than a thousandth are
+    left out.
     """
     boxes = _placed(stacks, value)
     scale, unit = time_scale(boxes["start"].add(boxes[value]).max())
@@ -210,7 +210,7 @@ def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
 
 
 def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return the call stacks that are wide enough to draw, with the start (ns) and label of each box."""
+    """Return the stacks wide enough to draw, with each box's start (ns) and label."""
     starts, cursor = [], [0]
     for depth, wide in zip(stacks["depth"].tolist(), stacks[value].tolist(), strict=True):
         del cursor[depth + 1 :]
@@ -226,20 +226,19 @@ def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
     return boxes
 
 
-# Colours of calibration points. Each colour comes with its own symbol, for readers who cannot distinguish the
-# colours.
+# Each colour has its own symbol, for readers who cannot distinguish the colours.
 _FIT_COLOURS = {
     "light": ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76"),
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
 }
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x")
-_TICKS_APART = 4  # largest distance between two ticks, in powers of two
+_TICKS_APART = 4  # powers of two between ticks, at most
 
 
 def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the measured *points* of a calibration, with lines for the times of the fitted network.
+    """Plot the measured *points* of a calibration, and the times of the fitted network as lines.
 
-    Dotted lines show the times of the messages alone, without the overhead of the library.
+    Dotted lines are the messages alone, without the library's overhead.
     """
     figure = go.Figure()
     names = ["operation", "ranks", *(["dimension"] if points["dimension"].nunique() > 1 else [])]

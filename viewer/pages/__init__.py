@@ -1,7 +1,7 @@
-"""List the pages of the viewer.
+"""The pages of the viewer.
 
-Each page is a module that defines PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app,
-view)``. If NEEDS_RUN is false, the page's ``layout`` takes the view of the study in place of a run.
+Each page is a module with PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app,
+view)``. If NEEDS_RUN is false, ``layout`` takes the view of the study instead of a run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGES: tuple[Any, ...] = (
     configure,
     imports,
 )
-# Modules that register callbacks: all pages, and the module of the job list that several pages show.
+# The modules with callbacks: all pages, and the job list that several of them show.
 REGISTERED: tuple[Any, ...] = (*PAGES, jobs)
-# Module of the page that lists the studies of a workspace.
+# The page that lists the studies of a workspace.
 STUDIES: Any = studies

@@ -1,4 +1,4 @@
-"""Compare page: compare the current run with other runs, in total, by rank, by collective and by node."""
+"""Compare page: the current run and others, in total, by rank, by collective and by node."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from ._parts import (
 )
 
 PATH, TITLE = "/compare", "Compare"
-# The default value of this control depends on the run, so callbacks match the control with any default.
+# The control's default depends on the run, so callbacks match any default.
 _AGAINST = {"option": "against", "default": ALL}
 MOST_RUNS = 6
 _OVERVIEW = [
@@ -134,7 +134,7 @@ _ERRORS_NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the Compare page for *run*; the address stores the runs to compare with."""
+    """Return the Compare page; the address has the runs to compare *run* with."""
     view = run.view
     others = [info for info in reversed(view.runs()) if info.id != run.info.id]
     chosen = _against(view, run, selection)
@@ -151,8 +151,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
-            # A callback fills in the comparison later, because reading other runs and their critical paths is
-            # slow.
+            # Filled in later, because reading other runs and their critical paths is slow.
             html.Div(_working("Reading the other runs…") if chosen else None, id="comparison"),
         ],
         gap="md",
@@ -168,7 +167,7 @@ def _asked(selection: Selection) -> list[str]:
 
 
 def _unknown(view: StudyView, selection: Selection) -> list[Any]:
-    """Return a notice on runs that the address names but the study does not contain; may be empty."""
+    """Return a notice about runs in the address that the study lacks; may be empty."""
     known = {info.id for info in view.runs()}
     names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
@@ -176,10 +175,10 @@ def _unknown(view: StudyView, selection: Selection) -> list[Any]:
 
 
 def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
-    """Return the runs with which the page compares *run*: those in the address, or a default run.
+    """Return the runs to compare *run* with: those in the address, or a default.
 
-    The default is the newest measured replay of the same workload, otherwise the newest other run of the
-    workload, otherwise the newest other run of the study.
+    The default is the newest measured replay of the same workload, else the newest other run of
+    that workload, else the newest other run of the study.
     """
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
@@ -205,7 +204,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 
 
 def _configurations(runs: list[OpenRun]) -> dmc.Paper:
-    """Return a table of the runs' settings side by side; settings equal in all runs are collapsed."""
+    """Return the runs' settings side by side; those equal in all runs are collapsed."""
     table_ = configuration_table(runs)
     names = [name for name in table_.columns if name not in {"setting", "differs"}]
     head = ["Setting", *names]
@@ -229,16 +228,16 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return a card with known reasons why the backends of two runs differ; empty if there are no reasons."""
+    """Return a card that explains why the backends of two runs differ; may be empty."""
     reasons = backend_reasons(run, other)
     lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []
 
 
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
-    """Return a card with each setting's contribution, or an empty list if a run is not a simulation.
+    """Return a card with what each setting contributes; empty if a run is no simulation.
 
-    If the address requests the contributions and both backends are quick, the simulations start at once.
+    The simulations start at once if the address asks for them and both backends are quick.
     """
     backends = (run.info.backend, other.info.backend)
     if not all(map(attributable, backends)):
@@ -339,7 +338,7 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
         f"the others differ by {total} in total. Nodes on the diagonal are equal."
     )
     charts = [graph(difference_scatter(nodes, scheme), id="compare-scatter")]
-    # Communication of runs with different numbers of ranks has no relative difference.
+    # Between different numbers of ranks, communication has no relative difference.
     if nodes.loc[nodes["delta_ns"] != 0, "relative"].notna().any():
         charts.append(graph(difference_histogram(nodes, scheme)))
         text += " The bars count the nodes that differ."
@@ -405,5 +404,5 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _first(against: list[list[str] | None]) -> list[str]:
-    """Return the value of the page's only control that selects runs to compare with."""
+    """Return the value of the page's only control for runs to compare."""
     return (against[0] if against else None) or []

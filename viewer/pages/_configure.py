@@ -1,4 +1,4 @@
-"""Page New run: choose presets of network and system, change their settings, start a simulation."""
+"""New run page: choose presets of network and system, change their settings, and simulate."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ _ABOUT = (
     "Simulate, and open the result in the list of jobs."
 )
 NEEDS_RUN = False
-_LARGEST_UPLOAD = 700_000  # base64 encoding adds a third to a file, and a request may have at most a MiB
+_LARGEST_UPLOAD = 700_000  # base64 adds a third, and requests are limited to a MiB
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page New run, which needs a workload in the study but no earlier run."""
+    """Return the page New run, which needs a workload but no earlier run."""
     names = view.study.workloads()
     if not names:
         return no_workload(selection.search)
@@ -75,7 +75,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             page_title(TITLE, _ABOUT),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
-            # This store contains the encoded form if the form can be simulated, and None otherwise.
+            # The encoded form if it can be simulated, otherwise None.
             dcc.Store(id="new-runnable"),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
@@ -159,7 +159,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
 
 
 def _platforms(setup: Setup, networks: Networks) -> dict[str, Any]:
-    """Return the properties of the network selector, which is disabled while a machine is chosen."""
+    """Return the properties of the network selector, disabled while a machine is chosen."""
     names = dict.fromkeys([*list_presets("network"), *([setup.network_preset] if setup.machine else [])])
     groups = {"Files of this study": networks.files, "Presets": [*names]}
     data = [{"group": group, "items": items} for group, items in groups.items() if items]
@@ -167,13 +167,13 @@ def _platforms(setup: Setup, networks: Networks) -> dict[str, Any]:
 
 
 def _systems(setup: Setup) -> dict[str, Any]:
-    """Return the properties of the system preset selector, which offers presets that fit the network."""
+    """Return the properties of the system selector, which offers what fits the network."""
     data = systems_for(setup.network_preset)
     return {"data": data, "value": setup.system_preset, "disabled": bool(setup.machine)}
 
 
 def _backends(chosen: Sequence[str]) -> dmc.Group:
-    """Return the controls that choose the backends and the machine for the backend ``gpu``."""
+    """Return the controls for the backends, and for the machine of ``gpu``."""
     machine = dmc.Select(
         id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
         allowDeselect=False, disabled=not any(map(takes_machine, chosen)), miw=150, w=150,
@@ -182,7 +182,7 @@ def _backends(chosen: Sequence[str]) -> dmc.Group:
 
 
 def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
-    """Return the list of backends, with the reason after each unavailable backend."""
+    """Return the list of backends, each with the reason if it is unavailable."""
     report = backend_report()
     data = [
         {"value": row["backend"], "label": row["backend"], "disabled": False}
@@ -197,7 +197,7 @@ def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
 
 
 def _models(names: Sequence[str]) -> list[html.Div]:
-    """Return a line for each of the backends *names*, which describes the backend's model."""
+    """Describe the model of each of *names* on a line."""
     return [html.Div(f"{name}: {backend_model(name)}") for name in names]
 
 
@@ -231,7 +231,7 @@ def register(app: Dash, view: StudyView) -> None:
     register_start(app, view, PATH)
 
 
-# The starting point of a form, and the properties of the network and system selectors that depend on it.
+# Where a form starts from, and the selectors that depend on it.
 _STARTS = ("cluster", "network", "system", "dimensions", "workload")
 _CHOICE = ("data", "value", "disabled")
 
@@ -254,8 +254,8 @@ def _register_fields(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
     def rebuild(chosen: dict[str, Any], fields: Any) -> dict[str, Any]:
-        """Fill the form from a machine or presets, or only change the number of dimensions."""
-        del fields  # `rows_of` takes the fields with their ids from the callback context
+        """Fill the form from a machine or presets, or only change its number of dimensions."""
+        del fields  # `rows_of` reads fields and ids from the callback context
         nothing: dict[str, Any] = dict.fromkeys(("rows", "system", "count", "kept", "machine"), no_update)
         nothing |= dict.fromkeys(("networks", "systems"), dict.fromkeys(_CHOICE, no_update))
         triggered = {*ctx.triggered_prop_ids.values()}
@@ -265,7 +265,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
                 raise PreventUpdate
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
             return nothing | {"rows": dimension_rows([*rows[:wanted], *more])}
-        # All fields changed if the whole form was drawn again from the address.
+        # Everything changed, because the form was drawn again from the address.
         if len(triggered) > 1 or (triggered == {"new-workload"} and not chosen["cluster"]):
             raise PreventUpdate
         machine = "" if triggered == {"new-network"} else chosen["cluster"] or ""
@@ -292,9 +292,9 @@ def _register_fields(app: Dash, view: StudyView) -> None:
 
 
 def _chosen_setup(chosen: Mapping[str, Any], machine: str, networks: Networks) -> Setup:
-    """Return the setup of *machine*, or without a machine of the chosen network and of a system that fits."""
+    """Return the setup of *machine* or, without one, of the chosen network and a system that fits."""
     network = chosen["network"]
-    if not machine and network not in networks.names:  # the network of the machine before
+    if not machine and network not in networks.names:  # it belongs to the machine chosen before
         network = first_form([chosen["workload"]]).setup.network_preset
     system = chosen["system"] if chosen["system"] in systems_for(network) else "default"
     return networks.start(network, system, machine, chosen["workload"])
@@ -307,7 +307,7 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
     )  # fmt: skip
     def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
-        """Store an uploaded network file in the study, and select the uploaded network in the form."""
+        """Store an uploaded network in the study and select it."""
         if not contents:
             return no_update, no_update, ""
         try:
@@ -331,7 +331,7 @@ def _register_system_upload(app: Dash) -> None:
         State({"form": "dimension", "field": ALL, "number": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def fill(contents: str | None, filename: str | None, _fields: Any) -> tuple[Any, Any, str]:
-        """Fill the form from an ASTRA-sim system file, and report the keys for which there is no field."""
+        """Fill the form from an ASTRA-sim system file; report the keys without a field."""
         if not contents:
             return no_update, no_update, ""
         name = str(filename or "The system file")[:LABEL_LENGTH]
@@ -351,12 +351,12 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         Input({"form": form, **path}, "value"),
     )  # fmt: skip
     def tell(_values: Any) -> tuple[list[str], list[str]]:
-        """Show next to each field the problem of its text, or the value that the text means."""
+        """Show next to each field what is wrong with its text, or the value that it means."""
         return field_states(ctx.inputs_list[0])
 
 
 def _register_address(app: Dash, view: StudyView) -> None:
-    """Register the callback that draws the form again when the address changes."""
+    """Register the callback that redraws the form when the address changes."""
 
     @app.callback(
         Output("new-form", "children"), Output("new-written", "data", allow_duplicate=True),
@@ -364,7 +364,7 @@ def _register_address(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any, Any]:
-        """Draw the form again if the browser changed the address, for example with its button Back."""
+        """Redraw the form if the browser changed the address, for example by Back."""
         text = Selection.parse(search).option("setup")
         if text == (written or ""):
             return no_update, no_update, no_update

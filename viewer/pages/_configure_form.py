@@ -1,4 +1,4 @@
-"""Build, parse and explain the fields of the page New run, and handle the form's buttons."""
+"""The fields of the page New run: build, parse and explain them, and handle the buttons."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from ..queries import (
 from ._parts import empty, link_to, page_address
 
 Row = dict[str, Any]
-"""The contents of the fields of one network dimension, by field name; numbers are texts as typed."""
+"""A network dimension's fields by name; numbers are texts as typed."""
 
-# Numeric fields: key of the system file -> unit for numbers that are typed without a unit, and help text.
+# Numeric fields: key of the system file -> unit of bare numbers, and help text.
 _NUMBERS: dict[str, tuple[str, str]] = {
     "preferred-dataset-splits": ("", "number of pieces of a collective"),
     "active-chunks-per-dimension": ("", "in flight at once per dimension"),
@@ -54,8 +54,8 @@ _NUMBERS: dict[str, tuple[str, str]] = {
     "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
     "peak-perf": (" (TFLOP/s)", "per chip: roofline"),
 }
-# Fields with a choice: key of the system file -> label, help text, and titles of the values. The first value
-# applies if a system file does not contain the key.
+# Choices: key of the system file -> label, help text, and titles of the values, of which the first
+# is the default.
 _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
     "collective-optimization": (
         "Collective optimization",
@@ -113,7 +113,7 @@ _MEANINGS = (
 
 
 def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
-    """Return the texts of the fields for network *dimensions*, one row per dimension."""
+    """Return the fields' texts for *dimensions*, a row each."""
     return [
         {"topology": each.topology, "size": typed_text(each.size), "bandwidth": typed_text(each.bandwidth),
          "latency": typed_text(each.latency), **dict(zip(COLLECTIVES, each.algorithms, strict=True))}
@@ -122,7 +122,7 @@ def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
 
 
 def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row of texts per dimension, from the fields as Dash lists them (id and value)."""
+    """Return a row of texts per dimension from fields with id and value, as Dash lists them."""
     rows: dict[int, Row] = {}
     for item in dimension_fields:
         rows.setdefault(int(item["id"]["number"]), {})[item["id"]["field"]] = item.get("value")
@@ -130,7 +130,7 @@ def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def dimension_rows(rows: Sequence[Row]) -> Any:
-    """Return a table of fields with one row per network dimension."""
+    """Return a table of fields, a row per dimension."""
     head = ["#", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
     body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
     titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
@@ -164,7 +164,7 @@ def _row(number: int, row: Row) -> list[Any]:
 
 
 def system_fields(system: Mapping[str, Any]) -> Any:
-    """Return the form fields for all keys of a system file except the collective algorithms."""
+    """Return the fields for all keys of a system file except collective algorithms."""
     fields: list[Any] = [
         html.Div([
             dmc.TextInput(id={"form": "system", "field": key}, label=f"{NUMBER_FIELDS[key].title}{unit}",
@@ -190,13 +190,13 @@ def _chosen(system: Mapping[str, Any], key: str) -> str:
 
 
 def backend_model(name: str) -> str:
-    """Return a text on the model of the backend *name*."""
+    """Describe the model of the backend *name*."""
     about = about_backend(name)
     return about.details or about.what
 
 
 def meanings() -> dmc.Accordion:
-    """Return a collapsed panel that explains the fields and the backends of the form."""
+    """Return a collapsed panel that explains fields and backends."""
     backends = [(name, backend_model(name)) for name in backend_names() if about_backend(name).offered]
     parts = [html.Div([html.Dt(name), html.Dd(text)]) for name, text in (*_MEANINGS, *backends)]
     item = dmc.AccordionItem(
@@ -210,9 +210,9 @@ def meanings() -> dmc.Accordion:
 
 
 def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the errors of the fields that Dash lists, and the parsed values of numeric fields as text.
+    """Return the errors of the fields, and the parsed values of numeric ones as text.
 
-    Fields that offer a choice from a list have no errors and no parsed values.
+    Choices have neither.
     """
     wrong, understood = [], []
     for item in items:
@@ -229,10 +229,10 @@ def read_setup(
     start: Setup,
     failures: str | None = "",
 ) -> Setup:
-    """Return the setup that the form's fields describe; Dash lists the fields with id and value.
+    """Return the setup in the form's fields, which have id and value.
 
-    Keys without a field keep the value of *start*, whatever the browser sends. Raises `ConfigError` for the
-    first invalid field.
+    Keys without a field keep the value of *start*, whatever the browser sends. Raises `ConfigError`
+    for the first invalid field.
     """
     dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
     system = dict(start.system)
@@ -245,7 +245,7 @@ def read_setup(
 
 @dataclass(frozen=True)
 class SystemFile:
-    """Field values that a system file defines: network *rows*, *system* keys, and *remarks* on the file."""
+    """What a system file sets: network *rows*, *system* keys, and *remarks* about it."""
 
     rows: list[Row]
     system: dict[str, Any]
@@ -253,9 +253,9 @@ class SystemFile:
 
 
 def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
-    """Return the field values that the system file *text* defines, for *rows* of dimensions.
+    """Parse the system file *text* for *rows* of dimensions.
 
-    Error messages call the file *name*. Raises `ConfigError` if *text* is not a system file.
+    Errors call the file *name*. Raises `ConfigError` if it is no system file.
     """
     data = json_mapping(text, name)
     system = SystemConfig.from_mapping(data, name).to_dict()
@@ -277,7 +277,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
 
 
 def _failed(text: str) -> tuple[str, ...]:
-    """Return the network failures that a field lists with semicolons between them."""
+    """Return the failures in a field, which separates them by semicolons."""
     failed = tuple(part.strip() for part in text.split(";") if part.strip())
     try:
         for each in failed:
@@ -288,9 +288,9 @@ def _failed(text: str) -> tuple[str, ...]:
 
 
 def _put(system: dict[str, Any], key: str, value: Any) -> None:
-    """Set *key* of *system* to *value*, or remove the key if *value* is empty.
+    """Set *key* of *system* to *value*, or remove it if *value* is empty.
 
-    If the preset does not contain the key, a default value is not written either.
+    A default that the preset does not have is not written, either.
     """
     if key in _CHOICES and key not in system and value == next(iter(_CHOICES[key][2])):
         return
@@ -323,7 +323,7 @@ _FIELDS: dict[str, Any] = {
     "failures": "new-failures",
     "label": "new-label",
 }
-# Presets are states, not inputs: a new preset fills in other fields, which trigger the form's callbacks.
+# States rather than inputs: a new preset fills other fields, which trigger the callbacks.
 _PRESETS = {
     "cluster": State("new-cluster", "value"),
     "network": State("new-network", "value"),
@@ -333,15 +333,14 @@ _ADDRESS = {"search": State("url", "search"), "run": State("run", "data"), "dark
 
 
 def _form(dependency: type[Input] | type[State]) -> dict[str, Any]:
-    """Return all fields as inputs or states, as *dependency* says, for a callback's argument ``form``."""
+    """Return all fields as *dependency* (inputs or states), for a callback's argument ``form``."""
     return {name: dependency(identity, "value") for name, identity in _FIELDS.items()} | _PRESETS
 
 
 def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
-    """Return the form that the fields describe, and the problems of running the form, errors first.
+    """Return the form in the fields (None if a field is invalid), and its problems, errors first.
 
-    The calling callback must have :func:`_form` as its argument ``form``. The form is None if a field is
-    invalid.
+    The calling callback needs :func:`_form` as its argument ``form``.
     """
     fields: dict[str, Any] = ctx.args_grouping["form"]
     value = {name: field["value"] for name, field in fields.items() if not isinstance(field, list)}
@@ -358,7 +357,7 @@ def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
 
 
 def _blocker(findings: list[Finding]) -> str:
-    """Return the text of the first error in *findings*, or ``""`` if *findings* contains no error."""
+    """Return the text of the first error in *findings*, or ``""``."""
     return next((finding.text for finding in findings if finding.severity == "error"), "")
 
 
@@ -385,7 +384,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
     )
     def examine(form: Any, address: dict[str, Any]) -> dict[str, Any]:
         """Check the fields of the form, draw the topology, and write the form into the address."""
-        del form  # `_read` reads the form's fields and their ids from the callback context
+        del form  # `_read` reads fields and ids from the callback context
         read, findings = _read(view)
         blocker = _blocker(findings)
         if read is None:
@@ -414,9 +413,9 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
 
     @app.callback(Output("new-estimate", "children"), Input("new-runnable", "data"), State("run", "data"))
     def estimate(text: str | None, run: str | None) -> str:
-        """Show the estimated duration of the simulation.
+        """Show how long the simulation will take.
 
-        This is a separate callback, so that the form's checks need not wait until the workload is read.
+        A callback of its own, so that the form's checks need not wait for the workload to be read.
         """
         if text is None:
             return ""
@@ -429,7 +428,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _links(search: str | None, run: str, text: str) -> list[Any]:
-    """Return links to the files of the form, and to the form of a sweep over the form's settings."""
+    """Return links to the form's files, and to a sweep over its settings."""
     address = page_address("/export/new-run.zip", f"?{urlencode({'run': run, 'setup': text})}")
     zipped = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
     onward = Selection.parse(search).with_run(run).with_option("setup", text).search
@@ -437,7 +436,7 @@ def _links(search: str | None, run: str, text: str) -> list[Any]:
 
 
 def _findings(found: list[Finding], changed: list[str] | None, start: str = "") -> Any:
-    """Return the list of findings and of changes to the form's *start*.
+    """Return the list of findings, and of changes from the form's *start*.
 
     While a field is invalid, the changes are unknown, and *changed* is None.
     """
@@ -467,8 +466,8 @@ def _register_buttons(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
     def act(clicks: list[int | None], form: Any) -> tuple[Any, Any]:
-        """Start the simulation, or download a file, after reading and checking the form again."""
-        del form  # `_read` reads the form's fields and their ids from the callback context
+        """Start the simulation, or download a file, after checking the form once more."""
+        del form  # `_read` reads fields and ids from the callback context
         if not any(clicks):
             return no_update, no_update
         read, findings = _read(view)

@@ -1,4 +1,4 @@
-"""Critical path page: show the segments that add up to the step, what-if simulations, and slack."""
+"""Critical path page: the segments that add up to the step, what-ifs, and slack."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
-            # A callback fills in the host calls of the path later, because reading the traces is slow.
+            # Filled in later, because reading the traces is slow.
             html.Div(id="path-stacks"),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
-            # A callback fills in the slack later, because the computation takes long.
+            # Filled in later, because slack is slow to compute.
             html.Div(id="slack"),
         ],
         gap="md",
@@ -156,8 +156,8 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     if missing:
         return empty(missing)
     table = run.breakdown(by).sort_values("duration_ns", ascending=False)
-    # Leave out time outside the network and time without a name (such as computation in a breakdown by
-    # collective): their bars would dwarf the other bars.
+    # Leave out time outside the network and without a name (such as computation, by collective),
+    # whose bars would dwarf all others.
     names = table["key"].astype(str)
     rest, nameless = names == NO_NETWORK, nameless_text(table, by)
     shown = table[~rest & ~names.isin(["", "(none)"])]
@@ -212,8 +212,7 @@ def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[s
     return {"ids": [row]}, {"rowId": row, "rowPosition": "middle"}
 
 
-# The default value of the control "change" depends on the run, so callbacks match the control with any
-# default.
+# The default of "change" depends on the run, so callbacks match any default.
 _TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
 _NOTE = (
     "Simulates the step again, so the result includes work that then becomes critical. Times as fast: 2 "
@@ -229,7 +228,7 @@ _GAINS = [
 
 
 def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
-    """Return the card of what-if simulations: the change, its factor, and the gain in step time."""
+    """Return the card of what-ifs: the change, its factor, and the gain."""
     traits = about_backend(run.info.backend)
     if not traits.quick:
         text = (
@@ -263,7 +262,7 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
 
 
 def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the groups of what-if changes to choose from; waits of the selected node come first."""
+    """Return the what-if changes to choose from, in groups; waits of the selected node come first."""
     groups: dict[str, list[dict[str, str]]] = {}
     titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
               "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
@@ -295,7 +294,7 @@ def register_what_if(app: Dash, view: StudyView, path: str) -> None:
         Input(_CHANGE, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
-        """Show the error of the field "times as fast", and remove the answer to the previous request."""
+        """Show what is wrong in the field "times as fast", and remove the last answer."""
         reading = TIMES.read(times)
         if reading.problem:
             answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")

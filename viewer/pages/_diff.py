@@ -1,4 +1,4 @@
-"""Diff page: show the changes between two captures, steps or runs, and which exceed the noise."""
+"""Diff page: what changed between two captures, steps or runs, and what exceeds the noise."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _STARTS_NOTE = "Variation between starts of the same job, needed if a side has f
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Diff page, whose address contains the two selected sides."""
+    """Return the Diff page; the address has both sides."""
     sides = Sides(view)
     options = sides.options()
     known = {item["value"] for group in options for item in group["items"]}
@@ -155,7 +155,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _share(text: str) -> float | None:
-    """Return the fraction for the percentage in *text*, or None if *text* is not a number."""
+    """Parse a percentage to a fraction; None if *text* is no number."""
     try:
         return float(parse_number(text.strip().removesuffix("%")) / 100) if text.strip() else None
     except ValueError:
@@ -189,7 +189,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
 
 
 def _beside(sides: Sides, asked: dict[str, str]) -> list[Any]:
-    """Return a link that shows both sides on one timeline; empty if no timeline can show both."""
+    """Return a link to both sides on one timeline; empty if no timeline can show both."""
     address = sides.on_timeline(asked["before"], asked["after"])
     return [link_to("Both on one timeline", "/timeline", address)] if address else []
 
@@ -201,7 +201,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
     )
     paths = found.paths.copy()
     for name in ("start_base_ns", "start_other_ns", "rank_base", "rank_other"):
-        paths[name] = paths[name].where(paths[name] >= 0)  # A piece that is new has no start on the old path.
+        paths[name] = paths[name].where(paths[name] >= 0)  # a new piece has no start on the old path
     means = "Means over the ranks of one step; the median over the steps."
     return [
         table_card("Figures", "diff-figures", figures, _FIGURES, scheme, query=asked, note=means, most=320),
@@ -218,7 +218,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
 
 
 def _asked(selection: Selection) -> dict[str, str]:
-    """Return the comparison that the address requests, with empty sides if it requests none."""
+    """Return the comparison in the address, with empty sides without one."""
     by = selection.option("by")
     return {
         "before": selection.option("before"),
@@ -229,7 +229,7 @@ def _asked(selection: Selection) -> dict[str, str]:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that select both sides, compare the sides, and export the comparison."""
+    """Register the callbacks that choose two sides, compare them, and export the result."""
     sides = Sides(view)
     _register_reading(app, sides)
 
@@ -239,7 +239,7 @@ def register(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def ask(clicks: int | None, *states: Any) -> Any:
-        """Request the selected comparison with a new address, or directly if the address is unchanged."""
+        """Put the selected comparison into the address, or start it if the address has it already."""
         *chosen, search = states
         selection = Selection.parse(search)
         for name, value in zip(_ASKED, chosen, strict=True):
@@ -262,7 +262,7 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _register_reading(app: Dash, sides: Sides) -> None:
-    """Register the callbacks that read both sides on request, show progress, and can be cancelled."""
+    """Register the callbacks that read both sides, show progress, and can be cancelled."""
     readings: Works[Reading] = Works()
     readings.register(app, "diff")
 

@@ -1,4 +1,4 @@
-"""Graph page: draw a node's neighbourhood, or a graph folded by module, phase, stream or rank."""
+"""Graph page: a node's neighbourhood, or the graph folded by module, phase, stream or rank."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the Graph page, centred on the selected node or the longest segment of the critical path."""
+    """Return the Graph page around the selected node or the longest segment of the critical path."""
     drawing = draw(run, selection)
-    # The component's "responsive" mode raises an error after the page removes the graph, and fits the drawing
-    # to its area 100 ms late, when the user may already point at a node. The script 20_graph.js fits the
-    # drawing instead.
+    # "responsive" raises an error once the page has removed the graph, and fits the drawing 100 ms
+    # late, when the user may already point at a node; 20_graph.js does it instead.
     drawn = cyto.Cytoscape(
         id="graph", elements=drawing.elements, layout=_FITTED, style={"width": "100%", "height": "100%"},
         stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
@@ -89,7 +88,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return notices on parts of the request that cannot be drawn, and on what is drawn instead."""
+    """Return notices about what cannot be drawn, and what is drawn instead."""
     texts = []
     if not has_selected(run, selection):
         texts.append(
@@ -113,7 +112,7 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
 
 
 def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
-    """Return the facts of the focused node, links that select its neighbours, and links to exports."""
+    """Return facts about the focused node, links to its neighbours, and exports."""
     rank, _ = focus_of(run, selection)
     parts: list[Any] = [details_list(drawing.details)]
     for title, before in (("Waits for", True), ("Awaited by", False)):
@@ -130,7 +129,7 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
 
 
 def _opener(selection: Selection, node: int) -> Any:
-    """Return a link that adds the neighbours of *node* to the drawing, or removes added neighbours."""
+    """Return a link that adds the neighbours of *node* to the drawing, or removes them again."""
     opened = opened_nodes(selection.option("open"))
     rest = [each for each in opened if each != node] if node in opened else [*opened, node]
     search = selection.with_option("open", ",".join(map(str, rest))).search
@@ -138,7 +137,7 @@ def _opener(selection: Selection, node: int) -> Any:
 
 
 def _exports(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return links that export the nodes and the edges of the drawing."""
+    """Return links to export the nodes and edges of the drawing."""
     rank, node = focus_of(run, selection)
     asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
     asked |= {name: value for name in ("fold", "hops", "edges", "open") if (value := selection.option(name))}
@@ -155,7 +154,7 @@ def _controls(selection: Selection) -> dmc.Group:
             dmc.SegmentedControl(id=option_id("fold", "nodes"), data=folds,
                                  value=fold_of(selection.option("fold")), size="xs",
                                  **{"aria-label": "What the graph shows"}),
-            # The field keeps an invalid number, and a notice tells how many hops are drawn.
+            # An invalid number stays in the field, and a notice says how many hops are drawn.
             dmc.NumberInput(id=_HOPS, value=_asked_hops(selection), min=1, max=MOST_HOPS,
                             w=100, size="xs", prefix="hops: ", allowDecimal=False, clampBehavior="none",
                             style=_hops_style(fold_of(selection.option("fold"))),
@@ -174,7 +173,7 @@ def _asked_hops(selection: Selection) -> int | str:
 
 
 def _hops_style(fold: str) -> dict[str, str]:
-    """Return the style of the field for the number of hops, which is hidden if the graph is folded."""
+    """Return the style of the field for hops, hidden for a folded graph."""
     return {} if fold == "nodes" else {"display": "none"}
 
 
@@ -191,7 +190,7 @@ def _edge_legend() -> html.Div:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callback that draws the address's graph; 20_graph.js handles clicks on nodes."""
+    """Register the callback that draws the graph; 20_graph.js handles clicks on nodes."""
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
@@ -200,7 +199,7 @@ def register(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
-        # The browser may already have opened another page, which has no graph to draw.
+        # The browser may have opened another page, which has no graph.
         if not run or not (pathname or "").endswith(PATH):
             return (no_update,) * 5
         shown, selection = view.open(run), Selection.parse(search)
@@ -229,9 +228,9 @@ _FEW_EDGES = 30
 
 @dataclass(frozen=True)
 class Drawing:
-    """Drawing of a graph: Cytoscape *elements*, a *title*, and facts on the focused node.
+    """A graph as Cytoscape *elements*, its *title*, and facts about the focused node.
 
-    *details* are (label, text) pairs of the focused node, and *neighbours* are the nodes linked to it.
+    *details* are (label, text) pairs of that node, and *neighbours* the nodes linked to it.
     """
 
     elements: list[dict[str, Any]]
@@ -241,7 +240,7 @@ class Drawing:
 
 
 def draw(run: OpenRun, selection: Selection) -> Drawing:
-    """Return the drawing that *selection* requests: the neighbourhood of a node, or a folded graph."""
+    """Draw what *selection* asks for: a node's neighbourhood, or a folded graph."""
     rank, focus = focus_of(run, selection)
     node = run.node(rank, focus)
     if node is None:
@@ -290,9 +289,9 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
 def _late_peer(
     run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
 ) -> list[dict[str, Any]]:
-    """Return Cytoscape elements: the node of the rank that arrived last, and its edge to the focus.
+    """Return the node of the rank that arrived last, and its edge to the focus.
 
-    The list is empty if the rank that arrived last is the rank of the focus.
+    Empty if that rank is the focus's own.
     """
     rank, focus = int(node["rank"]), int(node["node_id"])
     other, its_node = int(node["origin_rank"]), int(node["origin_node"])
@@ -456,8 +455,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
                 "text-background-opacity": 0.85,
             },
         },
-        # Every second column shows the names above its nodes, so that each name may be as wide as two
-        # columns.
+        # Names are above the nodes in every second column, so that each may be two columns wide.
         {"selector": ".above", "style": {"text-valign": "top", "text-margin-y": -4}},
         {"selector": ".opened", "style": {"shape": "round-octagon"}},
         {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
@@ -466,7 +464,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
                                         "border-color": PATH_COLOUR}},
         {"selector": ".focus", "style": focus},
-        # assets/20_graph.js hides names and changes font sizes according to the zoom.
+        # 20_graph.js hides names and changes font sizes with the zoom.
         {"selector": ".quiet", "style": {"text-opacity": 0, "text-background-opacity": 0}},
         {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
     ]  # fmt: skip

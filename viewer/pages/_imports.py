@@ -1,4 +1,4 @@
-"""Import page: list, check and import the traces and graphs in the import folder."""
+"""Import page: list, check and import what is in the import folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _COLUMNS = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Import page, or instructions to start the viewer with a folder of traces."""
+    """Return the Import page, or how to start the viewer with a folder of traces."""
     folder = view.near.import_from
     if folder is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nowhere()], gap="md")
@@ -112,7 +112,7 @@ def _item(items: Sequence[ImportItem], identity: str) -> ImportItem | None:
 
 
 def _details(item: ImportItem | None) -> Any:
-    """Return the panel on the selected item, without the findings, which a callback fills in."""
+    """Return the panel about an item; a callback fills in the findings."""
     if item is None:
         return None
     if item.problem:
@@ -143,7 +143,7 @@ def _details(item: ImportItem | None) -> Any:
 
 
 def _step_input() -> dmc.Autocomplete:
-    """Return the field for the step to import; its options are valid for any trace."""
+    """Return the field for the step to import, with options that suit any trace."""
     hint = "median, all, a number, or an annotation: NAME, NAME#3 (counted from 0), or a pattern"
     return dmc.Autocomplete(id="import-step", label="Step", description=hint, placeholder="median", w=420,
                             data=[*_STEPS, "ProfilerStep#*"], debounce=True)  # fmt: skip
@@ -181,7 +181,7 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def show(search: str | None, pathname: str | None) -> Any:
-        """Show the panel on the item that the address names."""
+        """Show the item in the address."""
         if not (pathname or "").endswith(PATH):
             return no_update
         return _details(_item(find_items(folder), Selection.parse(search).option("item")))
@@ -191,7 +191,7 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         Input("import-name", "id"), State("url", "search"),
     )  # fmt: skip
     def tell(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
-        """Show the findings on the item, which can be imported only after a check without errors."""
+        """Show the findings about the item, which can be imported only after a check without errors."""
         item = _known_item(folder, search)
         found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
         blocked = found is None or any(each.severity == "error" for each in found)
@@ -206,7 +206,7 @@ def _register_steps(app: Dash, view: StudyView, folder: Path) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def suggest(_seen: Any, _shown: Any, search: str | None) -> Any:
-        """Offer the annotations in the trace as steps, after a check has found the annotations."""
+        """Offer the annotations of the trace as steps, once a check has found them."""
         item = _known_item(folder, search)
         names = jobs.step_names(ImportRequest(str(folder.resolve()), item.id)) if item else []
         return list(dict.fromkeys([*_STEPS, *names])) if names else no_update
@@ -236,6 +236,6 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
 
 
 def _known_item(folder: Path, search: str | None) -> ImportItem | None:
-    """Return the item that the address names, or None if the item is unknown or has a problem."""
+    """Return the item in the address, or None if it is unknown or has a problem."""
     item = _item(find_items(folder), Selection.parse(search).option("item"))
     return item if item is not None and not item.problem else None

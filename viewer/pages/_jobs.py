@@ -1,4 +1,4 @@
-"""Show the jobs of a study on several pages, with progress, logs, and buttons that cancel jobs."""
+"""The list of a study's jobs, for several pages: progress, logs, and cancelling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30
 _UNSPOKEN = {"aria-live": "off"}
-_NEARLY = 0.98  # largest share that a progress bar shows while the remaining time is unknown
+_NEARLY = 0.98  # a progress bar shows at most this fraction while the remaining time is unknown
 _WHOLE = {
     "simulation": "ranks finished",
     "sweep": "points done",
@@ -32,7 +32,7 @@ _WHOLE = {
 
 
 def jobs_card(title: str) -> dmc.Paper:
-    """Return the card with the list of jobs, which updates itself; a page may contain one such card."""
+    """Return the card with the list of jobs, at most one on a page; it updates itself."""
     return card(
         title,
         dcc.Store(id="jobs-seen"),
@@ -59,7 +59,7 @@ def register(app: Dash, view: StudyView) -> None:
             jobs.resume()
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
-            # The list itself shows the error, because each poll would add another notification.
+            # In the list itself, because every poll would add another notification.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
@@ -68,11 +68,11 @@ def register(app: Dash, view: StudyView) -> None:
         if now == seen:
             return no_update, no_update, no_update
         runs = view.runs()
-        lengths = {info.workload: info.makespan_ns for info in runs}  # of the newest runs
+        lengths = {info.workload: info.makespan_ns for info in runs}  # the latest of each workload
         if isinstance(seen, dict) and state == seen.get("state"):
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
-            # The callback draws only changed jobs again, so that buttons keep the keyboard focus.
+            # Only changed jobs are redrawn, so that buttons keep the keyboard focus.
             for job in listed[:_MOST_SHOWN]:
                 if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
                     _show_progress(job, lengths.get(job.workload, 0))
@@ -84,12 +84,12 @@ def register(app: Dash, view: StudyView) -> None:
         Input("job-asked", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def answer(asked: Any) -> tuple[Any, Any, Any]:
-        """Cancel a job, or show the last lines of a job's log in a dialogue."""
+        """Cancel a job, or show the end of its log in a dialogue."""
         if not asked:
             return no_update, no_update, no_update
         number = int(asked["job"])
         if asked["action"] == "cancel":
-            # Dash joins calls of `look` that wait at the same time, so a click would be lost there.
+            # Dash joins calls of `look` that wait at the same time, which would lose clicks there.
             jobs.cancel(number)
             return no_update, no_update, no_update
         return jobs.log(number) or "Its log is empty.", True, f"Log of job {number}"
@@ -102,10 +102,10 @@ def _show_progress(job: Job, length_ns: int) -> None:
 
 
 def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, int] | None = None) -> Any:
-    """Return one panel per job, for *jobs* with the newest job first.
+    """Return a panel per job, the newest first.
 
-    *known_runs* contains the ids of the runs that still exist. *lengths* maps workloads to their approximate
-    step times in ns.
+    *known_runs* are the ids of existing runs. *lengths* maps workloads to approximate step times in
+    ns.
     """
     if not jobs:
         return empty(
@@ -125,7 +125,7 @@ def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
         dmc.Text(_name(job), fw=600, size="sm", className="finding"),
         dmc.Text(started, size="xs", c="dimmed"),
-        # Screen readers should not announce the elapsed time, which changes every second.
+        # Screen readers should not announce the time each second.
         dmc.Text(_lasted(job), size="xs", c="dimmed", id={"job": job.id, "part": "lasted"}, **_UNSPOKEN),
         _button("Log", "log", job),
     ]
@@ -157,7 +157,7 @@ def _lasted(job: Job) -> str:
     if not job.started:
         return ""
     lasted = (job.ended or time.time()) - job.started
-    # While the job runs, the time is rounded down to whole seconds, so that its digits stay readable.
+    # In whole seconds while the job runs, so that digits stay readable.
     return duration_text(1e9 * lasted) if job.ended else f"{int(lasted):,} s so far"
 
 
@@ -167,13 +167,12 @@ def _button(text: str, action: str, job: Job) -> dmc.Button:
 
 
 def _result(job: Job, known_runs: set[str]) -> list[Any]:
-    """Return a link to the result of a finished job; empty if the result no longer exists."""
+    """Return a link to a finished job's result; empty if that is gone."""
     if job.kind == "simulation" and job.experiment in known_runs:
         address = page_address("/", Selection(job.experiment).search)
         return [dcc.Link("Open the result", href=address, className="text-link")]
     if job.kind == "import":
-        # The job's message contains the name of the new workload, which differs from the requested name if
-        # that name was taken.
+        # The message has the workload's real name, which differs from the requested one if that was taken.
         made = job.message.partition("'")[2].rpartition("'")[0] or job.workload
         search = Selection().with_option("setup", form_of_workload(made)).search
         return [dcc.Link("Simulate it", href=page_address("/new-run", search), className="text-link")]
@@ -181,10 +180,10 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 
 
 def _progress(job: Job, length_ns: int) -> tuple[float, str]:
-    """Return the finished share of *job*, from 0 to 1, and the progress as text.
+    """Return how much of *job* is finished, from 0 to 1, and the progress as text.
 
-    All ranks of a simulation finish near its end. The progress of a simulation is therefore the simulated
-    time divided by *length_ns*, the step time of an earlier run (0: unknown).
+    All ranks of a simulation finish near its end, so its progress is the simulated time over
+    *length_ns*, the step time of an earlier run (0: unknown).
     """
     if job.state == "queued":
         return 0.0, "Waiting for other jobs: a study runs one job at a time."

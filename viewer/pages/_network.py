@@ -1,4 +1,4 @@
-"""Network page: show collectives and their programs, link loads, and the fit of the calibration."""
+"""Network page: collectives and their programs, link loads, and the fit of the calibration."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _LINKS = [
 ]
 
 
-# Columns of the table of links for which only packet-level backends record values.
+# Columns of the table of links that only packet-level backends record.
 _LOSSES = [
     column("drops", "Dropped", "count"),
     column("marks", "Marked", "count"),
@@ -118,7 +118,7 @@ def _verdict(run: OpenRun) -> str:
 
 
 def _failures(run: OpenRun) -> list[Any]:
-    """Return a notice on failures in the network; the table of links does not list failed links."""
+    """Return a notice about failures; failed links are not in the table."""
     failures = [text for _, text in failures_of(run.result)]
     if not failures:
         return []
@@ -189,7 +189,7 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
-    """Return a chart of the traffic between ranks, and links that export the traffic as a table."""
+    """Return a chart of the traffic between ranks, with export links."""
     loads = None if of == "flows" else switch_loads(run.result)
     if loads is not None:
         return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
@@ -255,7 +255,7 @@ _COLUMNS = [
 
 
 def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
-    """Return cards on the calibration of *run*'s network; empty if no calibration fitted the network."""
+    """Return cards on the calibration of the network; empty if it was not calibrated."""
     fitted = fitted_network(run.result.provenance)
     if fitted is None:
         return []
@@ -286,7 +286,7 @@ def _listed(title: str, sentences: tuple[str, ...]) -> list[Any]:
     return [dmc.Text(title, fw=600, size="sm", mt="xs"), dmc.Text(items, size="sm")]
 
 
-# Largest number of ops in a program that the page draws; drawing a larger program takes too long.
+# ops; drawing a larger program takes too long
 _MOST_OPS = 30_000
 _PROGRAM_NOTE = (
     "The programs that replaced built-in algorithms. The messages of a step wait only for messages of "
@@ -296,10 +296,9 @@ _PROGRAM_NOTE = (
 
 
 def programs_card(run: OpenRun) -> list[Any]:
-    """Return the card of collective programs, or an empty list if *run* used no programs.
+    """Return the card of collective programs; empty if *run* used none.
 
-    A callback fills the card after the page has loaded, because reading the programs also proves their
-    correctness.
+    It is filled after the page has loaded, because programs are proved when they are read.
     """
     if not run.has_programs:
         return []
@@ -308,7 +307,7 @@ def programs_card(run: OpenRun) -> list[Any]:
 
 
 def register_programs(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that list the collective programs of a run and draw the selected program."""
+    """Register the callbacks that list a run's collective programs and draw the selected one."""
 
     @app.callback(
         Output("programs", "children"),
@@ -317,7 +316,7 @@ def register_programs(app: Dash, view: StudyView) -> None:
         State("dark", "checked"),
     )
     def programs(identity: str, run: str, dark: bool) -> Any:
-        del identity  # the constant id triggers the callback once, when the card is drawn
+        del identity  # a constant, which triggers the callback once
         return _chooser(view.open(run), _scheme(dark))
 
     @app.callback(
@@ -335,7 +334,7 @@ def _scheme(dark: bool) -> str:
 
 
 def _uses(run: OpenRun) -> list[tuple[Demand, Program]]:
-    """Return the collectives of *run* that used programs; in each kind, the largest comes first."""
+    """Return the collectives that used programs, the largest of each kind first."""
     return sorted(
         run.programs.items(), key=lambda use: (use[0].collective, -use[0].ranks, -use[0].size_bytes)
     )
@@ -361,7 +360,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
 
 
 def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
-    """Return the figures and charts of a program, or a notice if the program has too many ops to draw."""
+    """Return a program's figures and charts, or a notice if it has too many ops to draw."""
     ops = program_ops(program, demand.size_bytes)
     if ops > _MOST_OPS:
         text = (

@@ -1,4 +1,4 @@
-"""Operators page: show the time and the rates of each operator, with the roofline of its chip."""
+"""Operators page: time and rates of each operator, with the roofline of its chip."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         return dmc.Stack([page_title(TITLE, _ABOUT), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)
-    # The type of columns with missing values must be float, because only missing floats become null in JSON.
+    # Only missing floats become null in JSON.
     rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
     roofs = rooflines(points)
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
@@ -78,7 +78,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callback that opens the timeline when a point of the roofline is clicked."""
+    """Register the callback that shows a clicked point of the roofline on the timeline."""
 
     @app.callback(
         Input("roofline", "clickData"), State("run", "data"), State("url", "search"),

@@ -1,4 +1,4 @@
-"""Build the parts that several pages share: cards, tables, node search, note dialogs, progress bars."""
+"""Parts that several pages share: cards, tables, node search, note dialogs, progress bars."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _DARK_GRID = {
     "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
     "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
 }
-# Properties of the button that the script assets/05_pages.js presses when the user types Ctrl+Enter.
+# assets/05_pages.js presses the button with these properties on Ctrl+Enter.
 BY_CTRL_ENTER = {"aria-keyshortcuts": "Control+Enter"}
 SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
 
 
-# Unit of a numeric column -> the function of assets/05_pages.js that formats the column's values.
+# Unit of a numeric column -> the function of assets/05_pages.js that formats it.
 _FORMATS = {
     "time": "inTime",
     "±time": "inSignedTime",
@@ -51,9 +51,9 @@ _MOST_NAME = 120
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
-    """Return the heading of a page, with the text *about* the page's content and the user's next step.
+    """Return the heading of a page; *about* says what it shows and what to do next.
 
-    The components *tools* are at the right of the heading.
+    *tools* are at its right.
     """
     heading: Any = dmc.Title(title, order=2)
     if tools:
@@ -69,9 +69,9 @@ def card(
     order: int = 3,
     **properties: Any,
 ) -> dmc.Paper:
-    """Return a panel with a title, a *note* in small print, and links that export the panel's data.
+    """Return a panel with a title, a *note* in small print, and export links.
 
-    *order* is the level of the panel's heading, which is 2 if the panel fills the whole page.
+    *order* is the level of its heading: 2 if the panel fills the page.
     """
     heading: list[Any] = [dmc.Title(title, order=order, size="h5", mb=4)]
     if exports is not None:
@@ -82,7 +82,7 @@ def card(
 
 
 def ignored_notice(ignored: Sequence[str]) -> Any:
-    """Return a notice on the *ignored* parts of an address, or None if all parts were used."""
+    """Return a notice about the *ignored* parts of an address, or None."""
     if not ignored:
         return None
     text = " ".join(ignored) + " These values are replaced by those of the presets."
@@ -90,7 +90,7 @@ def ignored_notice(ignored: Sequence[str]) -> Any:
 
 
 def begun_notice(begun: Begun) -> Any:
-    """Return a notice on the run that fills a form, and on settings that the form cannot represent."""
+    """Return a notice about the run that a form starts from, and settings the form cannot show."""
     if not begun.of:
         return None
     return dmc.Text(
@@ -100,12 +100,12 @@ def begun_notice(begun: Begun) -> Any:
 
 
 def empty(text: str) -> dmc.Text:
-    """Return the placeholder for missing content; *text* contains the reason and the user's next step."""
+    """Return a placeholder for missing content; *text* says why and what to do next."""
     return dmc.Text(text, size="sm", c="dimmed", className="empty")
 
 
 def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
-    """Return a legend of the colours of *kinds* of work."""
+    """Return a legend of the colours of *kinds*."""
     shown = set(kinds)
     return html.Div(
         [
@@ -125,9 +125,9 @@ def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
 
 
 def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
-    """Return a handle that changes the width of the following *pane* or, if *across*, its height.
+    """Return a handle that changes the width of the next *pane* or, if *across*, its height.
 
-    The script assets/05_pages.js moves the handle with the pointer and the keys.
+    assets/05_pages.js moves it by pointer and keys.
     """
     aria = {"controls": pane, "label": label, "orientation": "horizontal" if across else "vertical"}
     aria |= {"valuenow": "50", "valuemin": "0", "valuemax": "100"}
@@ -137,7 +137,7 @@ def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
 
 
 def no_workload(search: str) -> dmc.Paper:
-    """Return instructions to create a workload, which pages show if the study contains no workload."""
+    """Return how to create a workload, for pages of a study without any."""
     code = "chakrascope trace -o STUDY -- torchrun --nproc-per-node 2 train.py\nchakrascope convert STUDY"
     return card(
         "This study has no workload yet",
@@ -149,20 +149,20 @@ def no_workload(search: str) -> dmc.Paper:
 
 
 def link_to(text: str, path: str, search: str) -> dcc.Link:
-    """Return a link to another page of the viewer, with the selection *search* in its address."""
+    """Return a link to another page with the selection *search*."""
     return dcc.Link(text, href=page_address(path, search), className="text-link")
 
 
 def page_address(path: str, search: str) -> str:
-    """Return the address of a page relative to the address of any other page of the same study.
+    """Return the address of a page relative to any other page of the study.
 
-    The address is relative because the viewer serves each study below a separate path.
+    Relative, because each study has its own path.
     """
     return f".{path}{search}"
 
 
 def export_links(name: str, **query: str) -> html.Span:
-    """Return links that download the whole table *name* of a run as CSV and as Parquet."""
+    """Return links to download the table *name* of a run as CSV and Parquet."""
     asked = urlencode(query)
     links: list[Any] = []
     for label, extension in (("CSV", "csv"), ("Parquet", "parquet")):
@@ -172,7 +172,7 @@ def export_links(name: str, **query: str) -> html.Span:
 
 
 def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]:
-    """Return a numeric column of a table; *unit* is a key of ``_FORMATS``, or "" for plain numbers."""
+    """Return a numeric column; *unit* is a key of ``_FORMATS``, or "" for plain numbers."""
     made: dict[str, Any] = {"field": field, "headerName": name, "type": "rightAligned", "minWidth": 84}
     if unit:
         made["valueFormatter"] = {"function": f"{_FORMATS[unit]}(params.value)"}
@@ -180,17 +180,17 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
-    """Return a table column of kinds of work, with the names of kinds that the legends also show."""
+    """Return a column of kinds of work, named as in legends."""
     return {"field": field, "headerName": "Kind", "minWidth": 144, "maxWidth": 160, "refData": KIND_LABELS}
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a table column of texts; a text that is too long for its cell has a tooltip."""
+    """Return a column of texts; what is too long for its cell has a tooltip."""
     return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
 
 
 def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a table column of names that continue on further lines."""
+    """Return a column of names that wrap."""
     return text_column(field, name, wrapText=True, autoHeight=True, cellClass="wrapped", **more)
 
 
@@ -201,7 +201,7 @@ def table(
     scheme: str,
     **options: Any,
 ) -> dag.AgGrid:
-    """Return a sortable, filterable table of the first of *rows*; *options* are options of the grid."""
+    """Return a sortable, filterable table of the first *rows*; *options* are those of the grid."""
     height = options.pop("height", "420px")
     named = {"getRowId": options.pop("getRowId")} if "getRowId" in options else {}
     default = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
@@ -242,11 +242,11 @@ def table_card(
     tall: int = 32,
     whole: bool = False,
 ) -> dmc.Paper:
-    """Return a panel that contains the table *name*, and links that export all rows of the table.
+    """Return a panel with the table *name*, and links to export all its rows.
 
-    The height of the table is the number of rows times *tall* pixels, but at most *most* pixels. If *selects*
-    is true, a click on a row selects the node in the columns ``rank`` and ``node_id``. *row_id* is the column
-    that identifies rows. If *whole* is true, a table of at most 8 rows is as high as its texts.
+    Rows are *tall* pixels high, the table at most *most*. With *selects*, a click selects the node
+    in ``rank`` and ``node_id``. *row_id* is the column that identifies rows. With *whole*, a table
+    of at most 8 rows is as high as its texts.
     """
     options: dict[str, Any] = {"height": fitting(len(rows), most, tall)}
     if whole and len(rows) <= _MOST_WHOLE:
@@ -261,8 +261,7 @@ def table_card(
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
-    # Callbacks find a table that selects nodes by its pattern id. The panel around the table has a plain id,
-    # which style sheets and tests use.
+    # Callbacks find the table by its pattern id; style sheets and tests find the panel by its plain id.
     identity = table_id(name) if selects else f"{name}-table"
     named = {"id": f"{name}-table"} if selects else {}
     parts.append(
@@ -274,14 +273,14 @@ def table_card(
 
 
 def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the *columns* that contain a value in *rows* that is neither missing nor an empty text."""
+    """Return those *columns* that have a value in *rows*."""
     shown = rows[[one["field"] for one in columns if one["field"] in rows]]
     filled = (shown.notna() & (shown.astype(str) != "")).any()
     return [one for one in columns if filled.get(one["field"], True)]
 
 
 def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the *columns*; if all times in *rows* are below 10 ms, instants show nanoseconds."""
+    """Return *columns*; if all times in *rows* are below 10 ms, instants show nanoseconds."""
     made = []
     for one in columns:
         is_instant = one.get("valueFormatter") == {"function": f"{_FORMATS['instant']}(params.value)"}
@@ -298,12 +297,12 @@ def rows_table(head: Sequence[str], rows: Sequence[Sequence[Any]], **properties:
 
 
 def fitting(rows: int, most: int, tall: int = 32) -> str:
-    """Return the height in pixels of a table with rows of *tall* pixels, which is at most *most*."""
+    """Return the height in pixels of a table with rows of *tall* pixels, at most *most*."""
     return f"{min(most, 48 + tall * max(1, rows))}px"
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the first 5,000 of *rows* as records for a table; long texts are truncated."""
+    """Return the first 5,000 of *rows* as records for a table, with long texts cut."""
     rows = rows.head(MOST_ROWS)
     texts = rows.select_dtypes(include=["object", "string"]).columns
     cut = rows.assign(**{name: pd.Series([*map(_cut, rows[name])], rows.index, object) for name in texts})
@@ -312,14 +311,14 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _cut(value: Any) -> Any:
-    """Return a text truncated to 300 characters, or any other *value* unchanged."""
+    """Return a text cut to 300 characters, or any other *value* as it is."""
     return value[:_MOST_TEXT] if isinstance(value, str) else value
 
 
 def node_search() -> html.Div:
-    """Return the box for the search of nodes and modules.
+    """Return the search box for nodes and modules.
 
-    The script assets/03_shell.js runs the search in the browser, so that typing never waits for the server.
+    assets/03_shell.js searches in the browser, so that typing never waits for the server.
     """
     field = dmc.TextInput(
         id="node-search",
@@ -336,9 +335,9 @@ _MOST_TAGS = 20
 
 
 def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
-    """Return the closed dialogue that edits the tags and the note of an item, and its label if *labelled*.
+    """Return a closed dialogue for an item's tags and note and, if *labelled*, its label.
 
-    The ids of the dialogue's parts consist of *what* followed by -label, -tags, -note or -save.
+    Ids of its parts are *what* with -label, -tags, -note or -save.
     """
     label = dmc.TextInput(
         id=f"{what}-label",
@@ -361,7 +360,7 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
 
 
 def tag_list(value: Any) -> list[str]:
-    """Return the tags that the browser sent: texts are split at commas, and non-texts are left out."""
+    """Return the tags from the browser: split at commas, and without what is no text."""
     texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
     return [tag for text in texts for tag in text.split(",")]
 
@@ -371,17 +370,16 @@ _W = TypeVar("_W", bound=Work)
 
 
 def progress_parts(name: str, label: str) -> list[Any]:
-    """Return the progress bar for the work *name*, which is hidden while no such work is in progress.
+    """Return the progress bar for the work *name*, hidden while none is in progress.
 
-    *label* describes the progress bar to screen readers.
+    *label* is for screen readers.
     """
     bar = dmc.Progress(id=f"{name}-bar", value=0, size="sm", **{"aria-label": label})
     text = dmc.Text(id=f"{name}-text", size="sm", **{"aria-live": "polite"})
     cancel = dmc.Button("Cancel", id=f"{name}-cancel", variant="default", size="compact-sm")
     moving = [bar, dmc.Group([text, cancel], justify="space-between", mt="xs")]
     return [
-        # The random id identifies this page among the pages of all browsers, so that Cancel ends only the
-        # work for this page.
+        # Identifies this page among those of all browsers, so that Cancel ends only its own work.
         dcc.Store(id=f"{name}-page", data=uuid.uuid4().hex),
         dcc.Interval(id=f"{name}-clock", interval=_LOOK_MS, disabled=True),
         html.Div(html.Div(moving, id=f"{name}-moving", hidden=True), id=f"{name}-working", hidden=True),
@@ -389,10 +387,9 @@ def progress_parts(name: str, label: str) -> list[Any]:
 
 
 def while_working(name: str) -> list[tuple[Output, Any, Any]]:
-    """Return the ``running`` argument for the callback that does the work *name*.
+    """Return the argument ``running`` of the callback that does the work *name*.
 
-    While the callback runs, its button shows a spinner, the page polls the progress, and the progress bar is
-    visible.
+    Meanwhile, its button shows a spinner, and the page polls the progress and shows the bar.
     """
     return [
         (Output(f"{name}-go", "loading"), True, False),
@@ -402,7 +399,7 @@ def while_working(name: str) -> list[tuple[Output, Any, Any]]:
 
 
 class Works(Generic[_W]):
-    """Work in progress by the id of the page that waits for the work."""
+    """Work in progress, by the page that waits for it."""
 
     def __init__(self) -> None:
         self._by_page: dict[str, _W] = {}
@@ -410,7 +407,7 @@ class Works(Generic[_W]):
 
     @contextmanager
     def of(self, page: str, work: _W) -> Iterator[_W]:
-        """Register *work* for *page* while the block runs, and cancel any earlier work for the page."""
+        """Register *work* for *page* during the block, cancelling earlier work for it."""
         with self._lock:
             if page in self._by_page:
                 self._by_page[page].is_cancelled = True
@@ -423,12 +420,12 @@ class Works(Generic[_W]):
                     del self._by_page[page]
 
     def get(self, page: str) -> _W | None:
-        """Return the work in progress for *page*, or None if there is no work."""
+        """Return the work in progress for *page*, or None."""
         with self._lock:
             return self._by_page.get(page)
 
     def register(self, app: Dash, name: str) -> None:
-        """Register the progress bar and the button Cancel of `progress_parts` for the work *name*."""
+        """Register the bar and the button Cancel of `progress_parts` for the work *name*."""
 
         @app.callback(
             Output(f"{name}-bar", "value"), Output(f"{name}-text", "children"),

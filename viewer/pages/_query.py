@@ -1,4 +1,4 @@
-"""Query page: answer SQL queries on the current run, and offer example queries."""
+"""Query page: SQL over the current run, with examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
 _ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
-# Names of the columns that contain instants; all other columns of times contain durations.
+# Columns of instants; other times are durations.
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). A query writes nothing, and cannot access files or the "
@@ -36,7 +36,7 @@ _NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the Query page for *run*, whose address contains the query."""
+    """Return the Query page; the address has the query."""
     asked = selection.option("sql")
     examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
     return dmc.Stack(
@@ -55,8 +55,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ], mt="sm"),
                 note=_NOTE,
             ),
-            # The random id identifies this page among the pages of all browsers, so that Cancel ends only
-            # this page's query.
+            # Identifies this page among those of all browsers, so that Cancel ends only its own query.
             dcc.Store(id="query-page", data=uuid.uuid4().hex),
             dcc.Store(id="query-answered"),
             html.Div(id="query-answer", **{"aria-live": "polite"}),
@@ -68,7 +67,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
     known = sql_columns(run)
-    # The description of a table stands only in the first of the table's rows.
+    # A table is described in the first of its rows only.
     known = known.assign(holds=known["holds"].mask(known["table"].duplicated(), ""))
     columns = [text_column("table", "Table", maxWidth=130), text_column("column", "Column", maxWidth=200),
                text_column("type", "Type", minWidth=90, maxWidth=110),
@@ -80,7 +79,7 @@ def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 class _Queries:
-    """Running queries by page, at most two at once, so that queries do not overload the machine."""
+    """Running queries by page, two at a time so as not to overload the machine."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -88,9 +87,9 @@ class _Queries:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
 
     def ask(self, run: OpenRun, page: str, sql: str, rows: int) -> tuple[pd.DataFrame, bool]:
-        """Return the first *rows* rows of the answer to *sql*, and whether the answer has more rows.
+        """Return the first *rows* rows of the answer, and whether there are more.
 
-        Raises `BackendTimeout` if two other queries are running, and the errors of `query_run`.
+        Raises `BackendTimeout` while two other queries run, and the errors of `query_run`.
         """
         if not self._places.acquire(blocking=False):
             raise BackendTimeout(f"{_AT_ONCE} queries are already running; cancel one of them, or wait.")
@@ -110,7 +109,7 @@ class _Queries:
         return watch
 
     def cancel(self, page: str) -> None:
-        """Kill the process that runs the query of *page*, if there is a query."""
+        """Kill the process of *page*'s query, if there is one."""
         with self._lock:
             worker = self._running.get(page)
             if worker is not None and worker.poll() is None:
@@ -130,7 +129,7 @@ def _answer(found: pd.DataFrame, more: bool, query: dict[str, str], scheme: str)
 
 
 def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
-    """Return a table column called *name*, with numbers in the unit that the name implies."""
+    """Return a table column whose unit follows from its *name*."""
     if found[name].dtype.kind not in "iuf":
         return text_column(name, name)
     if name.endswith("_ns"):

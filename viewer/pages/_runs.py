@@ -41,7 +41,7 @@ _ABOUT = (
 )
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
-_TWO_LINES = 54  # height in pixels of a row whose label takes two lines
+_TWO_LINES = 54  # pixels of a row whose label takes two lines
 _COLUMNS = [
     wrapped_column("label", "Label", flex=4, minWidth=178, cellRenderer="RunLink"),
     wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
@@ -68,8 +68,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
-        # The box "select all" selects only the rows that the filter shows, so that users do not delete hidden
-        # runs.
+        # "Select all" takes only rows that the filter shows, so that hidden runs are not deleted.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
         selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip
@@ -82,7 +81,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _columns(*, several: bool) -> list[dict[str, Any]]:
-    """Return the columns of the table of runs; if *several*, the column Step also fits a step count."""
+    """Return the columns of the table of runs; with *several*, Step leaves room for a step count."""
     return [
         each | {"minWidth": 142, "maxWidth": 160} if several and each["field"] == "makespan_ns" else each
         for each in _COLUMNS
@@ -125,7 +124,7 @@ def _question() -> dmc.Modal:
 
 
 def _chosen(view: StudyView, rows: Any) -> list[RunInfo]:
-    """Return those runs of the study whose ids are in *rows*, which the browser sent."""
+    """Return the study's runs whose ids are in *rows*, which come from the browser."""
     listed = rows if isinstance(rows, list) else []
     asked = [row.get("id") for row in listed if isinstance(row, dict)]
     return [info for info in view.runs() if info.id in asked]
@@ -141,7 +140,7 @@ def register(app: Dash, view: StudyView) -> None:
 def _register_table(app: Dash, view: StudyView) -> None:
     @app.callback(Output("runs-table", "dashGridOptions"), Input(_FIND, "value"), prevent_initial_call=True)
     def find(text: str | None) -> Any:
-        """Filter the table to the runs that contain *text* in at least one column."""
+        """Filter the table to runs with *text* in any column."""
         options = Patch()
         options["quickFilterText"] = text or ""
         return options
@@ -152,7 +151,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         Input("runs-table", "selectedRows"),
     )  # fmt: skip
     def tick(rows: Any) -> tuple[bool, bool, bool, str]:
-        """Enable the actions that are possible for the selected number of runs."""
+        """Enable what can be done with the selected number of runs."""
         count = len(_chosen(view, rows))
         too_many = count > compare.MOST_RUNS + 1
         status = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
@@ -179,7 +178,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         Input("runs-edit", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
     )  # fmt: skip
     def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any, Any]:
-        """Open the dialogue that edits the label, the tags and the note of the selected run."""
+        """Open the dialogue for the selected run's label, tags and note."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return (no_update,) * 4
@@ -193,7 +192,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         State("runs-tags", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, label: Any, note: Any, tags: Any) -> tuple[Any, Any, Any]:
-        """Save the label, the tags and the note of the run, and keep the dialogue open after an error."""
+        """Save the run's label, tags and note; after an error, the dialogue stays open."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update
@@ -202,7 +201,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
 
 
 def _rows(view: StudyView) -> pd.DataFrame:
-    """Return the table of runs with a column that marks the default run."""
+    """Return the table of runs, with the default run marked."""
     rows = run_table(view.runs())
     marked: pd.DataFrame = rows.assign(default=rows["id"] == view.resolve(""))
     return marked
@@ -215,7 +214,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def ask(clicks: int | None, _keep: int | None, rows: Any) -> tuple[Any, Any]:
-        """Open a dialogue that lists the runs to be deleted, or close the open dialogue."""
+        """Open the dialogue that lists the runs to delete, or close it."""
         chosen = _chosen(view, rows)
         if ctx.triggered_id == "runs-keep":
             return False, no_update
@@ -230,7 +229,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def delete(clicks: int | None, rows: Any, shown: str | None, search: str | None) -> tuple[Any, ...]:
-        """Delete the selected runs, and show the default run if the current run was deleted."""
+        """Delete the selected runs; if the current run was among them, show the default run."""
         if not clicks:
             return (no_update,) * 6
         chosen = [info.id for info in _chosen(view, rows)]

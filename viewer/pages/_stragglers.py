@@ -1,4 +1,4 @@
-"""Stragglers page: show workers that slow recorded steps, the causes, and the operations of a step."""
+"""Stragglers page: workers that slow recorded steps, the causes, and the operations of a step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _STEP_NOTE = "Its slowest workers, the slowest on top."
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Stragglers page, or instructions to record many steps if the study has none."""
+    """Return the Stragglers page, or how to record many steps."""
     stragglers = stragglers_of(view.study)
     if stragglers is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
@@ -76,7 +76,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _step_card(stragglers: Stragglers, selection: Selection, scheme: str) -> Any:
-    """Return the card with the operations of the step in the address, or of the slowest step."""
+    """Return the card with the operations of the step in the address, or of the slowest."""
     slowest = int(stragglers.layout.steps[stragglers.slowdowns.by_step.argmax()])
     text = selection.option("step")
     step = int(text) if text.isdecimal() else slowest
@@ -109,7 +109,7 @@ def register(app: Dash, view: StudyView) -> None:
         Output(_STEP, "children"), Input("url", "search"), State("dark", "checked"), prevent_initial_call=True
     )
     def show_step(search: str | None, dark: bool) -> Any:
-        """Draw the operations of the step that the address names."""
+        """Draw the operations of the step in the address."""
         stragglers = stragglers_of(view.study)
         return stragglers and _step_card(stragglers, Selection.parse(search), "dark" if dark else "light")
 
@@ -117,7 +117,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input(_MAP, "clickData"), State("run", "data"), State("url", "search"), prevent_initial_call=True
     )
     def choose_step(clicked: dict[str, Any] | None, run: str | None, search: str | None) -> None:
-        """Write the number of the clicked cell's worst step into the address."""
+        """Put the worst step of the clicked cell into the address."""
         stragglers = stragglers_of(view.study)
         if not clicked or stragglers is None:
             return

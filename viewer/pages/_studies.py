@@ -39,7 +39,7 @@ _COLUMNS = [
 
 
 def layout(workspace: Workspace, pathname: str, search: str | None, scheme: str) -> Any:
-    """Return the list of studies, and a notice above the list if the address is invalid."""
+    """Return the list of studies, below a notice if the address is invalid."""
     rows = _rows(workspace)
     parts: list[Any] = []
     if pathname != "/":
@@ -110,7 +110,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def find(text: str | None, search: str | None) -> tuple[Any, Any]:
-        """Filter the table to the studies that contain *text*, and write the filter into the address."""
+        """Filter the table to studies with *text*, and put the filter into the address."""
         options = Patch()
         options["quickFilterText"] = text or ""
         same = _find_of(search) == (text or "")
@@ -121,7 +121,7 @@ def register(app: Dash, workspace: Workspace) -> None:
 
 
 def _chosen(workspace: Workspace, rows: Any) -> Study | None:
-    """Return the study named in the first of *rows*, or None if the workspace has no such study."""
+    """Return the study in the first of *rows*, or None."""
     row = rows[0] if isinstance(rows, list) and rows else None
     name = row.get("name") if isinstance(row, dict) else None
     return workspace.studies().get(name) if isinstance(name, str) else None
@@ -151,7 +151,7 @@ def _register_editor(app: Dash, workspace: Workspace) -> None:
         State("study-note", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, tags: Any, note: Any) -> tuple[Any, Any]:
-        """Save the tags and the note of the study, and keep the dialogue open after an error."""
+        """Save the study's tags and note; after an error, the dialogue stays open."""
         study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update
@@ -174,7 +174,7 @@ def _register_new(app: Dash, workspace: Workspace) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def begin(clicks: int | None, name: Any, search: str | None, dark: bool) -> tuple[Any, Any]:
-        """Create a study with the entered name, and add the new study to the list."""
+        """Create a study with the entered name, and add it to the list."""
         if not clicks:
             return no_update, no_update
         workspace.create(str(name or "").strip())

@@ -1,4 +1,4 @@
-"""Summary page: one sentence on the bottleneck of the step, key figures, and advice."""
+"""Summary page: what bounds the step in one sentence, key figures, and advice."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _ADVICE_NOTE = (
     'including new bottlenecks. "At most" marks upper bounds without a replay.'
 )
 _CLICK = "Select a bar to see its longest segment on the timeline."
-_PAIR = {"base": 1, "md": 2}  # numbers of cards in a row, by the width of the window
+_PAIR = {"base": 1, "md": 2}  # cards in a row, by window width
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -115,8 +115,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     dmc.Text(_ABOUT, size="sm", c="dimmed", className="page-about"),
                 ]
             ),
-            # A callback later fills in how far the simulation deviates from the measurement, which needs a
-            # replay of the step.
+            # Filled in later, because comparing with the measurement needs a replay.
             html.Div(id="summary-deviation", role="status"),
             _figures(run),
             *_prediction(run),
@@ -137,7 +136,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_qualifiers(run),
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
-            # A callback fills in the tables later, so that the top of the page appears earlier.
+            # Filled in later, so that the top of the page appears sooner.
             html.Div(id="summary-tables"),
             *_ignored(run),
         ],
@@ -146,7 +145,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
-    """Return the card with the memory of the fullest rank over the step; empty if nothing was predicted."""
+    """Return the card with the memory of the fullest rank; empty if there is no prediction."""
     fullest = fullest_curve(run)
     if fullest is None:
         return []
@@ -155,15 +154,14 @@ def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:
-    """Return tiles with the main figures: step time, share of computation, communication, and ranks."""
+    """Return tiles with the main figures: step time, computation, communication, and ranks."""
     info, ranks = run.info, run.summary.ranks
     step = max(1, run.result.makespan_ns)
     exposed, compute = int(ranks["exposed_comm_ns"].max()), float(ranks["compute_ns"].mean())
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
     steps = captured_steps(run.workload.metadata)
     what = "Step" if steps == 1 else count_text(steps, "step")
-    # The result may contain only one of several ranks with equal programs, so it may not contain all executed
-    # nodes.
+    # Of ranks with equal programs, the result may hold only one.
     executed = max(run.result.num_nodes, int(run.result.provenance.get("nodes_executed", 0)))
     shown = [
         (what, duration_text(run.result.makespan_ns), run_name(info)),
@@ -191,7 +189,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
 
 
 def _prediction(run: OpenRun) -> list[Any]:
-    """Return the card of a predicted run: the interval of its step time, and whether the job fits."""
+    """Return the card of a prediction: the interval of its step time, and whether the job fits."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return []
@@ -210,7 +208,7 @@ def _prediction(run: OpenRun) -> list[Any]:
 
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
-    """Return the cards that break the critical path down by operator and module, and time by rank."""
+    """Return the cards that split the critical path by operator and module, and time by rank."""
     bars = graph(ranks_bar(run.summary.ranks, scheme), id=bars_id("rank"))
     ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
@@ -221,9 +219,9 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
 
 
 def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the card of layers or, for a large run, a placeholder that a callback replaces.
+    """Return the card of layers; for a large run, a placeholder that a callback replaces.
 
-    Computing the layers of a large run is slow the first time, because all nodes are read.
+    The first time, all nodes of a large run are read, which is slow.
     """
     if not run.is_large:
         return _layers(run, scheme)
@@ -242,15 +240,14 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
-    """Return (rank, node) of an operator's or a module's longest segment on the critical path.
+    """Return (rank, node) of an operator's or module's longest segment on the critical path.
 
-    A module includes its submodules. If the operator or module is not on the critical path, the function
-    returns its longest node in the run. The result (-1, -1) means that the run has no such node, or that the
-    run's nodes do not fit into memory.
+    A module includes its submodules. What is not on the path gives its longest node in the run;
+    (-1, -1) means that there is none, or that the run's nodes do not fit into memory.
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:
-            # In a large run, the search for a layer that is not on the path covers only one rank.
+            # In a large run, a layer that is not on the path is only searched on one rank.
             nodes = run.path.unreasoned if table == "path" else run.nodes_of(0) if run.is_large else run.nodes
         except ChakrascopeError:
             break
@@ -264,7 +261,7 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
 
 
 def _steps(run: OpenRun, scheme: str) -> list[Any]:
-    """Return cards that compare the captured steps of the run; empty if the run has a single step."""
+    """Return cards that compare the captured steps; empty if there is only one."""
     if captured_steps(run.workload.metadata) < 2:
         return []
     steps = step_rows(run.workload)
@@ -297,7 +294,7 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _anomalies(run: OpenRun) -> list[Any]:
-    """Return the card of anomalies if the run recorded messages; empty for other runs."""
+    """Return the card of anomalies; empty if the run recorded no messages."""
     if run.result.flows.empty:
         return []
     if run.is_large:
@@ -345,7 +342,7 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
 
 
 def _cause(item: Advice, search: str) -> Any:
-    """Return the cause of the anomaly *item*, as a link to its longest node if that node is known."""
+    """Return the cause of *item*, as a link to its longest node if that is known."""
     if item.node_id < 0:
         return item.what
     return link_to(item.what, "/timeline", Selection.parse(search).with_node(item.rank, item.node_id).search)
@@ -383,7 +380,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _deviation(run: OpenRun) -> Any:
-    """Return a warning if the simulated step time differs much from the measured one, with a link."""
+    """Return a warning, with a link, if the simulated step time is far from the measured one."""
     if not run.deviation:
         return None
     measured = [
@@ -398,16 +395,16 @@ def _deviation(run: OpenRun) -> Any:
 
 
 def _qualifiers(run: OpenRun) -> list[Any]:
-    """Return the reservations about the run's summary as a collapsed list."""
+    """Return what qualifies the summary, as a collapsed list."""
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
-    # The alert has no title, because a yellow title would be hard to read on white.
+    # No title, because yellow on white is hard to read.
     return [dmc.Alert(folded, color="yellow", variant="light", id="qualifiers")] if texts else []
 
 
 def _ignored(run: OpenRun) -> list[Any]:
-    """Return the card of settings that the simulation ignored; empty for replays, which use no settings."""
+    """Return the card of settings that the simulation ignored; empty for replays, which use none."""
     if about_backend(run.info.backend).replays:
         return []
     keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
@@ -416,7 +413,7 @@ def _ignored(run: OpenRun) -> list[Any]:
 
 
 def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]:
-    """Return (rank, node) of the longest node for a clicked bar; the node is -1 if there is none."""
+    """Return (rank, node) of the longest node of a clicked bar; node -1 if there is none."""
     if by == "rank":
         rank = int(point["x"])
         own = run.nodes_of(rank)

@@ -1,4 +1,4 @@
-"""Sweep page: show the best settings of a sweep and the effect of each setting, and start sweeps."""
+"""Sweep page: best settings, the effect of each setting, and a form to start sweeps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _COST = column(
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Sweep page: the form of a new sweep, the jobs, and the sweep named in the address."""
+    """Return the Sweep page: the form, the jobs, and the sweep in the address."""
     names = sweep_names(view.study)
     if not names and not view.study.workloads():
         return no_workload(selection.search)
@@ -90,14 +90,14 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         html.Div(_sweep(view, shown, scheme, selection), id="sweep"),
     ]
     if can_begin:
-        # In a study with sweeps, the form of a new sweep is below the shown sweep.
+        # If there are sweeps, the form comes below the one shown.
         place = 3 if names else 2
         parts[place:place] = [start_card(view, selection), jobs_card("Jobs")]
     return dmc.Stack(parts, gap="md")
 
 
 def _shown(names: list[str], selection: Selection) -> str:
-    """Return the name of the sweep in the address (even if unknown), or of the newest sweep."""
+    """Return the sweep in the address (even if unknown), or the newest."""
     return selection.option("sweep") or (names[-1] if names else "")
 
 
@@ -136,7 +136,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 
 def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
-    """Return a notice that a sweep is incomplete, so its answer may change; empty for complete sweeps."""
+    """Return a notice that a sweep is incomplete and its answer may change; else empty."""
     if not found.missing:
         return []
     done = len(found.points)
@@ -177,7 +177,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
 
 
 def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
-    """Return a text on other points that are as good as the *best* point; empty if there are none."""
+    """Return a text about points as good as *best*; empty if there are none."""
     excess = goal.excess(points)
     alike = points[(points[goal.least] == best[goal.least]) & (excess == excess.min())]
     if len(alike) < 2:
@@ -221,7 +221,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
 
 def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
     settings = [text_column(name, setting_title(name, unit=True)) for name in swept_settings(found.points)]
-    # The names get spaces in place of dots, which the table would interpret as paths of nested fields.
+    # The table would take dots in names for paths of nested fields.
     renamed = {name: name.replace(".", " ") for name in found.points.columns}
     for made in settings:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
@@ -238,7 +238,7 @@ def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
 
 
 def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
-    """Return the buttons and links for the sweep point in *row* of the table of points."""
+    """Return buttons and links for the point in *row*."""
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
         return empty("This point has no result, so it cannot be opened as a run.")
@@ -253,7 +253,7 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return table columns with the figures of a point, including cost per step if prices are known."""
+    """Return columns with a point's figures, including cost per step if prices are known."""
     return _FIGURES if points["cost"].isna().all() else [*_FIGURES[:2], _COST, *_FIGURES[2:]]
 
 
@@ -273,7 +273,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def choose(rows: Any, name: str | None) -> Any:
-        """Show the buttons and links for the sweep point that is selected in the table."""
+        """Show buttons and links for the point selected in the table."""
         chosen = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else None
         return _point(view, name or "", chosen) if chosen else _NO_POINT
 
@@ -282,7 +282,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-table", "selectedRows"), State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def simulate(clicks: int | None, rows: Any, name: str | None) -> Any:
-        """Start a job that simulates the selected sweep point as a run."""
+        """Start a job that simulates the selected point as a run."""
         if not clicks or not rows:
             return no_update
         identity = str(rows[0].get("id"))
@@ -302,9 +302,8 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
-        """Show the selected sweep, and write its name into the address."""
-        # The version is read before the points are drawn, so that `catch_up` draws points that are added in
-        # the meantime.
+        """Show the selected sweep, and put its name into the address."""
+        # Read before the points are drawn, so that `catch_up` draws what is added meanwhile.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
             return no_update, no_update
@@ -336,7 +335,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
     def grow(
         _jobs: Any, listed: list[str], shown: str | None, seen: Any, dark: bool, search: str | None
     ) -> tuple[Any, Any, Any, Any]:
-        """Show a sweep that a job has started, or draw the new points of the shown sweep."""
+        """Show a sweep that a job has started, or new points of the one shown."""
         names = sweep_names(view.study)
         fresh = [name for name in names if name not in (listed or [])]
         if fresh:
@@ -354,7 +353,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def catch_up(seen: Any, shown: str | None, dark: bool, search: str | None) -> tuple[Any, Any]:
-        """Draw points that were added while the page drew others; responses may arrive in any order."""
+        """Draw points added while others were drawn; responses may arrive in any order."""
         stamp = _stamp(view, shown or "")
         if stamp == seen:
             return no_update, no_update

@@ -1,4 +1,4 @@
-"""Build the form that starts a sweep: the initial setup, the axes, the objective, the point count."""
+"""The form of a new sweep: initial setup, axes, objective, number of points."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAME_LENGTH = 80
 
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
-    """Return the form of a new sweep with the values in the address; the study must have a workload."""
+    """Return the form of a new sweep as in the address; the study needs a workload."""
     form = _form(view, selection.search)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
@@ -82,7 +82,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
 
 
 def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
-    """Return the fields for the objective, which match the options of ``chakrascope sweep``."""
+    """Return the fields for the objective, as the options of ``chakrascope sweep``."""
     figures = [{"value": name, "label": title} for name, title in LEAST.items()]
     return dmc.SimpleGrid(
         [
@@ -129,10 +129,10 @@ def _free_name(view: StudyView) -> str:
     return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
 
 
-# Patterns with which callbacks match the fields of all axes.
+# Match the fields of all axes.
 _KEYS = {"form": "axis", "field": "key", "number": ALL}
 _VALUES = {"form": "axis", "field": "values", "number": ALL}
-# Ids of the fields of the objective, in the order of the arguments of `_aim`.
+# The fields of the objective, in the order of `_aim`'s arguments.
 _AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
 
 
@@ -158,7 +158,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def suggest(keys: list[str | None], values: list[str], search: str | None) -> Any:
-        """Propose values for an axis that was just selected, and clear the values of a deselected axis."""
+        """Propose values for an axis just selected, and clear those of one deselected."""
         if not isinstance(ctx.triggered_id, dict) or len(ctx.triggered_prop_ids) != 1:
             return [no_update] * len(keys)
         number, form = int(ctx.triggered_id["number"]), _form(view, search)
@@ -173,7 +173,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         Input("sweep-keep", "value"),
     )  # fmt: skip
     def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool]:
-        """Show the number of points and their estimated duration, and write the form into the address."""
+        """Show how many points there are and how long they take; put the form into the address."""
         *fields, search, run, kept = rest
         try:
             aim = _aim(fields)
@@ -198,7 +198,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
     def tell(
         kept: Any, trials: Any, keys: list[str | None], values: list[str], search: str | None
     ) -> tuple[str, str, list[str], list[str]]:
-        """Show next to each field the problem of its text, or the value that the text means."""
+        """Show next to each field what is wrong with its text, or the value that it means."""
         names, tried = axis_names(_form(view, search).setup), TRIALS.read(trials)
         read = [
             axis_reading(key or "", text or "", names, search=bool(tried.value))
@@ -213,7 +213,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _aim(fields: Sequence[Any]) -> Aim:
-    """Return the objective that the *fields* describe; raises `ConfigError` for a bad number of points."""
+    """Return the objective in *fields*; raises `ConfigError` for a bad number of points."""
     least, limits, prices, trials = fields
     return made_aim(least=least, limits=limits, prices=prices, trials=TRIALS.value(trials))
 
@@ -245,7 +245,7 @@ def _register_go(app: Dash, view: StudyView) -> None:
     def go(
         clicks: int | None, keys: list[str | None], values: list[str], title: Any, keep: Any, *rest: Any
     ) -> Any:
-        """Start a job for the sweep, after parsing and checking the fields again."""
+        """Start a job for the sweep, after checking the fields once more."""
         if not clicks:
             return no_update
         *fields, search = rest

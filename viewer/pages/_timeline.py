@@ -1,4 +1,4 @@
-"""Timeline page: draw the lanes of all ranks, the critical path, and call stacks of the host."""
+"""Timeline page: lanes of all ranks, the critical path, and call stacks of the host."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ABOUT = (
 )
 _MOST_UNASKED_BYTES = 64 << 20
 
-# Names of the tabs in the side panel, whose content comes from the script assets/timeline/panel.js.
+# Tabs of the side panel, whose content is from assets/timeline/panel.js.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the Timeline page; scripts fetch its data and fill in its tools and its panel."""
+    """Return the Timeline page; scripts fetch its data and fill its tools and panel."""
     canvas = html.Canvas(
         id="timeline-canvas", tabIndex="0", role="application",
         **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help-open"},
@@ -60,18 +60,18 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _reads_calls(run: OpenRun) -> bool:
-    """Return whether the timeline shows host calls by default: if traces are small and ranks few."""
+    """Return whether host calls are shown by default: traces are small and ranks few."""
     few = run.has_few_ranks and not run.is_large and run.is_measured
     return few and 0 < run.calls.size_bytes <= _MOST_UNASKED_BYTES
 
 
 def _beside(run: OpenRun) -> str:
-    """Return the runs and captures that the timeline may show next to *run*, as JSON for the script."""
+    """Return what the timeline may show next to *run*, as JSON for the script."""
     return json.dumps(Sides(run.view).beside(run.info.id))
 
 
 def _stand_ins(run: OpenRun) -> list[Any]:
-    """Return the note that explains the stars next to ranks; empty if no rank has a star."""
+    """Return the note that explains stars next to ranks; empty if there are none."""
     note = stand_ins_note(run.workload.metadata, run.info.num_ranks)
     return [dmc.Text(note, size="xs", id="timeline-stand-ins")] if note else []
 
@@ -91,7 +91,7 @@ def _controls(run: OpenRun) -> dmc.Group:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callback that passes the run and the selection to the scripts of the timeline."""
+    """Register the callback that passes run and selection to the timeline's scripts."""
     register_stacks(app, view)
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
@@ -111,7 +111,7 @@ _PATH_NOTE = (
 
 
 def path_stacks(run: OpenRun, scheme: str) -> Any:
-    """Return the card of host calls on the path, for the rank with most host time on the path."""
+    """Return the card of host calls on the path, on the rank with most host time there."""
     path = run.path.unreasoned
     by_rank = path[path["kind"] == "host"].groupby("rank")["duration_ns"].sum()
     if not run.calls or by_rank.empty:
@@ -126,7 +126,7 @@ def path_stacks(run: OpenRun, scheme: str) -> Any:
 
 
 def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
-    """Return a chart of the host calls in a time window, for the first eight requested ranks."""
+    """Chart the host calls in a time window, for the first eight requested ranks."""
     if not run.calls:
         return empty(_NO_CALLS)
     ranks, window = [int(rank) for rank in asked["ranks"]], (int(asked["t0"]), int(asked["t1"]))
@@ -146,7 +146,7 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
 
 
 def register_stacks(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that chart host calls on the pages Timeline and Critical path."""
+    """Register the callbacks that chart host calls, for the pages Timeline and Critical path."""
 
     @app.callback(
         Output("timeline-stacks", "children"), Input("timeline-stacks-asked", "data"),

@@ -1,4 +1,4 @@
-"""Prepare data of `runner.analysis` for the pages: bars per pixel, graph layouts, and addresses."""
+"""What pages need beyond `runner.analysis`: bars per pixel, graph layouts, and addresses."""
 
 from ._configure import Dimension as Dimension
 from ._configure import Networks as Networks

@@ -1,4 +1,4 @@
-"""Represent and check the configuration in a form, and list its differences from the presets."""
+"""The configuration in a form: its checks, and its differences from the presets."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
 _MOST_RANKS = 65_536
-# Numbers of nodes of the machines that a form offers.
+# Numbers of nodes that a form offers for machines.
 _NODES = (1, 2, 4, 8, 16, 32, 64, 128)
-# Keys of a network file whose values are lists, and the noun for one item of the list.
+# Keys of a network file with lists, and the noun for an item.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension of a network, in the units of ASTRA-sim's network file.
+    """A network dimension in the units of ASTRA-sim's network file.
 
-    *algorithms* contains an algorithm per collective, in the order of COLLECTIVES.
+    *algorithms* has one per collective, in the order of COLLECTIVES.
     """
 
     topology: str
@@ -55,10 +55,10 @@ class Dimension:
 
 
 class Networks:
-    """Networks that a form may start from: the presets, the network files of *study*, and its machines.
+    """What a form may start from: the presets, the network files of *study*, and machines.
 
-    Names of files have a suffix, and names of presets have none. A machine, such as ``64xh100``, also has a
-    system, which depends on the chip that the workload's compute times are from.
+    Names of files have a suffix, those of presets none. A machine, such as ``64xh100``, also has a
+    system, which depends on the chip on which the workload's compute times were measured.
     """
 
     def __init__(self, study: Study | None = None) -> None:
@@ -66,29 +66,29 @@ class Networks:
 
     @property
     def files(self) -> list[str]:
-        """Names of the study's network files."""
+        """The names of the study's network files."""
         return [] if self._study is None else network_names(self._study)
 
     @property
     def names(self) -> list[str]:
-        """Names of all networks: the study's files, followed by the presets."""
+        """The names of all networks: files first, then presets."""
         return [*self.files, *list_presets("network")]
 
     def load(self, name: str) -> NetworkConfig:
-        """Return the network called *name*; raises `ConfigError` for an unknown name."""
+        """Return the network *name*; raises `ConfigError` for an unknown one."""
         if self._study is not None and Path(name).suffix:
             return read_network_file(self._study, name)
         return NetworkConfig.preset(name)
 
     @property
     def machines(self) -> Mapping[str, Sequence[str]]:
-        """Names of the machines by chip, in the notation of ``--on``; empty without a study."""
+        """The names of machines by chip, as in ``--on``; empty without a study."""
         return {} if self._study is None else _machines()
 
     def start(self, network: str, system: str, machine: str = "", workload: str = "") -> Setup:
-        """Return the unchanged setup of *machine* for *workload*, else of *network* and the preset *system*.
+        """Return the unchanged setup of *machine* for *workload*, else of *network* and *system*.
 
-        Raises the errors of an unknown network and of an unreadable workload.
+        Raises the errors of an unknown network or an unreadable workload.
         """
         if not machine or self._study is None:
             return Setup.of_presets(network, system, self)
@@ -99,7 +99,7 @@ class Networks:
 
 @lru_cache(1)
 def _machines() -> Mapping[str, Sequence[str]]:
-    """Return the names of machines by chip: a chip in whole nodes, or presets with the name of the chip."""
+    """Return the names of machines by chip: a chip in whole nodes, or presets named after it."""
     machines = {}
     for chip in map(find_chip, list_chips()):
         machines[chip.name] = [name for name in list_presets("network") if f"-{chip.name}-" in f"-{name}-"]
@@ -111,7 +111,7 @@ def _machines() -> Mapping[str, Sequence[str]]:
 
 
 def _has_nodes(chip: Chip, ranks: int) -> bool:
-    """Return whether there is a network of *ranks* of *chip*: some chips only have that of a single node."""
+    """Return whether *chip* has a network of *ranks*: some chips only have that of a single node."""
     try:
         return bool(usual_network(chip, ranks))
     except ChakrascopeError:
@@ -132,7 +132,7 @@ def _machine_setup(name: str, prefix: Path, _changed: int) -> Setup:
 
 @lru_cache(64)
 def systems_for(network: str) -> Sequence[str]:
-    """Return the system presets that *network* can have: peaks of a chip need a network with its links."""
+    """Return the system presets for *network*: a chip's peaks need a network with its links."""
     loaded = None if Path(network).suffix else NetworkConfig.preset(network)
     own = None if loaded is None else chip_of_network(loaded)
 
@@ -150,12 +150,12 @@ PRESETS = Networks()
 
 @dataclass(frozen=True)
 class Setup:
-    """Content of a form: network dimensions, keys of the system, and the starting point of the form.
+    """A form: network dimensions, keys of the system, and what it started from.
 
-    *more* holds the network's other keys, such as a packet-level part, which the form does not change.
-    *failed* lists failures in addition to those in *more*, in the notation of ``--fail``. *begun* are the
-    network and the system that the form started from; if they are those of a *machine*, *scaling* is the
-    sentence on the machine's compute times.
+    *more* has the network's other keys, such as a packet-level part, which the form leaves alone.
+    *failed* are failures in addition to those in *more*, as in ``--fail``. *begun* are the network
+    and system that the form started from; if they are those of a *machine*, *scaling* describes its
+    compute times.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -170,7 +170,7 @@ class Setup:
 
     @classmethod
     def of_presets(cls, network_preset: str, system_preset: str, networks: Networks = PRESETS) -> Setup:
-        """Return the setup of a network, which must be in *networks*, and of a system preset."""
+        """Return the setup of a network in *networks* and a system preset."""
         network = networks.load(network_preset)
         system = SystemConfig.preset(system_preset, network.dimensions)
         return replace(
@@ -181,7 +181,7 @@ class Setup:
         )
 
     def start(self) -> Setup:
-        """Return the unchanged setup from which this setup started."""
+        """Return what this setup started from, unchanged."""
         if self.begun is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
         start = Setup.of_configs(*self.begun)
@@ -189,7 +189,7 @@ class Setup:
 
     @property
     def changed(self) -> bool:
-        """Whether the setup differs from its starting point; added failures do not count as a difference."""
+        """Whether the setup differs from its start; added failures do not count."""
         return bool(differences(replace(self, failed=())))
 
     @classmethod
@@ -207,16 +207,16 @@ class Setup:
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks: the product of all dimension sizes."""
+        """The number of ranks: the product of the dimensions."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def configs(self) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system configuration; raises `ConfigError` for invalid values."""
+        """Return the network and system; raises `ConfigError` for invalid values."""
         network = NetworkConfig.from_mapping(self.network_mapping(), "The network")
         return network, SystemConfig.from_mapping(self.system_mapping(), "The system")
 
     def network_mapping(self) -> dict[str, Any]:
-        """Return the network as the content of a file; raises `ConfigError` for an invalid failure."""
+        """Return the content of a network file; raises `ConfigError` for an invalid failure."""
         failed = [*self.more.get("failures", []), *map(failure_of_text, self.failed)]
         return {
             "topology": [dimension.topology for dimension in self.dimensions],
@@ -228,7 +228,7 @@ class Setup:
         }
 
     def system_mapping(self) -> dict[str, Any]:
-        """Return the setup's system as the content of an ASTRA-sim system file."""
+        """Return the content of an ASTRA-sim system file."""
         lists = {
             f"{name}-implementation": [dimension.algorithms[index] for dimension in self.dimensions]
             for index, name in enumerate(COLLECTIVES)
@@ -237,7 +237,7 @@ class Setup:
 
 
 def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> list[Finding]:
-    """Return the errors and warnings for a simulation of *workload* with *setup*, errors first."""
+    """Check a simulation of *workload* with *setup*; return errors first, then warnings."""
     try:
         network, system = setup.configs()
     except ConfigError as error:
@@ -249,7 +249,7 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 
 
 def differences(setup: Setup) -> list[str]:
-    """Return a text for each difference between *setup* and the presets from which it started."""
+    """Return a text per difference between *setup* and what it started from."""
     start = setup.start()
     parts = []
     if len(start.dimensions) != len(setup.dimensions):
@@ -276,7 +276,7 @@ def differences(setup: Setup) -> list[str]:
 
 
 def kept_text(setup: Setup) -> str:
-    """Return a text on the keys of the network that the form cannot change; "" if there are none."""
+    """Describe the keys of the network that the form cannot change, or return ""."""
     parts = []
     for key, value in setup.more.items():
         if key in _COUNTED:
@@ -292,31 +292,31 @@ def kept_text(setup: Setup) -> str:
 
 
 def machine_text(setup: Setup) -> str:
-    """Return the sentence on the compute times of the form's machine; ``""`` without a machine."""
+    """Describe the compute times of the form's machine; ``""`` without one."""
     if setup.machine and setup.changed:
         return f"The fields below differ from those of {setup.machine}: the card Check lists the changes."
     return setup.scaling
 
 
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
-    """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
+    """Return the experiment of the workload at *prefix*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
-    # A replay ignores the network, so its system has the algorithms of a single dimension.
+    # A replay needs no network, so its system has the algorithms of one dimension.
     replays = about_backend(backend).replays
     kept = setup.dimensions[:1] if replays else setup.dimensions
     system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
     made = prepare(prefix, system, network, backend=backend)
-    # Compute times of CPUs have a separate warning, and a replay takes the measured times.
+    # CPU times get a warning of their own, and a replay takes the measured times.
     if not setup.machine or setup.changed or replays or communication_of(prefix).on_cpu:
         return made
     return replace(made, assumptions=(setup.scaling, *made.assumptions))
 
 
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
-    """Return the equivalent ``chakrascope run`` command, in which changed presets become files.
+    """Return the equivalent ``chakrascope run`` command; changed presets become files.
 
-    The command simulates *workload*; the name "" means the newest workload of the study.
+    It simulates *workload*; "" means the newest.
     """
     changed = setup.changed
     own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""
@@ -327,21 +327,21 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
         cluster = ["--on", setup.machine]
     parts = ["chakrascope", "run", "STUDY", *cluster]
     parts += ["--workload", workload] if workload else []
-    # The network file of a changed setup contains the failures, so the command needs no option for failures.
+    # The file of a changed network already has the failures.
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
     return shlex.join([*parts, *backend_command(backends)])
 
 
 def takes_machine(name: str) -> bool:
-    """Return whether the user can choose the machine on which the backend *name* runs."""
+    """Return whether the backend *name* runs on a machine that the user can choose."""
     return about_backend(name).variant == "machine"
 
 
 def is_offered(name: object) -> bool:
     """Return whether a form may select the backend *name*, such as ``flow`` or ``gpu:mi300x``.
 
-    Only built-in machines are allowed, because a browser must not be able to name files on the server.
+    Only built-in machines, because a browser must not name files on the server.
     """
     if not isinstance(name, str):
         return False
@@ -354,18 +354,18 @@ def plain_backend(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return the backend *name* without its machine if the machine is the default machine."""
+    """Return the backend *name* without its machine if that is the default."""
     return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
 
 
 def machine_of(backends: Sequence[str]) -> str:
-    """Return the machine that one of *backends* names, or the default machine."""
+    """Return the machine of one of *backends*, or the default."""
     named = (name.partition(":")[2] for name in backends if takes_machine(name))
     return next(filter(None, named), DEFAULT_MACHINE)
 
 
 def chosen_backends(plain: Sequence[str] | None, machine: str | None) -> tuple[str, ...]:
-    """Return the valid backends for the values of the fields "backends" and "machine"."""
+    """Return the valid backends for the fields "backends" and "machine"."""
     named = "" if machine in {None, "", DEFAULT_MACHINE} else f":{machine}"
     chosen = (f"{name}{named}" if takes_machine(name) else name for name in plain or ())
     return tuple(name for name in dict.fromkeys(chosen) if is_offered(name))

@@ -1,4 +1,4 @@
-"""Describe nodes and memory in words and units, and reduce critical paths to a few bars."""
+"""Describe nodes and memory in words, and reduce critical paths to few bars."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _NAMED_STAND_INS = 8
 
 
 class Places(Protocol):
-    """Protocol of objects that know the position of each node on the timeline."""
+    """Anything that knows where nodes are on the timeline."""
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node on the timeline."""
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
-    """Return *rank* as text; the text also names the rank *stand_in* whose program replaces its own."""
+    """Return *rank* as text; also names the rank *stand_in* whose program it runs."""
     return str(rank) + ("" if stand_in is None else f", for which rank {stand_in} stands in")
 
 
 def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
-    """Return a note on ranks that other ranks represent; "" if the capture has traces of every rank."""
+    """Return a note about ranks that others stand for; "" if every rank has a trace."""
     pairs = [(rank, other) for rank in range(num_ranks) if (other := stand_in_of(metadata, rank)) is not None]
     if not pairs:
         return ""
@@ -48,10 +48,10 @@ def node_details(
     among: tuple[int, int] = (1, 1),
     metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
-    """Return the known properties of an executed *node* as (label, text) pairs.
+    """Return what is known about an executed *node* as (label, text) pairs.
 
-    *among* contains the numbers of ranks in a collective when it was measured and when it was simulated.
-    *metadata* is the metadata of the workload.
+    *among* is how many ranks of a collective were measured and simulated. *metadata* is that of the
+    workload.
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
     pairs = [
@@ -85,10 +85,10 @@ def slack_text(slack_ns: int) -> str:
 def flows(
     edges: pd.DataFrame, index: Places, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
-    """Return the positions of up to *count* dependencies and *count* dependents of *node*.
+    """Return where up to *count* dependencies, and as many dependents, of *node* are.
 
-    In the result, ``before`` is true for dependencies. For a collective, the rank that arrived last counts as
-    a dependency.
+    ``before`` is true for dependencies, one of which, for a collective, is the rank that arrived
+    last.
     """
     found = []
     rank, number = int(node["rank"]), int(node["node_id"])
@@ -100,8 +100,7 @@ def flows(
     origin = int(node["origin_rank"])
     if origin != rank:
         lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
-        # Other ranks wait until the node of the late rank starts, so the arrow begins at the start of this
-        # node.
+        # Others wait until the late rank's node starts, so the arrow begins there.
         found.append(((lane, start, start), True, PATH_COLOUR))
     return [
         {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}
@@ -161,9 +160,8 @@ def _cause(node: Mapping[str, Any]) -> str:
 def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
     """Return the critical path as at most about *bars* bars.
 
-    Consecutive segments of the same rank and kind within one pixel become one bar. The columns are rank and
-    kind, name and node_id of the bar's longest segment, start_ns, duration_ns, and count, the number of
-    segments.
+    Consecutive segments of a rank and kind within a pixel are joined. The columns are rank and
+    kind, name and node_id of the longest segment, start_ns, duration_ns, and count.
     """
     pixel_ns = max(1.0, path.makespan_ns / bars)
     return _joined(path.segments, pixel_ns, ["rank", "kind"], ["rank", "kind", "name", "node_id"])
@@ -172,9 +170,9 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
 def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.DataFrame:
     """Return two critical paths as bars over time.
 
-    The column ``path`` is 0 for *base* and 1 for *other*, and ``apart`` is true for bars on only one path.
-    ``rank``, ``node_id`` and ``name`` are those of the bar's longest segment; ``start_ns`` and
-    ``duration_ns`` are in ns. Consecutive segments with equal ``apart`` in one pixel are joined.
+    ``path`` is 0 for *base* and 1 for *other*, and ``apart`` true for what is on only one.
+    ``rank``, ``node_id`` and ``name`` are those of the longest segment; ``start_ns`` and
+    ``duration_ns`` are in ns. Consecutive segments with equal ``apart`` within a pixel are joined.
     """
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
     parts = paths_table(base, other).groupby("path")
@@ -185,9 +183,9 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
 
 
 def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[str]) -> pd.DataFrame:
-    """Return *segments*; consecutive segments in one pixel that have equal *by* are joined.
+    """Join consecutive *segments* within a pixel that have equal *by*.
 
-    A joined segment gets the columns *facts* of its longest segment.
+    A joined segment has the *facts* of its longest.
     """
     keys = segments[by].assign(pixel=(segments["start_ns"] / pixel_ns).astype(np.int64))
     group = (keys != keys.shift()).any(axis=1).cumsum()
@@ -202,13 +200,13 @@ def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[
 
 
 def fullest_curve(run: OpenRun) -> Mapping[str, Any] | None:
-    """Return the memory over time of the fullest rank as a `MemoryCurve`; None if not predicted."""
+    """Return the fullest rank's memory over time as a `MemoryCurve`; None without a prediction."""
     curves = run.result.provenance.get("memory_over_time") or []
     return max(curves, key=lambda curve: int(curve["peak_bytes"]), default=None)
 
 
 def memory_facts(run: OpenRun) -> str:
-    """Return a text on the peak memory of the fullest rank; "" if the run is not a prediction."""
+    """Describe the peak memory of the fullest rank; "" without a prediction."""
     curves = run.result.provenance.get("memory_over_time") or []
     fullest = fullest_curve(run)
     if fullest is None:
@@ -219,13 +217,13 @@ def memory_facts(run: OpenRun) -> str:
 
 
 def memory_verdict(run: OpenRun) -> str:
-    """Return a text on whether a predicted job fits into memory; "" if the run is not a prediction."""
+    """Say whether a predicted job fits into memory; "" without a prediction."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return ""
     room, holds = int(prediction.get("chip_memory_bytes", 0)), int(prediction["memory_bytes_per_rank"])
     verdict = "fits" if prediction["fits"] else "does NOT fit"
-    usable = int(prediction.get("chip_usable_bytes", 0))  # absent in runs of earlier versions
+    usable = int(prediction.get("chip_usable_bytes", 0))  # missing in runs of earlier versions
     share = f"the {bytes_text(usable)} usable of " if usable else ""
     return (
         f"{verdict}: the fullest rank holds {bytes_text(holds)} of {share}the {bytes_text(room)} of "

@@ -1,4 +1,4 @@
-"""Encode the form New run as text for an address, decode the text, and compute initial values."""
+"""The form New run as text for an address, and its initial values."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _LABEL_LENGTH = 120
 
 @dataclass(frozen=True)
 class Form:
-    """Content of the form New run: workload, setup, *backends* and label.
+    """The content of the form New run: workload, setup, *backends* and label.
 
-    *ignored* contains a sentence for each unusable part of the address.
+    *ignored* has a sentence for each unusable part of the address.
     """
 
     workload: str
@@ -73,16 +73,16 @@ class Form:
 
 
 def first_form(workloads: Sequence[str]) -> Form:
-    """Return the initial form for a study with *workloads*, of which at least one must exist."""
+    """Return the initial form for a study with *workloads*, of which there must be one."""
     presets = list_presets("network")
     network = _FIRST_NETWORK if _FIRST_NETWORK in presets else presets[0]
     return Form(workloads[-1], Setup.of_presets(network, _FIRST_SYSTEM))
 
 
 def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None) -> str:
-    """Return *form* as text, or ``""`` if *form* equals *begun* (by default the initial form).
+    """Return *form* as text, or ``""`` if it equals *begun* (default: the initial form).
 
-    A non-empty text has the same meaning for any *begun* and any newest workload of the study.
+    Any other text means the same for every *begun* and every newest workload.
     """
     first, start = first_form(workloads), form.setup.start()
     if form == (begun or first):
@@ -109,16 +109,16 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
 
 
 def form_of_workload(name: str) -> str:
-    """Return the text of the initial form with the workload *name*, which ignores the current run."""
+    """Return the initial form with the workload *name* as text, independent of the current run."""
     return json.dumps({"workload": name}, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_form(
     text: str, workloads: Sequence[str], networks: Networks = PRESETS, begun: Form | None = None
 ) -> Form:
-    """Return the form that :func:`encode_form` wrote as *text*; "" means the form *begun*.
+    """Parse what :func:`encode_form` wrote; "" means the form *begun*.
 
-    Missing and invalid parts get the values of the initial form, and ``ignored`` names the invalid parts.
+    Missing and invalid parts are those of the initial form; ``ignored`` names the invalid ones.
     """
     first, ignored = first_form(workloads), _Ignored()
     if not text:
@@ -140,7 +140,7 @@ def decode_form(
     machine = ignored.one_of("machine", fields, ["", *chain(*networks.machines.values())], "")
     try:
         setup = networks.start(network, system, machine, workload)
-    except ChakrascopeError as error:  # the network file or the workload was damaged or replaced
+    except ChakrascopeError as error:  # damaged or replaced
         ignored.append(error.message)
         setup = first.setup
     if "dimensions" in fields:
@@ -160,10 +160,10 @@ def decode_form(
 
 
 class _Ignored(list[str]):
-    """Collection of sentences on invalid parts of an address."""
+    """Collects sentences about invalid parts of an address."""
 
     def one_of(self, key: str, fields: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
-        """Return the value of *key* in *fields*, or *otherwise* if *allowed* does not contain the value."""
+        """Return *key* of *fields* if *allowed* has it, otherwise *otherwise*."""
         value = fields.get(key, otherwise)
         if isinstance(value, str) and value in allowed:
             return value
@@ -186,7 +186,7 @@ def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _I
 
 
 def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
-    """Return the network failures in *fields*, or no failure if one of them is invalid."""
+    """Return the failures in *fields*, none if any is invalid."""
     named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
         ignored.append("The failures of the setup are not a list of texts.")
@@ -231,7 +231,7 @@ def _dimension(row: Sequence[Any]) -> Dimension:
 
 
 def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[str, Any]:
-    """Return *system* with the values of *keys*; a key whose value is None is removed."""
+    """Return *system* with *keys* set; None removes a key."""
     changed = dict(system)
     if not isinstance(keys, dict):
         ignored.append("The system keys of the setup are not an object.")
@@ -247,16 +247,16 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
 
 
 MOST_TRIALS = 5_000
-_MOST_RANKS = 65_536  # most ranks that a browser may request, see `check`
+_MOST_RANKS = 65_536  # that a browser may request, see `check`
 _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Parsed text of a field: the *value* in the field's unit, or the *problem* of the text.
+    """What a field's text means: a *value* in the field's unit, or a *problem*.
 
-    *value* is None if the text has a problem. *understood* is the value as text. *short* describes the
-    problem in a few words, which fit below the field.
+    *value* is None if there is a problem. *understood* is the value as text, and *short* the
+    problem in a few words.
     """
 
     value: int | float | None = None
@@ -267,10 +267,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class NumberField:
-    """Field for a number from *least* to *most*, in the field's unit.
+    """A number from *least* to *most*, in the field's unit unless another one is typed.
 
-    A number that is typed without a unit is in the field's unit. *parse* converts the typed text to a value
-    in the field's unit, and *tell* formats the value. If *may_be_empty* is true, the field may be empty.
+    *parse* converts typed text, and *tell* formats the value. With *may_be_empty*, no text is fine,
+    too.
     """
 
     title: str
@@ -283,7 +283,7 @@ class NumberField:
     may_be_empty: bool = False
 
     def read(self, typed: Any) -> Reading:
-        """Return the value of the *typed* text, or the problem of invalid text, which is never corrected."""
+        """Parse *typed* text; what is invalid gives a problem and is never corrected."""
         if typed is None or not str(typed).strip():
             return Reading() if self.may_be_empty else self._wrong("it is empty", f"Write {self.example}.")
         try:
@@ -299,7 +299,7 @@ class NumberField:
         return Reading(value, self.tell(value))
 
     def value(self, typed: Any) -> int | float | None:
-        """Return the value of the *typed* text; raises `ConfigError` with the problem of invalid text."""
+        """Parse *typed* text; raises `ConfigError` with the problem if it is invalid."""
         reading = self.read(typed)
         if reading.problem:
             raise ConfigError(reading.problem)
@@ -314,7 +314,7 @@ class NumberField:
 
 
 def typed_text(value: Any) -> str:
-    """Return the number *value* as text for a field, without loss of precision; "" for None."""
+    """Return a number as text without loss of precision; "" for None."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -344,7 +344,7 @@ DIMENSION_FIELDS: Mapping[str, NumberField] = {
         "Latency", parse_duration, duration_text, "500, 500 ns or 1.5 us", most=DELAY_NS[1]
     ),
 }  # fmt: skip
-"""Numeric fields of a network dimension: the size in ranks, the bandwidth in GiB/s, the latency in ns."""
+"""Fields of a network dimension: ranks, bandwidth in GiB/s, latency in ns."""
 NUMBER_FIELDS: Mapping[str, NumberField] = {
     "preferred-dataset-splits": _count(
         "Chunks", "chunks", *FIELDS["preferred_dataset_splits"].limits, may_be_empty=True
@@ -365,22 +365,22 @@ NUMBER_FIELDS: Mapping[str, NumberField] = {
         "312 or 1.2 PFLOP/s", most=FIELDS["peak_perf"].largest, may_be_empty=True,
     ),
 }  # fmt: skip
-"""Numeric fields for keys of a system file, in chunks, ns, GB/s or TFLOP/s."""
+"""Numeric fields of a system file, in chunks, ns, GB/s or TFLOP/s."""
 TIMES = NumberField(
     "Times as fast", lambda typed: parse_number(typed, noun="times"), lambda value: f"{value:g} times",
     "2 or 0.5", least=0.01, most=1000,
 )  # fmt: skip
-"""Field for the factor by which a what-if simulation speeds up its target."""
+"""How many times as fast a what-if makes its target."""
 TRIALS = _count("Points to try", "points", 1, MOST_TRIALS, may_be_empty=True)
-"""Field for the number of points that a search tries."""
+"""How many points a search tries."""
 KEPT = _count("Best points to keep", "points", 0, 20)
-"""Field for the number of sweep points that are kept as runs."""
+"""How many points of a sweep become runs."""
 _CHANGED = " (changed)"
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Initial *form* of a page, the name *of* the run from which it comes, and *notes* on omissions."""
+    """A page's initial *form*, the run that it is *of*, and *notes* on what it leaves out."""
 
     form: Form
     of: str = ""
@@ -388,10 +388,9 @@ class Begun:
 
 
 def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
-    """Return the form that starts from the run *run_id*; the study must contain a workload.
+    """Return the form that starts from the run *run_id*; the study needs a workload.
 
-    The form contains the run's setup if a form can represent the setup. Otherwise, the form contains presets,
-    and a note states the reason.
+    If a form cannot express the run's setup, it has presets, and a note says why.
     """
     names = study.workloads()
     first = first_form(names)
@@ -429,7 +428,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
 def _setup_of(
     configs: tuple[NetworkConfig, SystemConfig], title: str, workload: str, networks: Networks
 ) -> tuple[Setup | None, Sequence[str]]:
-    """Return the setup for *configs* and notes on keys that a form cannot show, or None."""
+    """Return the setup for *configs*, and notes on keys that a form cannot show, or None."""
     network, system = configs
     own = Setup.of_configs(network, system)
     machine = _machine_of(own, title, workload, networks)
@@ -447,17 +446,16 @@ def _setup_of(
         for key in sorted({*hidden, *kept})
         if hidden.get(key) != kept.get(key)
     ]
-    # The keys have the order of the preset's keys, as they do in a setup that is read from the form's fields.
+    # In the order of the preset, as in a setup read from the fields.
     keys = [*start.system, *(key for key in shown if key not in start.system)]
     whole = {key: (shown if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**shown, **kept}}
     return replace(start, dimensions=own.dimensions, system=whole), notes
 
 
 def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
-    """Return the name of a network in *networks* whose hidden keys equal those of *own*, or None.
+    """Return a network in *networks* whose hidden keys equal those of *own*, or None.
 
-    A form that starts from this network can represent the network *own*. Networks with the name *title* are
-    tried first.
+    A form that starts from it can express *own*. The name *title* is tried first.
     """
     likely = [name for name in networks.names if title in {name, Path(name).stem}]
     for name in [*likely, first_form(("",)).setup.network_preset]:
@@ -467,9 +465,9 @@ def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
 
 
 def _machine_of(own: Setup, title: str, workload: str, networks: Networks) -> Setup | None:
-    """Return the setup of the machine whose network has the name *title*, if it equals *own*, or None.
+    """Return the setup of the machine whose network is called *title*, if it equals *own*, or None.
 
-    Only a machine with modelled compute times differs from a network preset.
+    Only machines with modelled compute times differ from a network preset.
     """
     if not own.system.get("roofline-enabled"):
         return None

@@ -1,4 +1,4 @@
-"""Parse the settings of the Graph page in an address, and place the nodes of its drawing."""
+"""Settings of the Graph page in an address, and places for its nodes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
 
 PATH_EDGES = "path"
-"""Option of the edge filter that selects only edges on the critical path."""
+"""Restricts edges to those on the critical path."""
 _MOST_OPENED = 24
 
 
 def hops_of(asked: Any) -> int:
-    """Return the number of hops in the text *asked*, or the default number if *asked* is invalid."""
+    """Parse the number of hops; the default if *asked* is invalid."""
     text = str(asked)
     return int(text) if text in map(str, range(1, MOST_HOPS + 1)) else FEW_HOPS
 
 
 def edge_kinds(asked: str) -> list[int]:
-    """Return the edge kinds in the text *asked*, such as "path,0,3"; all kinds if there are none.
+    """Parse edge kinds such as "path,0,3"; all kinds if there are none.
 
-    The word "path" becomes the kind `ON_PATH`.
+    "path" becomes the kind `ON_PATH`.
     """
     chosen = edge_choice(asked)
     kinds = [int(text) for text in chosen if text != PATH_EDGES] or list(EDGE_KINDS)
@@ -33,28 +33,28 @@ def edge_kinds(asked: str) -> list[int]:
 
 
 def edge_choice(asked: str) -> list[str]:
-    """Return the valid parts of a text that selects edge kinds, such as "path,0,3"."""
+    """Return the valid parts of edge kinds such as "path,0,3"."""
     return [text for text in asked.split(",") if text in {PATH_EDGES, *map(str, EDGE_KINDS)}]
 
 
 def opened_nodes(asked: str) -> list[int]:
-    """Return the ids of at most 24 expanded nodes from the text *asked*, such as "12,45"."""
+    """Parse the ids of at most 24 expanded nodes, such as "12,45"."""
     texts = [text for text in asked.split(",") if text.isascii() and text.isdigit() and len(text) <= 18]
     return list(dict.fromkeys(map(int, texts)))[:_MOST_OPENED]
 
 
 def fold_of(asked: str) -> str:
-    """Return the property by which *asked* folds the graph, or "nodes" (no folding) if unknown."""
+    """Return what *asked* folds the graph by, or "nodes" (no folding) if unknown."""
     return asked if asked in FOLDS else "nodes"
 
 
 def has_selected(run: OpenRun, selection: Selection) -> bool:
-    """Return whether *run* contains the selected node; true if no node is selected."""
+    """Return whether *run* has the selected node; true without one."""
     return not selection.has_node or run.node(selection.rank, selection.node) is not None
 
 
 def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
-    """Return (rank, node) of the selected node, or of the longest segment on the critical path."""
+    """Return (rank, node) of the selected node, or of the critical path's longest segment."""
     if selection.has_node and run.node(selection.rank, selection.node) is not None:
         return selection.rank, selection.node
     return longest_segment(run.path)
@@ -66,13 +66,13 @@ _MOST_IN_CIRCLE = 32
 
 
 def placed_nodes(near: Neighbourhood) -> pd.DataFrame:
-    """Return the nodes with a column ``row``, a place in their layer that avoids edge crossings."""
+    """Return the nodes with a ``row`` in their layer that avoids crossings."""
     placed: pd.DataFrame = near.nodes.assign(row=_rows(near.nodes, near.edges))
     return placed
 
 
 def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
-    """Return a row number for each node; nodes are sorted by the mean row of their neighbours."""
+    """Return a row per node: layers are sorted by the mean row of neighbours."""
     near: dict[int, list[int]] = {int(node): [] for node in nodes["node_id"]}
     for a, b in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
         near[a].append(b)
@@ -88,17 +88,17 @@ def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
 
 
 def placed_groups(groups: Groups, *, square: bool = False) -> pd.DataFrame:
-    """Return the groups of nodes with their positions ``column`` and ``row``.
+    """Return the groups with ``column`` and ``row``.
 
-    If all groups belong to one band, they lie on a circle. Otherwise, each band has its own rows. If *square*
-    is true, rows get longer as the number of groups grows.
+    Groups of a single band lie on a circle; otherwise, each band has rows of its own. With
+    *square*, rows get longer as groups get more.
     """
     count = len(groups.nodes)
     return _placed(groups.nodes, max(_PER_ROW, int(np.ceil(np.sqrt(2 * count)))) if square else _PER_ROW)
 
 
 def _placed(groups: pd.DataFrame, per_row: int) -> pd.DataFrame:
-    """Return *groups* with positions on a circle, or on rows of at most *per_row* groups of one band."""
+    """Place *groups* on a circle, or on rows of at most *per_row* groups of one band."""
     if groups["band"].nunique() <= 1 and len(groups) <= _MOST_IN_CIRCLE:
         angle = 2 * np.pi * np.arange(len(groups)) / max(1, len(groups))
         radius = 0.0 if len(groups) == 1 else 0.8 + len(groups) / 6

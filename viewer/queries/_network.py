@@ -1,4 +1,4 @@
-"""Compute a map of the links in a network."""
+"""A map of the links in a network."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NEAR_MIDDLE = 0.05
 
 @dataclass(frozen=True)
 class LinkMap:
-    """Map of a network: the positions of ranks and switches (*ends*), of *links*, and of failed links.
+    """Positions of ranks and switches (*ends*), of *links*, and of failed links.
 
-    *ends* has the columns ``name, label, is_switch, x, y``. *links* has ``x0, y0, x1, y1, share, text``.
-    *down* has a row per failed link, with the columns of *links* except ``share``.
+    *ends* has ``name, label, is_switch, x, y``. *links* has ``x0, y0, x1, y1, share, text``, and
+    *down*, for failed links, the same except ``share``.
     """
 
     ends: pd.DataFrame
@@ -32,10 +32,9 @@ class LinkMap:
 
 
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
-    """Return a map of the network's *links* (from `link_table`), or None if over 160 devices exist.
+    """Map *links* (from `link_table`); None for over 160 devices.
 
-    The ranks lie on a circle. A switch lies closer to the circle's centre than the devices to which it is
-    linked.
+    Ranks lie on a circle, and a switch closer to its centre than what it joins.
     """
     numbers = np.unique(links[["src", "dst"]].to_numpy())
     if len(numbers) > _MOST_ENDS or links.empty:
@@ -55,7 +54,7 @@ def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
 
 
 def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> dict[int, complex]:
-    """Return the position of each rank and switch as a complex number x + iy."""
+    """Return the position of each rank and switch as x + iy."""
     count = max(1, ranks)
     places = {int(n): complex(np.exp(0.5j * np.pi - 2j * np.pi * n / count)) for n in numbers if n < ranks}
     several = len(numbers) > ranks + 1
@@ -63,15 +62,14 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
         near = links.loc[links["src"] == switch, "dst"].unique()
         known = [places[int(end)] for end in near if int(end) in places]
         middle = sum(known) / len(known) if known else 0j
-        # A switch lies between the centre and its neighbours, or near the centre if its neighbours lie all
-        # around the circle.
+        # Between the centre and its neighbours, or near the centre if these are all around.
         turn = np.exp(2j * np.pi * (switch - ranks) / max(1, len(numbers) - ranks))
         places[switch] = 0.55 * middle if abs(middle) > _NEAR_MIDDLE else complex(0.2 * several * turn)
     return places
 
 
 def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return lines for the failed links between devices that still have working links on the map."""
+    """Return lines for failed links between devices that still have working ones."""
     rows = []
     for failure, text in failures_of(result):
         known = [places[device] for device in failure.devices if device in places]
@@ -83,9 +81,9 @@ def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
 
 
 def _drawn_links(links: pd.DataFrame, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return a line for each linked pair of devices, with the figures of the busier direction.
+    """Return a line per linked pair, with the figures of the busier direction.
 
-    The busiest link comes last, so that it is drawn above the others.
+    The busiest comes last, to be drawn above the others.
     """
     low, high = links[["src", "dst"]].min(axis=1), links[["src", "dst"]].max(axis=1)
     busier = links.assign(low=low, high=high).sort_values("share").groupby(["low", "high"]).tail(1)

@@ -1,4 +1,4 @@
-"""Offer and read the sides of a comparison, cache recent sides, and report the progress of reads."""
+"""The sides of a comparison: offer, read and cache them, and report progress."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .._theme import run_text
 
 @dataclass(kw_only=True)
 class Work(ABC):
-    """Slow work with a finished *share*, a *text* on the progress, and a flag that cancels the work."""
+    """Slow work that can be cancelled, with its finished *share* and its progress as *text*."""
 
     is_cancelled: bool = False
 
     @property
     @abstractmethod
     def share(self) -> float:
-        """Finished share of the work, from 0 to 1."""
+        """How much is finished, from 0 to 1."""
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """Progress of the work as text."""
+        """The progress as text."""
 
     def go_on(self) -> None:
         """Raise `Cancelled` if the work was cancelled."""
@@ -43,24 +43,24 @@ class Work(ABC):
 
 @dataclass(kw_only=True)
 class Simulations(Work):
-    """Progress of several simulations, of which *done* of at most *most* simulations have finished."""
+    """Progress of simulations: *done* of at most *most* have finished."""
 
     done: int = 0
     most: int = 0
 
     def finish(self, done: int, most: int) -> None:
-        """Record that *done* of *most* simulations have finished; raises `Cancelled` if cancelled."""
+        """Record that *done* of *most* have finished; raises `Cancelled` if cancelled."""
         self.done, self.most = done, most
         self.go_on()
 
     @property
     def share(self) -> float:
-        """Share of finished simulations, from 0 to 1."""
+        """How much is finished, from 0 to 1."""
         return self.done / max(1, self.most)
 
     @property
     def text(self) -> str:
-        """Number of finished simulations as text for a progress bar."""
+        """How many have finished, for a progress bar."""
         return f"{self.done} of at most {self.most} simulations done" if self.most else "The first simulation"
 
 
@@ -71,9 +71,9 @@ _MOST_RUNS, _MOST_STEPS = 200, 100
 
 @dataclass(kw_only=True)
 class Reading(Work):
-    """Progress of reading two sides: the current side, its steps, and the ranks of the next step.
+    """Progress of reading two sides: the current side, its steps, and the next step's ranks.
 
-    *steps* and *ranks* are pairs: the number that was read, and the total number.
+    *steps* and *ranks* are pairs of the number read and the total.
     """
 
     side: int = 0
@@ -81,13 +81,13 @@ class Reading(Work):
     ranks: tuple[int, int] = (0, 0)
 
     def of(self, side: int) -> Reading:
-        """Start reading the *side*, 0 for before or 1 for after, and return the progress."""
+        """Begin to read a *side* (0: before, 1: after); return the progress."""
         self.side, self.steps, self.ranks = side, (0, 0), (0, 0)
         self.go_on()
         return self
 
     def step(self, done: int, total: int) -> None:
-        """Record that *done* of *total* steps of the current side were read."""
+        """Record that *done* of *total* steps of this side were read."""
         self.steps, self.ranks = (done, total), (0, 0)
         self.go_on()
 
@@ -98,13 +98,13 @@ class Reading(Work):
 
     @property
     def share(self) -> float:
-        """Share of the data of both sides that was read, from 0 to 1."""
+        """How much of both sides was read, from 0 to 1."""
         step = self.ranks[0] / max(1, self.ranks[1])
         return (self.side + min(1.0, (self.steps[0] + step) / max(1, self.steps[1]))) / 2
 
     @property
     def text(self) -> str:
-        """Progress of reading the current side, as text."""
+        """The progress of the current side as text."""
         side = ("Before", "After")[self.side]
         if not self.steps[1]:
             return f"{side}: looking for its steps."
@@ -117,10 +117,9 @@ class Reading(Work):
 
 
 class Sides:
-    """Reader and cache of the captures and runs that *view* can compare, each named ``STUDY@WHAT``.
+    """Reads and caches what *view* can compare; each is named ``STUDY@WHAT``.
 
-    STUDY is the name of a study on the server, or empty for the current study, so that the browser cannot
-    name paths.
+    STUDY is a study of the server, or "" for this one, so that a browser cannot name paths.
     """
 
     def __init__(self, view: StudyView) -> None:
@@ -129,7 +128,7 @@ class Sides:
         self._lock = threading.Lock()
 
     def options(self) -> list[dict[str, Any]]:
-        """Return the captures and runs to choose from, in groups; the groups of this study come first."""
+        """Return the captures and runs to choose from, in groups, this study's first."""
         groups = []
         for name, study in self._view.studies().items():
             lead = f"{name}: " if name else ""
@@ -144,9 +143,9 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def beside(self, shown: str) -> list[dict[str, Any]]:
-        """Return in groups the runs and captures that a timeline can compare with the run *shown*.
+        """Return the runs and captures to show next to the run *shown* on a timeline, in groups.
 
-        The value of an item is NAME in this study and ``STUDY@NAME`` in another study, as in `open_beside`.
+        Values are NAME in this study, or ``STUDY@NAME``, as in `open_beside`.
         """
         groups = []
         for name in self._view.studies():
@@ -158,9 +157,9 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def on_timeline(self, before: str, after: str) -> str:
-        """Return the query string of a timeline that compares *after* with *before*, or "" if impossible.
+        """Return the query string of a timeline of both sides, or "" if there can be none.
 
-        Only runs have a timeline, so the timeline shows a capture *before* as the measured rows of its newest
+        Only runs have timelines, so a capture *before* is shown as the measured rows of its newest
         run.
         """
         (name, _, first), (other, _, second) = before.rpartition("@"), after.rpartition("@")
@@ -175,31 +174,31 @@ class Sides:
         return address.with_option("measured", "" if first == shown[-1] else "1").search
 
     def defaults(self) -> tuple[str, str]:
-        """Return the default sides: the two newest captures, else two runs of one workload, else "" twice.
+        """Return the two newest captures, else two runs of one workload, else "" twice.
 
-        The two runs are the newest run and the newest earlier run of the same workload.
+        The runs are the newest, and the newest earlier one of the same workload.
         """
         study = self._view.study
         captures, runs = study.trace_sets(), study.runs()
         if len(captures) > 1:
             return f"@{captures[-2]}", f"@{captures[-1]}"
-        # Only two runs of the same workload execute the same nodes.
+        # Only these execute the same nodes.
         pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
         return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
 
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
     ) -> StepDiff:
-        """Return the difference between two sides, and report the progress of reading to *reading*.
+        """Return the difference between two sides, reporting to *reading*.
 
-        Raises `StudyError` if a side is missing, and `Cancelled` if *reading* was cancelled.
+        Raises `StudyError` for a missing side, and `Cancelled`.
         """
         progress = reading or Reading()
         sides = [self._side(value, progress.of(place)) for place, value in enumerate((before, after))]
         return diff_steps(*sides, between_starts=between_starts)
 
     def table(self, found: StepDiff, name: str, by: str) -> pd.DataFrame:
-        """Return the table *name* (in `DIFF_TABLES`) of a difference; *by* breaks down the waterfall."""
+        """Return the table *name* (in `DIFF_TABLES`); *by* is for the waterfall."""
         if name != "waterfall":
             table: pd.DataFrame = getattr(found, name)
             return table
@@ -230,9 +229,9 @@ class Sides:
 
 
 def open_beside(view: StudyView, value: str) -> OpenRun:
-    """Return the run or capture *value*: NAME in *view*'s study, or ``STUDY@NAME`` in another study.
+    """Return the run or capture *value*: NAME in *view*'s study, or ``STUDY@NAME``.
 
-    Raises `StudyError` if the study, run or capture does not exist.
+    Raises `StudyError` if it does not exist.
     """
     name, _, what = value.rpartition("@")
     near = view.elsewhere(name)
@@ -245,13 +244,13 @@ def open_beside(view: StudyView, value: str) -> OpenRun:
 
 
 def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return the steps of captures with several steps as options; the newest capture comes first.
+    """Return the steps of captures with several, as options, the newest capture first.
 
-    *before* is the prefix of the options' values, and *lead* is the prefix of their labels.
+    *before* is the prefix of values, and *lead* that of labels.
     """
     items = []
     for capture in study.trace_sets()[::-1]:
-        with suppress(TraceError):  # the error appears when the user selects the capture
+        with suppress(TraceError):  # shown when the user selects it
             numbers = step_numbers(study.trace_dir(capture))
             items += [(capture, number) for number in numbers if len(numbers) > 1]
     return [
@@ -261,9 +260,9 @@ def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
 
 
 def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return the newest runs of *study* as options for a control; the newest run comes first.
+    """Return the newest runs of *study* as options, the newest first.
 
-    *before* is the prefix of the options' values, and *lead* is the prefix of their labels.
+    *before* is the prefix of values, and *lead* that of labels.
     """
     return [
         {"value": f"{before}{info.id}", "label": f"{lead}{run_text(info, workload=True)}"}

@@ -1,4 +1,4 @@
-"""Find the stragglers in a study's recorded steps, and compute the numbers for the Stragglers page."""
+"""A study's stragglers, and the numbers of the Stragglers page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_WORKERS = 24
 
 
 def stragglers_of(study: Study) -> Stragglers | None:
-    """Return the stragglers in the recorded steps of *study*; None if the study recorded no steps."""
+    """Find the stragglers in the recorded steps of *study*; None if it recorded none."""
     sources = [study.operations_file, *(study.trace_dir(name) for name in study.trace_sets()[-1:])]
     times = tuple(path.stat().st_mtime_ns for path in sources if path.exists())
     return _stragglers(study.path, times)
@@ -31,9 +31,9 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
 
 
 def slowdown_matrix(stragglers: Stragglers) -> Matrix:
-    """Return the matrix of slowdowns minus one; the rows are ranks, and the columns are steps.
+    """Return slowdowns minus one: a row per rank, a column per step.
 
-    A cell that covers several ranks or steps contains the largest slowdown among these ranks and steps.
+    A cell of several ranks or steps has the largest of them.
     """
     values, ranks = _by_rank(stragglers)
     rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(stragglers.layout.steps), _MOST_COLUMNS)
@@ -44,7 +44,7 @@ def slowdown_matrix(stragglers: Stragglers) -> Matrix:
 
 
 def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
-    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 if unknown."""
+    """Return the step of largest slowdown in a cell of `slowdown_matrix`; -1 if unknown."""
     matrix = slowdown_matrix(stragglers)
     if row not in matrix.rows or column not in matrix.columns:
         return -1
@@ -55,10 +55,10 @@ def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
 
 
 def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
-    """Return the operations of a step on its slowest workers; the slowest worker comes last.
+    """Return the operations of a step on its slowest workers, the slowest last.
 
-    The columns are rank, type, start_ns and duration_ns. The column start_ns counts from the start of the
-    step. For an unknown step, the table is empty.
+    The columns are rank, type, start_ns (since the step began) and duration_ns. An unknown step has
+    no rows.
     """
     layout = stragglers.layout
     place = int(np.searchsorted(layout.steps, step))
@@ -85,7 +85,7 @@ def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
 
 
 def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return the matrix of slowdowns by rank and step, and the sorted ranks of the matrix' rows."""
+    """Return slowdowns by rank and step, and the ranks of the rows, sorted."""
     replicas, stages = np.nonzero(stragglers.layout.ranks >= 0)
     ranks = stragglers.layout.ranks[replicas, stages]
     order = np.argsort(ranks)
@@ -93,7 +93,7 @@ def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return the start indices of the at most *most* equal parts into which *count* items are divided."""
+    """Return where each of at most *most* equal parts of *count* items starts."""
     parts = min(count, most)
     return np.arange(parts) * count // parts
 
@@ -104,7 +104,7 @@ def _part(count: int, most: int, place: int) -> slice:
 
 
 def _labels(name: str, numbers: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
-    """Return a label for each part of *numbers*, such as ``rank 3`` or ``steps 20 to 29``."""
+    """Label each part of *numbers*, for example ``rank 3`` or ``steps 20 to 29``."""
     last = [*(bounds[1:] - 1).tolist(), len(numbers) - 1]
     return [
         f"{name} {numbers[low]}" if low == high else f"{name}s {numbers[low]} to {numbers[high]}"

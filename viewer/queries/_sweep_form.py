@@ -1,4 +1,4 @@
-"""Parse and check the form of a sweep: its axes and their values, limits, prices, and searches."""
+"""The form of a sweep: axes and values, limits, prices, and searches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     **{f"{name}-implementation": ALGORITHMS for name in COLLECTIVES},
 }
 Over = Mapping[str, Sequence[Any] | Range]
-"""Values of each swept key, or for a search a range of numbers."""
+"""The values of each swept key or, for a search, a range."""
 Axes = Sequence[tuple[str, str]]
 """Pairs of a swept key, such as ``network.bandwidth[0]``, and the text of its values."""
 
@@ -54,16 +54,15 @@ LEAST: Mapping[str, str] = {
     "compute_ns": "the least computing",
     "overlap_ns": "the least overlap",
 }
-"""Figure of a sweep -> description of its minimum, which is a possible objective."""
+"""Figure -> description of its minimum, a possible objective."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """Objective of a sweep as the user typed it, in the notation of ``chakrascope sweep``.
+    """The objective as typed, in the notation of ``chakrascope sweep``.
 
-    *limits* consists of parts ``FIGURE=NUMBER`` with commas between them, and *prices* of parts ``NUMBER`` or
-    ``NETWORK=NUMBER``. If *trials* is not 0, a search simulates this number of points in place of all
-    combinations.
+    *limits* are ``FIGURE=NUMBER``, and *prices* ``NUMBER`` or ``NETWORK=NUMBER``, separated by
+    commas. With *trials*, a search simulates that many points instead of all combinations.
     """
 
     least: str = "makespan_ns"
@@ -73,13 +72,13 @@ class Aim:
 
 
 def encode_aim(aim: Aim) -> str:
-    """Return the objective *aim* as text for an address; the default objective becomes ""."""
+    """Return *aim* as text for an address; "" for the default."""
     fields = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
 
 
 def decode_aim(text: str) -> Aim:
-    """Return the objective that :func:`encode_aim` wrote, with defaults in place of invalid parts."""
+    """Parse what :func:`encode_aim` wrote; invalid parts get defaults."""
     try:
         fields = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -88,7 +87,7 @@ def decode_aim(text: str) -> Aim:
 
 
 def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
-    """Return the objective that the fields of a form describe, with defaults for invalid fields."""
+    """Return the objective in a form's fields; invalid fields get defaults."""
     known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
         least if least in FIGURES else Aim.least,
@@ -99,7 +98,7 @@ def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
 
 
 def aim_goal(aim: Aim) -> Goal:
-    """Return the goal that the objective *aim* describes, without limits if the limits are invalid."""
+    """Return the goal of *aim*, without limits if these are invalid."""
     try:
         return Goal(aim.least, parse_limits(_items(aim.limits)))
     except ChakrascopeError:
@@ -109,10 +108,10 @@ def aim_goal(aim: Aim) -> Goal:
 def checked_aim(
     aim: Aim, over: Mapping[str, Sequence[Any] | Range], network: str, preset: str
 ) -> tuple[Goal, Prices]:
-    """Return the goal and the prices of a sweep from *network*, which is the *preset* or a changed one.
+    """Return goal and prices of a sweep from *network*, which is *preset* or was changed.
 
-    Raises the errors of ``chakrascope sweep`` for invalid figures, limits or prices, for an objective "cost"
-    without prices, and for an impossible search.
+    Raises the errors of ``chakrascope sweep``: for invalid figures, limits or prices, the objective
+    "cost" without prices, and an impossible search.
     """
     goal = Goal(aim.least, parse_limits(_items(aim.limits)))
     prices = _prices(aim.prices)
@@ -130,7 +129,7 @@ def _items(text: str) -> list[str]:
 
 
 def _prices(text: str) -> Prices:
-    """Return the prices in *text*, which must not name a file: a browser must not name paths."""
+    """Parse prices, which must not be in a file, because a browser must not name paths."""
     items = _items(text)
     file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
     if file is not None:
@@ -142,7 +141,7 @@ def _prices(text: str) -> Prices:
 
 
 def figure_text(figure: str, value: float) -> str:
-    """Return the *value* of the *figure* of a sweep as text with the unit of the figure."""
+    """Return *value* of *figure* with its unit."""
     if figure.endswith("_ns"):
         return duration_text(value)
     return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
@@ -150,10 +149,10 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a sweep: how many *points*, the estimated *seconds*, and the *problem* of a bad plan.
+    """What a sweep would do: *points*, estimated *seconds*, and the *problem* if it cannot.
 
-    *note* is a remark that the page shows to the user. *goal* determines the best point, and *prices*
-    determine the cost of a point. If *trials* is not 0, a search chooses the points.
+    *note* is shown to the user. *goal* decides which point is best, and *prices* what it costs.
+    With *trials*, a search chooses the points.
     """
 
     over: Over
@@ -167,7 +166,7 @@ class Plan:
 
 
 def axis_names(setup: Setup) -> dict[str, str]:
-    """Return by key the titles of the settings that a sweep can vary if it starts from *setup*."""
+    """Return the titles of the settings that a sweep from *setup* can vary, by key."""
     one = len(setup.dimensions) == 1
     names = {}
     for index in range(len(setup.dimensions)):
@@ -183,7 +182,7 @@ def axis_names(setup: Setup) -> dict[str, str]:
 
 
 def suggested(setup: Setup, key: str) -> str:
-    """Return the values that the form proposes for the axis *key*, as text."""
+    """Return the values proposed for the axis *key*, as text."""
     part, _, field = key.partition(".")
     name, _, index = field.rstrip("]").partition("[")
     if part == "network" and not field:
@@ -204,13 +203,13 @@ def _plain(number: float) -> str:
 
 
 def encode_axes(axes: Axes) -> str:
-    """Return *axes* as text for an address; ``""`` if there are no axes."""
+    """Return *axes* as text for an address; ``""`` if there are none."""
     pairs = [list(axis) for axis in axes if any(axis)]
     return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False) if pairs else ""
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the axes that :func:`encode_axes` wrote as text, without any invalid axis."""
+    """Parse what :func:`encode_axes` wrote, dropping invalid axes."""
     try:
         parsed = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -231,7 +230,7 @@ def plan_of(
     workload: Communication,
     aim: Aim = Aim(),
 ) -> Plan:
-    """Return the plan of a sweep over *axes* from the setup of *form*, with the objective *aim*."""
+    """Plan a sweep over *axes* from the setup of *form*, with the objective *aim*."""
     over: Over = {}
     try:
         over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
@@ -254,7 +253,7 @@ def _count(over: Over) -> int:
 
 
 def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
-    """Return the first, the middle and the last value of *values*, which may be a range."""
+    """Return first, middle and last value."""
     if not isinstance(values, Range):
         return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
     middle = (values.low + values.high) / 2
@@ -272,7 +271,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
     ]
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
-    # Each process starts once and simulates many points, so the time to start a process counts only once.
+    # Each process starts once and simulates many points.
     start_s = _seconds(form.setup, load, REPLAY)
     each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
     seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
@@ -285,7 +284,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
 
 
 def _seconds(setup: Setup, load: Load, backend: str) -> float:
-    """Return the estimated duration of one simulation in seconds; 0 if *setup* is invalid."""
+    """Return how many seconds one simulation takes; 0 if *setup* is invalid."""
     try:
         return estimate_s(*setup.configs(), load, backend)
     except ConfigError:
@@ -293,9 +292,9 @@ def _seconds(setup: Setup, load: Load, backend: str) -> float:
 
 
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
-    """Return the parsed values of each axis; raises `ConfigError` for invalid values.
+    """Parse the values of each axis; raises `ConfigError` for invalid ones.
 
-    An axis may be a range only if a *search* chooses the points.
+    Only a *search* may have ranges.
     """
     over: dict[str, Sequence[Any] | Range] = {}
     for key, text in axes:
@@ -315,7 +314,7 @@ def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, 
 
 
 def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool) -> tuple[str, str]:
-    """Return the error in an axis' values, and the parsed values if they differ from the typed text."""
+    """Return the error in an axis' values, and the parsed values if they differ from what was typed."""
     try:
         values = _values([(key, text)], names, search=search).get(key, ())
     except ChakrascopeError as error:
@@ -330,7 +329,7 @@ def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool)
 
 
 def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
-    """Raise `ConfigError` for a value of a wrong kind, such as a path where a preset is required."""
+    """Raise `ConfigError` for a value of the wrong kind, such as a path instead of a preset."""
     name = key.rpartition(".")[2].partition("[")[0]
     allowed = list_presets("network") if key == "network" else _CHOICES.get(name)
     for value in values:
@@ -341,7 +340,7 @@ def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
 
 
 def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
-    """Return *setup* with the settings of one *point* of a sweep."""
+    """Return *setup* with the settings of *point*."""
     if "network" in point:
         setup = Setup.of_presets(point["network"], setup.system_preset)
     dimensions, system = list(setup.dimensions), dict(setup.system)
@@ -372,8 +371,8 @@ def _network_name(setup: Setup) -> str:
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
     """Return the request for a job that runs the sweep of *plan*.
 
-    The request contains an unchanged system preset by name, because the preset adapts to the dimensions of
-    any network.
+    An unchanged system preset is passed by name, because it adapts to the dimensions of any
+    network.
     """
     setup = form.setup
     return SweepRequest(

@@ -1,4 +1,4 @@
-"""Build the parts of the report's sections; pictures are in the format SVG, which needs no script."""
+"""Parts of the report's sections; pictures are SVG, which needs no script."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..timeline import TimelineIndex
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 
 
-# Largest number of columns of a lane, and of lanes; both limit the size of the report.
+# columns of a lane, and lanes; they bound the size of the report
 _COLUMNS, _MOST_LANES = 400, 32
 
 
 def path_picture(run: OpenRun) -> Markup:
-    """Return a picture of the critical path of *run* as bars over time, with a row per rank."""
+    """Draw the critical path as bars over time, a row per rank."""
     table = strip(run.path)
     ranks = sorted(table["rank"].unique())
     row_of = {rank: row for row, rank in enumerate(ranks)}
@@ -46,9 +46,9 @@ def path_picture(run: OpenRun) -> Markup:
 
 
 def timeline_picture(run: OpenRun) -> Markup:
-    """Return a picture of the timeline of *run* with the critical path and one row per lane.
+    """Draw the timeline and the critical path, a row per lane.
 
-    If the run has too many ranks, the picture prefers the ranks on the critical path.
+    Of too many ranks, those on the critical path are preferred.
     """
     index, ranks = _shown(run)
     lanes = index.table[index.table["rank"].isin(ranks)]
@@ -69,7 +69,7 @@ def timeline_picture(run: OpenRun) -> Markup:
 
 
 def timeline_note(run: OpenRun) -> str:
-    """Return the text that describes the picture of :func:`timeline_picture`."""
+    """Describe the picture of :func:`timeline_picture`."""
     index, ranks = _shown(run)
     some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
     pale = ", first as measured (pale), then as simulated" if index.table["measured"].any() else ""
@@ -77,10 +77,10 @@ def timeline_note(run: OpenRun) -> str:
 
 
 def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
-    """Return the timeline index and the ranks that the picture of the timeline shows.
+    """Return the timeline index and the ranks in the picture.
 
-    The index includes measured lanes if all lanes fit into the picture. If even the simulated lanes do not
-    fit, the function chooses the ranks with the most time on the critical path.
+    Measured lanes are included if all fit. If not even the simulated ones do, the ranks with most
+    time on the critical path are chosen.
     """
     beside = run.is_measured and not about_backend(run.info.backend).replays
     index = run.rows(measured=beside, nested=False)
@@ -112,7 +112,7 @@ def _lane_labels(lanes: pd.DataFrame) -> list[Svg]:
 
 
 def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
-    """Return one SVG path of boxes on a row, from *starts* to *ends* in pixels."""
+    """Return an SVG path of boxes on a row, from *starts* to *ends* in pixels."""
     tall = _ROW - 6
     widths = np.maximum(ends - starts, 0.4)
     return "".join(
@@ -139,9 +139,9 @@ def _path_line(run: OpenRun, index: TimelineIndex, row_of: dict[int, int], scale
 
 
 def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) -> Markup:
-    """Return a picture of *content* above a time axis that starts at x = *left* and ends at *until_ns*.
+    """Draw *content* above a time axis from x = *left* to *until_ns*.
 
-    *title* is the text alternative of the picture.
+    *title* is the text alternative.
     """
     ticks = []
     for number in range(_TICKS + 1):
@@ -155,14 +155,13 @@ def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) ->
 Show = Callable[[Any], str]
 
 
-# Columns of a table in the report: name of the field -> heading of the column, and function that formats the
-# values.
+# Field -> heading of its column, and function that formats its values.
 Columns = Mapping[str, tuple[str, Show]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Table of texts with column *titles*; a column with *numeric* true is aligned to the right."""
+    """A table of texts; columns whose *numeric* is true are right-aligned."""
 
     titles: Sequence[str]
     numeric: Sequence[bool]
@@ -171,7 +170,7 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, columns: Columns) -> list[Table]:
-        """Return the *columns* of *frame* as a list with one table, or an empty list without rows."""
+        """Return the *columns* of *frame* as a table in a list, which is empty without rows."""
         if frame.empty:
             return []
         shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
@@ -181,7 +180,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """Bar for a duration and its share of the step; the bar takes *percent* of the full width."""
+    """A duration and its share of the step, drawn as *percent* of the full width."""
 
     label: str
     percent: float
@@ -191,20 +190,20 @@ class Bar:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> Bar:
-        """Return a bar for a *row* of a breakdown; *width* is its fraction of the full width."""
+        """Return a bar for a *row* of a breakdown; *width* is a fraction of the full width."""
         return cls(label, 100 * width, duration_text(row["duration_ns"]), share_text(row["share"]), colour)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Stacked bars across the full width of the report, with a legend."""
+    """Stacked bars across the report's width, with a legend."""
 
     bars: Sequence[Bar]
     drawn_as: ClassVar[str] = "stack"
 
     @classmethod
     def of_kinds(cls, kinds: pd.DataFrame) -> Stack:
-        """Return stacked bars for a breakdown by kind of work, in the colour of each kind."""
+        """Return stacked bars of a breakdown by kind, in their colours."""
         rows = kinds.to_dict("records")
         labels = [KIND_LABELS.get(row["key"], str(row["key"])) for row in rows]
         pairs = zip(rows, labels, strict=True)
@@ -213,7 +212,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Meters:
-    """Bars below each other, of which the longest has full width; *more* tells how many are omitted."""
+    """Bars below each other, the longest of full width; *more* says how many were left out."""
 
     bars: Sequence[Bar]
     more: str
@@ -221,7 +220,7 @@ class Meters:
 
     @classmethod
     def of(cls, breakdown: pd.DataFrame, most: int) -> list[Meters]:
-        """Return a list with bars for the first *most* rows of *breakdown*, or an empty list without rows."""
+        """Return bars for the first *most* rows in a list, which is empty without rows."""
         if breakdown.empty:
             return []
         largest = max(float(breakdown["share"].max()), 1e-12)
@@ -235,21 +234,21 @@ class Meters:
 
 @dataclass(frozen=True)
 class Lines:
-    """List of sentences or facts with one item per line."""
+    """Sentences or facts, one per line."""
 
     lines: Sequence[str]
     drawn_as: ClassVar[str] = "lines"
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> list[Lines]:
-        """Return *lines* as a list with one part, or an empty list if there are no lines."""
+        """Return *lines* as a part in a list, which is empty without lines."""
         kept = list(lines)
         return [cls(kept)] if kept else []
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Picture in the format SVG, in which texts are escaped."""
+    """An SVG picture, whose texts are escaped."""
 
     svg: Markup
     drawn_as: ClassVar[str] = "picture"
@@ -257,7 +256,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Legend:
-    """Legend of a picture: (label, colour) pairs."""
+    """A picture's legend: (label, colour) pairs."""
 
     items: Sequence[tuple[str, str]]
     drawn_as: ClassVar[str] = "legend"
@@ -268,7 +267,7 @@ Part = Table | Stack | Meters | Lines | Picture | Legend
 
 @dataclass(frozen=True)
 class Section:
-    """Section of the report: a heading, the section's parts, and a *note* that explains the section."""
+    """A section: heading, parts, and a *note* that explains it."""
 
     title: str
     parts: Sequence[Part]
@@ -279,7 +278,7 @@ _HEIGHT, _HEADROOM = 170, 1.14
 
 
 def memory_parts(run: OpenRun) -> list[Part]:
-    """Return a picture of a predicted run's memory with a legend; empty if the run is not a prediction."""
+    """Draw a predicted run's memory with a legend; empty without a prediction."""
     curve = fullest_curve(run)
     if curve is None:
         return []
@@ -312,7 +311,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
 
 
 def memory_note(run: OpenRun) -> str:
-    """Return a note on the memory of the fullest rank, and on whether the job fits into memory."""
+    """Describe the fullest rank's memory, and whether the job fits."""
     verdict = memory_verdict(run)
     return f"{verdict[:1].upper()}{verdict[1:]}. {memory_facts(run)}" if verdict else memory_facts(run)
 

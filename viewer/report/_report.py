@@ -44,17 +44,17 @@ from ._pictures import (
 
 _MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
 _MOST_LINKS = 10
-_LEAST_DATE_NS = 1_000_000_000 * 10**9  # the year 2001: earlier trace times do not count from 1970
+_LEAST_DATE_NS = 1_000_000_000 * 10**9  # in 2001; earlier times of traces do not count from 1970
 _NETWORK_NOTE = (
     "The busiest links, with the share of the step in which they carry data, and the bytes they carry."
 )
 
 
 def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
-    """Write the report on a run of *study* to *path* in one atomic step, and return *path*.
+    """Write the report on a run of *study* to *path*, atomically; return *path*.
 
-    If *run_id* is missing, the report is on `Study.default_run`. Raises `StudyError` if the run does not
-    exist or the file cannot be written.
+    The default run is `Study.default_run`. Raises `StudyError` if the run does not exist or the
+    file cannot be written.
     """
     view = StudyView(study)
     run = view.open(study.run_info(run_id).id)
@@ -65,7 +65,7 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
 
 
 def report_html(run: OpenRun) -> str:
-    """Return the report on *run* as one HTML document, in which all names are escaped."""
+    """Return the report as one HTML document, in which all names are escaped."""
     folder = Path(__file__).parent
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
@@ -80,7 +80,7 @@ def report_html(run: OpenRun) -> str:
 
 
 def _answer(run: OpenRun) -> str:
-    """Return the duration of the step, the largest part of it, and the first change to make."""
+    """Return how long the step takes, what most of it is, and what to change first."""
     kinds, first = run.summary.kinds, next(iter(run.advices()), None)
     takes = f"The step takes {duration_text(run.path.makespan_ns)}"
     if len(kinds):
@@ -117,13 +117,13 @@ def _sections(run: OpenRun) -> list[Section]:
 
 
 def _job(run: OpenRun) -> str:
-    """Return the name of the job: its study's name, followed by its workload's name if different."""
+    """Return the study's name, and the workload's if it differs."""
     names = [run.study.path.resolve().name, run.info.workload]
     return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 def _facts(run: OpenRun) -> list[tuple[str, str]]:
-    """Return facts on the job, its capture, the cluster and the run as (label, text) pairs."""
+    """Return facts about the job, its capture, the cluster and the run as (label, text) pairs."""
     info, metadata = run.info, run.workload.metadata
     facts = [("Job", f"{_job(run)}, {count_text(info.num_ranks, 'rank')}")]
     began = [at for at in metadata.get("began_ns", {}).values() if at >= _LEAST_DATE_NS]
@@ -141,9 +141,9 @@ def _facts(run: OpenRun) -> list[tuple[str, str]]:
 
 
 def _breakdown(run: OpenRun, by: str) -> Section:
-    """Return the section that breaks the critical path down *by* module, operator or another key.
+    """Return the section that splits the critical path *by* module, operator or another key.
 
-    A note states which share of the path has no name.
+    A note says how much has no name.
     """
     table = run.path.breakdown(by)
     named = table[~table["key"].isin(["", "(none)"])]
@@ -168,13 +168,13 @@ def _advice(run: OpenRun) -> Sequence[Part]:
 
 
 def _memory(run: OpenRun) -> Sequence[Section]:
-    """Return the section on the memory of the fullest rank; empty if the run is not a prediction."""
+    """Return the section on the fullest rank's memory; empty without a prediction."""
     parts = memory_parts(run)
     return [Section("Memory per rank", parts, memory_note(run))] if parts else []
 
 
 def _notes(run: OpenRun) -> Sequence[Section]:
-    """Return the section with the user's notes on the timeline; empty if the run has no notes."""
+    """Return the section with the user's notes on the timeline; empty without notes."""
     notes = pd.DataFrame(timeline_notes(run.study, run.info.id))
     if notes.empty:
         return []

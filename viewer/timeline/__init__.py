@@ -1,4 +1,4 @@
-"""Compute the slices in a time window of the timeline; slices within one pixel are merged."""
+"""The slices in a time window of the timeline, merged within pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index the timeline of a run, either as a whole, or one rank at a time as ranks become visible."""
+"""Index a run's timeline, as a whole or rank by rank as ranks become visible."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
 _TEXTS = ("operator", "module", "phase")
 _MEASURED = ("duration_ns", "measured_start_ns")
 KEPT_NODES = 4_000_000
-"""Approximate number of nodes in all cached parts together; a node takes 130 bytes."""
+"""Nodes in all cached parts together, about; each takes 130 bytes."""
 NODES_AT_ONCE = 2_000_000
-"""Approximate number of nodes that one request reads; a request reads at most `PARTS_AT_ONCE` parts."""
+"""Nodes that one request reads, about, in at most `PARTS_AT_ONCE` parts."""
 PARTS_AT_ONCE = 64
 _LEAST_STRIDE = 64
-# Number of parts in which the index sums the time of each name; names get colours in the order of these sums.
+# Parts in which the time of each name is summed; names get colours in the order of these sums.
 _SAMPLED_PARTS = 8
 _OF_NODES = "slice"
 _NO_CODE = np.zeros(0, np.uint8)
@@ -47,14 +47,14 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class IndexColours(Colours):
-    """Colours of names; the colour of each slice is determined when the index reads the slice's part."""
+    """Colours by name; those of slices are set when their part is read."""
 
     by: str = "kind"
 
 
 @dataclass(frozen=True)
 class Hits:
-    """Results of a search in order of time, after searching *ranks* of the *of* requested ranks."""
+    """Search results in order of time, after *ranks* of the *of* requested ranks."""
 
     rank: Ints
     node_id: Ints
@@ -65,10 +65,10 @@ class Hits:
 
 @dataclass
 class _Part:
-    """Slices of one rank or of all ranks; *more* reads further columns of the part's nodes on demand.
+    """The slices of one rank or all; *more* reads further columns on demand.
 
-    Several threads may use a part at once. A method therefore returns the result that it computed, and not
-    the cached result, which another thread may have replaced.
+    Threads may share a part. Methods return what they computed and not the cache, which another
+    thread may have replaced.
     """
 
     slices: Slices
@@ -83,7 +83,7 @@ class _Part:
         return len(self.slices.row) + len(self.slices.nodes)
 
     def colours(self, wanted: IndexColours) -> Colours:
-        """Return the colours of the part's slices; the last returned colours are cached."""
+        """Return the colours of the part's slices, cached for the last *wanted*."""
         cached = self._coloured
         if cached is None or cached[0] is not wanted:
             nodes = self.slices.nodes if wanted.by == "kind" else self.whole()
@@ -92,7 +92,7 @@ class _Part:
         return cached[1]
 
     def whole(self) -> pd.DataFrame:
-        """Return the nodes of the part with the text columns operator, module and phase."""
+        """Return the part's nodes with operator, module and phase."""
         nodes = self.slices.nodes
         if not {*_TEXTS} <= {*nodes.columns}:
             more = self.more(_TEXTS)
@@ -101,7 +101,7 @@ class _Part:
         return nodes
 
     def matches(self, text: str) -> npt.NDArray[np.bool_]:
-        """Return a mask of the nodes that match *text*, and cache the mask until the text changes."""
+        """Return a mask of the nodes that match *text*, cached until that changes."""
         cached = self._matches
         if cached is None or cached[0] != text:
             if self._words is None:
@@ -112,16 +112,16 @@ class _Part:
 
 
 class TimelineIndex:
-    """Timeline of a run in *parts*, which are lists of ranks: one part for all ranks, or one per rank.
+    """A run's timeline in *parts*, lists of ranks: one part of all ranks, or one per rank.
 
-    The number of a part's lanes is unknown until the part is read, so lane numbers leave gaps between parts.
-    Until a part is read, the index assumes that the part has the lanes of the first part with lanes. If the
-    assumption was wrong, ``edition`` increases by 1.
+    How many lanes a part has is unknown until it is read, so lane numbers leave gaps. Until then,
+    it is taken to have the lanes of the first part with any; if that was wrong, ``edition``
+    increases.
 
-    *frame_of* returns the nodes of a rank's part with the given columns. *facts_of* returns for each node
-    whether the node communicates, and its stream. *kinds* contains the kinds of work on the critical path.
-    *calls_of* returns the calls on the host threads of one rank if the rank's trace exists. *words* returns
-    the search words of all nodes if the index has only one part.
+    *frame_of* returns the nodes of a rank's part with given columns, and *facts_of* whether each
+    node communicates, and its stream. *kinds* are those on the critical path. *calls_of* returns a
+    rank's host calls if its trace exists. *words* returns the search words of all nodes, for an
+    index of one part.
     """
 
     def __init__(
@@ -154,19 +154,19 @@ class TimelineIndex:
         self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
         self._stride = _LEAST_STRIDE
-        self._model = 0  # the part whose lanes the index assumes for parts that were not read
+        self._model = 0  # whose lanes are assumed for parts not read yet
         has_lanes = (place for place in range(len(self.parts)) if len(self._part(place).slices.table))
         self._model = next(has_lanes, 0)
 
     @classmethod
     def whole(cls, nodes: pd.DataFrame, makespan_ns: int = 0, **options: Any) -> TimelineIndex:
-        """Return an index of *nodes*, which are in memory, as one part; *options* go to the constructor."""
+        """Return an index of *nodes* in memory as one part; *options* go to the constructor."""
         ranks = np.unique(nodes["rank"].to_numpy(np.int64)).tolist()
         return cls(lambda *_: nodes, lambda *_: (np.zeros(0, bool), _NONE), [ranks], makespan_ns, **options)
 
     @property
     def table(self) -> pd.DataFrame:
-        """Table of all lanes in the order of lane numbers, with the columns of `Lanes.table`."""
+        """All lanes in order of number, with the columns of `Lanes.table`."""
         with self._lock:
             if not self.parts:
                 nothing: pd.DataFrame = Slices(self._frame_of(0, _DRAWN)).table
@@ -183,13 +183,12 @@ class TimelineIndex:
             return table
 
     def colours(self, by: str, like: TimelineIndex | None = None) -> IndexColours:
-        """Return the colours of slices *by* a property in `COLOURED_BY`, based on the names in a few parts.
+        """Return colours *by* a property in `COLOURED_BY`, from the names in a few parts.
 
-        A name that has a colour in the index *like* gets the same colour.
+        Names that the index *like* colours, too, get its colours.
         """
         other = None if like is self else like
-        # The other index is read before this index is locked, as two indices that read each other would
-        # deadlock otherwise.
+        # Before locking: two indices that read each other would deadlock.
         known = {} if other is None else other.colours(by).places
         with self._lock:
             cached = self._colours.get((by, other is None))
@@ -209,7 +208,7 @@ class TimelineIndex:
         return IndexColours(_NO_CODE, palette, legend, more, places, by)
 
     def _ordered(self, by: str) -> list[str]:
-        """Return the names in a few parts in descending order of their total time."""
+        """Return the names in a few parts, most total time first."""
         if by not in self._names:
             total: dict[str, float] = {}
             for place in range(0, len(self.parts), -(-len(self.parts) // _SAMPLED_PARTS) or 1):
@@ -229,9 +228,9 @@ class TimelineIndex:
         colours: IndexColours | None = None,
         sought: str = "",
     ) -> SliceBatch:
-        """Return the slices in a time window of *lanes* (by default all lanes), like `Slices.window`.
+        """Return the slices in a time window of *lanes* (default: all), as `Slices.window` does.
 
-        After `NODES_AT_ONCE` nodes were read, further parts contribute no slices.
+        Beyond `NODES_AT_ONCE` nodes, further parts contribute nothing.
         """
         colours = colours or self.colours("kind")
         batches = []
@@ -246,7 +245,7 @@ class TimelineIndex:
             return _joined(batches, self._stride, self.edition)
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-        """Return the nodes in an area, their parts inside it (`Lanes.area`), and the omitted ranks."""
+        """Return the nodes in an area, their parts inside it (`Lanes.area`), and ranks left out."""
         own = self._by_part(lanes) or {0: []}
         chosen = self._at_once(own)
         nodes, inside = [], []
@@ -255,14 +254,14 @@ class TimelineIndex:
             covered = part.slices.area(t0_ns, t1_ns, own[place])
             nodes.append(part.whole().iloc[covered["row"]])
             inside.append(covered)
-        # Categorical columns are converted to strings, because the categories differ between parts.
+        # Categories differ between parts.
         texts = [name for name, kind in nodes[0].dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
         table = pd.concat([part.astype(dict.fromkeys(texts, "str")) for part in nodes], ignore_index=True)
         joined = pd.concat(inside, ignore_index=True)
         return table, joined.assign(row=np.arange(len(joined))), len(own) - len(chosen)
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return (lane, start_ns, end_ns) of a simulated node, or (-1, 0, 0) if the node was not executed."""
+        """Return the simulated (lane, start_ns, end_ns) of a node, (-1, 0, 0) if not executed."""
         if rank not in self._place:
             return -1, 0, 0
         place = self._place[rank]
@@ -270,9 +269,9 @@ class TimelineIndex:
         return (place * self._stride + lane if lane >= 0 else -1), start, end
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the lane of each pair of rank and node; unknown nodes get -1.
+        """Return the lane of each (rank, node), -1 if unknown.
 
-        If a rank was not read, its nodes get the first lanes of their streams.
+        Nodes of ranks that were not read get the first lane of their stream.
         """
         lanes = np.full(len(ranks), -1, np.int64)
         places = np.array([self._place.get(rank, -1) for rank in ranks.tolist()], np.int64)
@@ -295,7 +294,7 @@ class TimelineIndex:
         return lanes
 
     def seek(self, text: str, ranks: Iterable[int]) -> Hits:
-        """Return the nodes that match *text* in the first of *ranks*, up to the limit of one request."""
+        """Return the nodes that match *text* in the first of *ranks*, as many as one request may read."""
         asked = [rank for rank in dict.fromkeys(ranks) if rank in self._place]
         if self._hits is not None and self._hits[0] == (text, asked):
             return self._hits[1]
@@ -319,12 +318,12 @@ class TimelineIndex:
         return hits
 
     def prepare(self, ranks: Iterable[int]) -> None:
-        """Read the parts of *ranks* in advance, so that the lanes of the ranks are known."""
+        """Read the parts of *ranks*, so that their lanes are known."""
         for place in dict.fromkeys(self._place[rank] for rank in ranks if rank in self._place):
             self._part(place)
 
     def _by_part(self, lanes: Iterable[int]) -> dict[int, list[int]]:
-        """Return *lanes* grouped by part; the lane numbers in a group count from the start of the part."""
+        """Group *lanes* by part, numbered from the start of each."""
         own: dict[int, list[int]] = {}
         for lane in lanes:
             place, local = divmod(lane, self._stride)
@@ -333,7 +332,7 @@ class TimelineIndex:
         return own
 
     def _at_once(self, places: Iterable[int]) -> list[int]:
-        """Return the first parts in *places*, as many parts as one request may read."""
+        """Return as many of *places* as one request may read."""
         chosen: list[int] = []
         nodes = 0
         for place in places:
@@ -344,7 +343,7 @@ class TimelineIndex:
         return chosen
 
     def _part(self, place: int) -> _Part:
-        """Return the part with the index *place* from the LRU cache, or read the part."""
+        """Return the part *place* from the LRU cache, or read it."""
         with self._lock:
             if place in self._cached:
                 self._cached.move_to_end(place)
@@ -364,7 +363,7 @@ class TimelineIndex:
             return made
 
     def _note(self, place: int, slices: Slices) -> None:
-        """Store the lanes and streams of a newly read part; ``edition`` increases if they are unexpected."""
+        """Store a new part's lanes and streams; if they were not expected, ``edition`` increases."""
         self.makespan_ns = max(self.makespan_ns, slices.makespan_ns)
         if place in self._tables:
             return
@@ -386,7 +385,7 @@ class TimelineIndex:
 
 
 def _joined(parts: Sequence[tuple[int, SliceBatch]], stride: int, edition: int) -> SliceBatch:
-    """Return the slices of several parts as one batch with the lane numbers of the whole timeline."""
+    """Join the slices of several parts, with lane numbers of the whole timeline."""
     names: list[str] = []
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
     for place, batch in parts:

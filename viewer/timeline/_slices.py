@@ -1,4 +1,4 @@
-"""Compute the slices in a time window, merge slices within a pixel, and choose colours."""
+"""The slices in a time window: merge within pixels, and choose colours."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .._theme import KIND_COLOURS, NAME_COLOURS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-# Smallest width in pixels of a slice that shows its name, and largest number of characters of a name.
+# pixels from which a slice shows its name, and characters of a name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 
 
 @dataclass(frozen=True)
 class SliceBatch:
-    """Slices of one window as columns; times are in ns.
+    """The slices of one window as columns; times are in ns.
 
-    For a merged slice, ``node_id`` is its longest node. ``name`` is an index into *names*, or -1 if the slice
-    is too narrow to show a name. ``found`` is true if a search matches the slice, or a slice that was merged
-    into the slice. ``edition`` is the version of the lanes, which changes while parts are read.
+    ``node_id`` of a merged slice is its longest node. ``name`` is an index into *names*, -1 if the
+    slice is too narrow for it. ``found`` is true if a search matches it, or anything merged into
+    it. ``edition`` is the version of the lanes, which changes while parts are read.
     """
 
     start_ns: Ints
@@ -44,8 +44,8 @@ class SliceBatch:
     def encode(self) -> bytes:
         """Return the batch as bytes for the browser.
 
-        The bytes consist of the number of slices and the edition (u32), the columns in little-endian order (3
-        x f64, 3 x i32, 2 x u8), and the names as JSON.
+        They are the number of slices and the edition (u32), the columns in little-endian order (3 x
+        f64, 3 x i32, 2 x u8), and the names as JSON.
         """
         columns = (
             self.start_ns.astype("<f8"),
@@ -62,7 +62,7 @@ class SliceBatch:
 
 
 class Slices(Lanes):
-    """Lanes of one or more ranks, with the name of each slice."""
+    """Lanes of one or more ranks, with a name per slice."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Slices(Lanes):
         super().__init__(nodes, measured=measured, nested=nested, calls=calls)
         self.nodes = nodes
         name, names = pd.factorize(nodes["name"])
-        # In the list of names, the labels of the groups above nodes come before the names of nodes.
+        # Labels of groups come before names of nodes.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
         self._names = [*self.labels, *names]
 
@@ -91,9 +91,8 @@ class Slices(Lanes):
     ) -> SliceBatch:
         """Return the slices that overlap [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
-        Slices shorter than a pixel are merged with neighbouring slices in the same pixel. A merged slice gets
-        the *colour* and the node of the longest slice in it. *matches* is true for the rows of nodes that a
-        search finds.
+        Slices shorter than a pixel are merged with others in it, and get *colour* and node of the
+        longest. *matches* marks the nodes that a search finds.
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
@@ -136,7 +135,7 @@ class Slices(Lanes):
         return searched
 
     def _names_of(self, index: Ints, pixel_ns: float) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Return the names in use, and for each slice the index of its name, or -1 if too narrow."""
+        """Return the names in use, and each slice's index among them, -1 if too narrow."""
         wide = self.end_ns[index] - self.start_ns[index] >= _NAMED_PIXELS * pixel_ns
         used, places = np.unique(self._name[index[wide]], return_inverse=True)
         named = np.full(len(index), -1, np.int32)
@@ -146,18 +145,18 @@ class Slices(Lanes):
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
-"""Properties by which slices can be coloured."""
-# Colour of groups (phases, modules, operators) if the chosen property colours only nodes.
+"""What slices can be coloured by."""
+# Phases, modules and operators, if only nodes are coloured.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60
 
 
 @dataclass(frozen=True)
 class Colours:
-    """Colour of each slice as an index into *palette*; *legend* names the colours that occur.
+    """Each slice's colour as an index into *palette*; *legend* names those that occur.
 
-    *more* is the number of names that share the colour of another name. *places* maps a name to a number;
-    this number modulo the size of the palette is the index of the name's colour.
+    *more* is how many names share another's colour. A name's colour is its number in *places*
+    modulo the palette's size.
     """
 
     code: Codes
@@ -176,10 +175,10 @@ def coloured(
     *,
     on_path: Collection[str] = (),
 ) -> Colours:
-    """Return the colours of the slices of *lanes*, by a property *by* in :data:`COLOURED_BY`.
+    """Return the colours of *lanes*, by a property *by* in :data:`COLOURED_BY`.
 
-    An unknown value of *by* means ``kind``. The legend of kinds also contains the kinds *on_path*. Names in
-    *places*, which come from another run, keep the colours that they have in the other run.
+    Unknown properties mean ``kind``. The legend of kinds includes those *on_path*. Names in
+    *places*, from another run, keep their colours there.
     """
     if by in COLOURED_BY[1:]:
         return _named(lanes, *_names_of(nodes, lanes, by), places or {})
@@ -193,13 +192,13 @@ def coloured(
 
 
 def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the palette for *kinds* of work, and the legend for the kinds *shown*."""
+    """Return the palette for *kinds*, and the legend for those *shown*."""
     legend = [(KIND_LABELS[kind], KIND_COLOURS[kind]) for kind in shown]
     return [*(KIND_COLOURS[kind] for kind in kinds), _ABOVE], legend
 
 
 def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
-    """Return the total node time for each name of the property *by*, which must not be ``kind``."""
+    """Return each name's total node time, for a property *by* other than ``kind``."""
     code, names, levels = _names_of(nodes, lanes, by)
     code, names, _ = _with_labels(lanes, code, names, levels)
     return dict(zip(names, _totals(lanes, code, names).tolist(), strict=True))
@@ -208,7 +207,7 @@ def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
 def named_palette(
     names: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[str], list[tuple[str, str]], int]:
-    """Return the palette, the legend of the first *names*, and the number of names that share colours."""
+    """Return the palette, the legend of the first *names*, and how many share colours."""
     first = names[: len(NAME_COLOURS)]
     legend = [(name, NAME_COLOURS[places[name] % len(NAME_COLOURS)]) for name in first]
     return [*NAME_COLOURS, _ABOVE], legend, max(0, len(names) - len(NAME_COLOURS))
@@ -227,10 +226,9 @@ def _names_of(
 
 
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return a code for the operator of each slice, and the names of the operators.
+    """Return a code for each slice's operator, and the names of operators.
 
-    If a node (such as host time) has no operator, the start of the node's name is used in place of an
-    operator.
+    A node without one, such as host time, has the start of its own name.
     """
     code, names = pd.factorize(nodes["operator"])
     other, others = pd.factorize(nodes["name"])
@@ -251,9 +249,9 @@ def _modules(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], 
 def _named(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str], known: Mapping[str, int]
 ) -> Colours:
-    """Return the colours of slices by name, in a palette whose first names have the most total time.
+    """Colour slices by name; the names with most time get the palette's first colours.
 
-    Groups on levels that are not in *levels* are grey. Names in *known* keep their colour numbers.
+    Groups on other *levels* are grey. *known* names keep their numbers.
     """
     code, names, own = _with_labels(lanes, code, names, levels)
     order = np.argsort(-_totals(lanes, code, names), kind="stable")
@@ -265,7 +263,7 @@ def _named(
 
 
 def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.NDArray[np.float64]:
-    """Return for each of *names* the total time of its nodes in ns."""
+    """Return the total time of each name's nodes in ns."""
     length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
     return np.bincount(code, weights=length, minlength=len(names)).astype(np.float64)
 
@@ -273,7 +271,7 @@ def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.
 def _with_labels(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]
 ) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.bool_]]:
-    """Return codes and names that include the labels of groups, and a mask of the coloured slices."""
+    """Return codes and names with labels of groups added, and which slices are coloured."""
     level = lanes.table["level"].to_numpy()[lanes.lane]
     own: npt.NDArray[np.bool_] = lanes.is_node | np.isin(level, [*levels])
     known = set(names)
