@@ -6,7 +6,7 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Waits of acknowledgements are ignored if they take less than this share of a round-trip time.
+// Acknowledgements that wait less than this fraction of a round trip are not counted as waiting.
 constexpr double kNotable = 0.05;
 
 double between(double low, double value, double high) {
@@ -45,18 +45,17 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// Return the time to drain the queue of a link: the time to send the windows of all flows, minus the
-// flows' mean round-trip time without queues.
+// Return how long the queue of a link takes to drain: the time to send all flows' windows, minus their mean
+// round-trip time without queues.
 double Clusters::queue_time(std::uint32_t link) const {
     const Cluster& cluster = clusters_[link];
     if (cluster.flows == 0 || cluster.bytes < 1) return 0;
     return std::max(cluster.bytes / capacities_[link] - cluster.rtt / cluster.bytes, 0.0);
 }
 
-// If data queues in both directions, windows also travel in clusters (ACK compression): acknowledgements
-// wait behind the data of the other direction and leave together. The packets that these
-// acknowledgements release also leave together. With such clusters, the links are idle for half of each
-// round trip.
+// If data queues in both directions, windows travel in clusters (ACK compression): acknowledgements wait
+// behind data of the other direction and leave together, and so do the packets that they release. Links are
+// then idle for half of each round trip.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {
@@ -74,9 +73,8 @@ double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const
     return wait;
 }
 
-// Return the degree (0 to 1) to which two clusters stay together. The rule comes from experiments with
-// the packet model: senders must be faster than the link, and must have begun within a fraction of the
-// round-trip time.
+// Return how much (0 to 1) two clusters stay together. Found in experiments with the packet model: senders
+// must be faster than the link and have begun within a fraction of the round trip.
 double Clusters::together(const Cluster& one, const Cluster& other, double rtt) const {
     double share = 1;
     for (const Cluster* cluster : {&one, &other}) {

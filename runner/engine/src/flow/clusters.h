@@ -1,5 +1,4 @@
-// Computes the queues that windows build up at links, and the time that acknowledgements wait in these
-// queues.
+// Queues that windows build up at links, and how long acknowledgements wait in them.
 #pragma once
 
 #include <cmath>
@@ -9,12 +8,12 @@
 
 namespace chakrascope::engine::flow {
 
-// The window of a flow, which limits the rate of the flow: bytes of full packets in flight, and the
-// round-trip time (ps) without queues.
+// The window of a flow, which limits its rate: bytes of full packets in flight, and the round-trip time (ps)
+// without queues.
 struct Window {
     double bytes = 0;
     double rtt = 0;
-    double count = 0;  // number of windows in the flow; the first window is sent at once
+    double count = 0;  // windows in the flow; the first is sent at once
 
     // Return the rate that remains of the rate `line` of the link if acknowledgements wait for `wait`
     // ps.
@@ -23,18 +22,17 @@ struct Window {
         const double turn = (rtt + wait) / bytes;
         return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
     }
-    // Return the lag of acknowledgements behind data. Acknowledgements begin half a round trip later
-    // than data. The product of lag and rate is the share of acknowledgements that are still outstanding
-    // when all data has left.
+    // Return how far acknowledgements lag behind data, from which they begin half a round trip later. Lag
+    // times rate is the fraction of acknowledgements still missing when all data has left.
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 
-// The contribution of a flow to the queue of the link where the flow waits.
+// What a flow adds to the queue of the link where it waits.
 struct Stake {
     double bytes = 0;
     double rtt = 0;
     double joined = 0;  // ps
-    double burst = 0;   // arrival rate relative to the rate of the link
+    double burst = 0;   // arrival rate over the link's rate
 };
 
 class Clusters {
@@ -48,17 +46,17 @@ class Clusters {
 
     void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
     void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
-    // Return the links with queues that changed since the last call, without repetitions.
+    // Return the links whose queues changed since the last call, each once.
     const std::vector<std::uint32_t>& take_changed();
     bool any() const { return any_; }
-    // Return the number of bytes in the windows at a link.
+    // Return the bytes in the windows at a link.
     double bytes(std::uint32_t link) const { return clusters_[link].bytes; }
     std::int32_t flows(std::uint32_t link) const { return clusters_[link].flows; }
-    // Whether windows travelled in clusters, because data queued in both directions of a path.
+    // Whether windows travelled in clusters because data queued in both directions of a path.
     bool two_way() const { return two_way_; }
 
-    // Return how long the acknowledgements of a flow wait on the return links `back`. The data of the
-    // flow waits at the link `queue` (kNone: at the sender).
+    // Return how long a flow's acknowledgements wait on the return links `back`, if its data waits at the
+    // link `queue` (kNone: at the sender).
     double wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back);
 
   private:

@@ -1,5 +1,4 @@
-// Finds the bundle with the first flow to end, with a tournament tree in which the time of any bundle
-// can be updated.
+// Finds the bundle whose flow ends first, in a tournament tree in which any bundle's time can change.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +13,8 @@ class Ends {
     static constexpr double kNever = std::numeric_limits<double>::infinity();
 
     double time(std::uint32_t player) const { return times_[player]; }
-    // Return the bundle with the earliest time, and on a tie the bundle with the lowest number.
-    // `first_time` is kNever if no bundle has a time.
+    // Return the bundle of the earliest time, the lowest number on a tie; `first_time` is kNever if there is
+    // none.
     std::uint32_t first() const { return size_ > 0 ? winners_[1] : 0; }
     double first_time() const { return size_ > 0 ? times_[winners_[1]] : kNever; }
 
@@ -24,8 +23,7 @@ class Ends {
         for (std::size_t match = (leaves_ + player) / 2; match > 0; match /= 2) play(match);
     }
 
-    // Set the time of a bundle without updating the tree. To set many times, call `put` for each bundle,
-    // and then call `replay` once.
+    // Set a bundle's time without updating the tree: `put` many, then `replay` once.
     void put(std::uint32_t player, double time) {
         if (player >= leaves_) grow(player + 1);
         if (player >= size_) size_ = player + 1;

@@ -12,20 +12,18 @@ namespace {
 // similar if they differ by less than the factor kAlike.
 constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
-// Flows that end within this fraction of their age are removed together, because their rates would
-// change little in between.
+// Flows that end within this fraction of their age are removed together: rates hardly change in between.
 constexpr double kTogether = 1e-3;
 constexpr double kManyBundles = 1500;
 constexpr double kMostTogether = 12;
-// With many flows, end times are resolved no finer than this fraction of a packet.
+// With many flows, end times are no finer than this fraction of a packet.
 constexpr double kPartOfPacket = 0.25;
-// Flows are classified by their number of windows: kKindsAWindow is the resolution of classes. All
-// flows with more than kMostWindows windows are in one class.
+// Classes of flows by number of windows, kKindsAWindow per window; beyond kMostWindows, there is one class.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
 constexpr std::uint64_t kStepsAPoll = 64;
-// Tolerance for the rounding error of sums of times.
+// For rounding errors in sums of times.
 constexpr double kRoundingPs = 0.01;
 
 std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
@@ -44,7 +42,7 @@ void check_message(Route route, std::uint64_t bytes) {
                        "correct the workload's send.");
 }
 
-// Return a pseudo-random number from -1 to 1, from a hash of the number of a message.
+// Return a pseudo-random number from -1 to 1: a hash of a message's number.
 double drawn(std::uint64_t order) {
     std::uint64_t hash = (order + 1) * 0x9E3779B97F4A7C15ULL;
     hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL;
@@ -130,7 +128,7 @@ void FlowNetwork::leave_bundle(const Flow& flow) {
     bundle_ids_.release(flow.bundle);
 }
 
-// Find the forward path and the return path of a flow. Returns whether both paths exist.
+// Find a flow's forward and return path; returns whether both exist.
 bool FlowNetwork::find_path(const Flow& flow) {
     path_.clear();
     const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
@@ -165,8 +163,8 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     return bundle;
 }
 
-// Return the window of a flow. The number of windows in the flow is rounded, so that flows of similar
-// size on paths with equal windows belong to one class.
+// Return the window of a flow. The number of windows is rounded, so that flows of similar size on like paths
+// are in one class.
 Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
     if (!settings_.window) return {std::numeric_limits<double>::infinity(), 0, 1};
     const PathMeasure& way =
@@ -196,7 +194,7 @@ void FlowNetwork::set_bundle(std::uint32_t bundle, Window window) {
     sharing_.set_path(bundle, there, back, window);
 }
 
-// Simulate up to the limit (exclusive), and return whether events were added to the queue.
+// Simulate up to the limit (exclusive); return whether events were queued.
 bool FlowNetwork::advance(std::int64_t limit_ns) {
     announce();
     added_ = limit_ns < 0 ? Ends::kNever : static_cast<double>(limit_ns) * kPsPerNs;
@@ -213,8 +211,7 @@ bool FlowNetwork::advance(std::int64_t limit_ns) {
     return added_ < limit;
 }
 
-// Add all messages of an instant to the loads of links, and then determine the most contended link of
-// each message.
+// Add all messages of an instant to the loads of links, then find the most contended link of each.
 void FlowNetwork::announce() {
     for (const std::uint32_t number : announced_) {
         Flow& flow = flows_[number];
@@ -242,8 +239,7 @@ void FlowNetwork::find_contended(Flow& flow) const {
         if (expected_[link] > 1 && share(link) < kAlike * least) ++flow.crowded;
 }
 
-// Return the work of a flow in bytes of full packets. The last packet is shorter, and its duration is
-// rounded separately.
+// Return a flow's work in bytes of full packets; its last packet is shorter, and rounded separately.
 double FlowNetwork::amount(const Flow& flow) const {
     const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
     const double full = std::max(timing_.full(link), 1e-3);
@@ -262,13 +258,13 @@ void FlowNetwork::step(double time) {
     if (next_change() <= time) change_links(time);
 }
 
-// Return the fraction of its age by which a flow may be added or removed late. With many flows, a delay
-// hardly affects the other flows.
+// Return by which fraction of its age a flow may be added or removed late. With many flows, that hardly
+// affects the others.
 double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
 }
 
-// Return the time that a new flow can wait for its rate. The model compensates the flow for this delay.
+// Return how long a new flow can wait for its rate, for which the model compensates it.
 double FlowNetwork::patience(const Flow& flow) const {
     const double share = together();
     if (share < kTogether) return 0;
@@ -283,7 +279,7 @@ void FlowNetwork::reach(double time) {
         arrived_.push_back(reaches_.top().flow);
         reaches_.pop();
     }
-    // The queue of a link is measured before any of the new flows joins the queue.
+    // Measure queues before any of the new flows joins them.
     std::size_t joining = first;
     for (std::size_t i = first; i < arrived_.size(); ++i) {
         const std::uint32_t number = arrived_[i];
@@ -305,8 +301,8 @@ void FlowNetwork::reach(double time) {
     take_turns(first);
 }
 
-// Assign round-robin turns to flows that join a link together, because the last packets of these flows
-// leave one after another.
+// Give round-robin turns to flows that join a link together, because their last packets leave one after
+// another.
 void FlowNetwork::take_turns(std::size_t first) {
     const std::span<const std::uint32_t> together(arrived_.data() + first, arrived_.size() - first);
     if (together.size() < 2) return;
@@ -323,8 +319,7 @@ void FlowNetwork::join(std::uint32_t number) {
     const Flow& flow = flows_[number];
     sharing_.join(flow.bundle);
     sharing_.set_queue(flow.bundle, flow.hop > 0 ? sharing_.forward(flow.bundle)[flow.hop] : Clusters::kNone);
-    // Senders pace data that waits for their first link. Data that waits at any later link is in a
-    // queue.
+    // Senders pace data for their first link; at any later link, waiting data is in a queue.
     if (flow.hop > 0) sharing_.clusters().add(sharing_.forward(flow.bundle)[flow.hop], stake(flow));
     validity_.joined(checked(flow), sharing_.clusters());
 }
@@ -355,8 +350,8 @@ double FlowNetwork::standing(std::uint32_t link, double time) {
     return known.bytes;
 }
 
-// Return the bytes of a flow in the queue of a link. The bytes of a flow in a queue are limited by the
-// window, by the bytes that the sender has sent but the link has not, and by the remaining bytes.
+// Return a flow's bytes in the queue of a link: no more than its window, than was sent and not passed on, or
+// than remains.
 double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
     if (sharing_.binding(number) != link) return 0;
     const Window& window = windows_[number];
@@ -374,8 +369,8 @@ double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double
     return bytes;
 }
 
-// Remove flows that end by this time or soon after. With many flows, flows that ended since rates were
-// last computed are removed late, and equally many flows that end soon are removed early.
+// Remove flows that end by now or soon. With many flows, some are removed late, and as many early, so that
+// rates are computed less often.
 void FlowNetwork::end(double time) {
     const double share = together();
     const bool many = share >= kTogether;

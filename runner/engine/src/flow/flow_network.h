@@ -1,5 +1,5 @@
-// The fluid model, in which each message flows at a max-min fair rate. Packets affect only the bytes of
-// headers, the load of acknowledgements, and the times of the first and the last packet on the path.
+// The fluid model: every message flows at a max-min fair rate. Packets only matter for header bytes, the load
+// of acknowledgements, and the times of the first and last packet on the path.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class FlowNetwork final : public Network {
         std::uint16_t port = 0;
         Stage stage = Stage::kOnItsWay;
         bool begun = false;     // whether the flow has begun
-        std::uint32_t hop = 0;  // position of the flow's most contended link in the path
-        bool waited = false;    // whether the flow has waited for the queue of its most contended link
+        std::uint32_t hop = 0;  // its most contended link, as an index into the path
+        bool waited = false;    // whether it has waited in the queue there
         Origin origin;
         std::int32_t source = 0;
         std::int32_t destination = 0;
@@ -54,14 +54,14 @@ class FlowNetwork final : public Network {
         double joined = 0;          // ps
         double ahead = 0;  // time by which its last packet leaves earlier than in the fluid model, ps
         std::uint64_t order = 0;
-        std::int32_t crowded = 0;  // number of links after the first link that many other flows share
+        std::int32_t crowded = 0;  // links after the first that many others share
     };
-    // A flow that has been removed from its links while links change.
+    // A flow taken off its links while these change.
     struct Stopped {
         std::uint32_t flow = 0;
         std::vector<std::uint32_t> path;
         double rate = 0;
-        double flying = 0;  // bytes sent before the sender detects the loss
+        double flying = 0;  // bytes sent before the sender notices the loss
         bool has_way = false;
     };
     struct Reach {
@@ -133,21 +133,20 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> free_;
     std::uint64_t carried_ = 0;
     std::vector<std::uint32_t> announced_;
-    std::vector<std::int32_t> expected_;  // number of flows in flight over each link
+    std::vector<std::int32_t> expected_;  // flows in flight over each link
     std::priority_queue<Reach> reaches_;
     std::vector<Window> windows_;  // window of each bundle
     Pacing pacing_;
-    std::uint32_t era_ = 0;  // number of link changes so far
-    std::vector<std::uint32_t>
-        eras_;            // the period of link changes for which each bundle's path and window were computed
-    IdCache bundle_ids_;  // ids of bundles, by the hash of their links
+    std::uint32_t era_ = 0;            // number of link changes so far
+    std::vector<std::uint32_t> eras_;  // link changes for which each bundle's path and window are valid
+    IdCache bundle_ids_;               // bundles by the hash of their links
     std::vector<std::uint32_t> path_;  // scratch space for a lookup of paths
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;
-    std::vector<std::uint32_t> arrived_;  // new flows that do not have a rate yet
-    double due_ = Ends::kNever;           // time at which rates are recomputed for added and removed flows
-    double ended_ = Ends::kNever;         // time of the first removal since rates were computed
-    std::vector<std::uint32_t> turns_;    // round-robin turns of flows that join a link together
+    std::vector<std::uint32_t> arrived_;  // new flows without a rate
+    double due_ = Ends::kNever;           // when rates are computed anew for added and removed flows
+    double ended_ = Ends::kNever;         // first removal since rates were computed
+    std::vector<std::uint32_t> turns_;    // round-robin turns of flows that join a link at once
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
     double added_ = 0;  // the earliest completion added to the event queue in this call of `advance`

@@ -10,8 +10,7 @@
 
 namespace chakrascope::engine::flow {
 
-// Records the bytes of each link per interval. The length of the intervals doubles when there are too
-// many intervals.
+// Bytes of each link in equal intervals, whose length doubles when there are too many.
 class History {
   public:
     explicit History(std::size_t links) : bytes_(links * kStretches) {}
@@ -31,8 +30,7 @@ class History {
         double sum = 0;
         for (std::size_t place = 0; place < kStretches; ++place) {
             sum += bytes_[link * kStretches + place];
-            // The bytes of an interval are a difference of rounded sums, which avoids accumulated
-            // rounding errors.
+            // A difference of rounded sums, so that rounding errors do not accumulate.
             const auto bytes = static_cast<std::uint64_t>(std::llround(sum) - std::llround(before));
             before = sum;
             const auto start = static_cast<std::int64_t>(place) * width_ns;

@@ -1,5 +1,4 @@
-// LRU cache of interned ids. Ids are looked up by hash, and the id that has been idle longest is reused
-// first.
+// LRU cache of interned ids, looked up by hash; the one idle longest is reused first.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,7 @@ class IdCache {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-    // Return the first id with this hash for which `same` returns true, or kNone.
+    // Return the first id of this hash for which `same` is true, or kNone.
     template <class Same>
     std::uint32_t find(std::uint64_t hash, const Same& same) const {
         if (heads_.empty()) return kNone;
@@ -24,7 +23,7 @@ class IdCache {
         return kNone;
     }
 
-    // Return an id for a new value: the id that has been idle longest, or a new id.
+    // Return an id for a new value: the one idle longest, or a new one.
     std::uint32_t put(std::uint64_t hash) {
         std::uint32_t number = oldest_idle();
         if (number == kNone) {

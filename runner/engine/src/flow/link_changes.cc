@@ -10,8 +10,7 @@ double FlowNetwork::next_change() const {
     return next_change_ < changes_.size() ? static_cast<double>(changes_[next_change_].time) : Ends::kNever;
 }
 
-// Apply all link changes of this time together. Every flow leaves its links, and continues on the paths
-// that remain.
+// Apply all link changes of this time: every flow leaves its links, and continues on the paths that remain.
 void FlowNetwork::change_links(double time) {
     solve(time);
     ChangeRecord record;
@@ -41,8 +40,7 @@ FlowNetwork::Stopped FlowNetwork::stop(std::uint32_t number, double time) {
         validity_.left(checked(flow));
         if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
         const double left = pacing_.take(flow.bundle, number, time);
-        // The data that a sender sends during one round-trip time is lost before the sender detects the
-        // loss.
+        // A sender notices the loss after a round trip; what it sends until then is lost.
         stopped.rate = pacing_.rate(flow.bundle);
         stopped.flying = std::clamp(flow.amount - left, 0.0, stopped.rate * windows_[flow.bundle].rtt);
         sharing_.leave(flow.bundle);
@@ -99,8 +97,7 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
     }
 }
 
-// Resume the stopped flows. Flows in flight still have the rates that they would have without the
-// change.
+// Resume the stopped flows; those in flight keep the rates they had.
 void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
     std::vector<double> reached(flows_.size(), time);
     for (; !reaches_.empty(); reaches_.pop()) reached[reaches_.top().flow] = reaches_.top().time;
@@ -110,7 +107,7 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
         const std::uint32_t hop = flow.hop;
         find_contended(flow);
         const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
-        // Data that has passed the first link of a path has not yet passed the link at a later hop.
+        // Data past the first link has not necessarily passed a later one.
         if (std::equal(path.begin(), path.end(), item.path.begin(), item.path.end()))
             flow.amount += std::min(item.rate * (timing_.head(path, flow.hop, flow.packets) -
                                                  timing_.head(path, hop, flow.packets)),

@@ -33,8 +33,7 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     return uses_;
 }
 
-// Count the first `packets` packets of a flow at the links of its path, except packets that were counted
-// before.
+// Count the first `packets` packets of a flow at the links of its path, except those counted before.
 void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     const Packets& data = flow.packets;
     const std::uint64_t more = packets - flow.counted;
@@ -60,8 +59,8 @@ void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     }
 }
 
-// Add the queueing time of a flow at the link where the flow waited. Data arrives faster than it leaves
-// until all data has been sent, so the average queue is at most the bytes that the window allows.
+// Add a flow's queueing time at the link where it waited. Data arrives faster than it leaves until all is
+// sent, so the average queue is at most what the window allows.
 void FlowNetwork::use_queue(const Flow& flow, double time) {
     const double life = time - flow.joined;
     if (flow.hop == 0 || !(life > 0)) return;
@@ -77,8 +76,7 @@ void FlowNetwork::use_queue(const Flow& flow, double time) {
     report_.links[path[flow.hop]].queued += static_cast<Ticks>(standing / timing_.packet_bytes());
 }
 
-// Record the traffic of all flows in the intervals that end by this time. Rates have not changed since
-// the last step.
+// Record all flows' traffic in the intervals that end by now; rates have been constant since the last step.
 void FlowNetwork::record(double time) {
     if (!recording_) return;
     for (double end = history_.end(); end <= time; end = history_.end()) {

@@ -1,4 +1,4 @@
-// Tracks the progress of the flows in each bundle, and finds the flow that ends next.
+// How far the flows of each bundle are, and which ends next.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace chakrascope::engine::flow {
 
-// Tracks the service (bytes per flow) of bundles. All flows of a bundle have the same rate. The key of
-// a flow is the service of its bundle at which the flow ends.
+// Service (bytes per flow) of bundles, whose flows all have one rate. A flow's key is the service at which it
+// ends.
 class Pacing {
   public:
     struct Leaving {
@@ -29,15 +29,15 @@ class Pacing {
         ends_.set(static_cast<std::uint32_t>(paces_.size() - 1), Ends::kNever);
     }
     double rate(std::uint32_t bundle) const { return paces_[bundle].rate; }
-    // Return the bytes served to each flow of the bundle since the counter of the bundle was reset.
+    // Return the bytes served to each of the bundle's flows since its counter was reset.
     double served(std::uint32_t bundle, double time) const {
         const Pace& pace = paces_[bundle];
         return pace.served + pace.rate * (time - pace.since);
     }
     std::span<const Leaving> leaving(std::uint32_t bundle) const { return leaving_[bundle]; }
 
-    // Add a flow to the bundle. Afterwards, the caller sets the new rate of the bundle, or calls
-    // `update` if the rate is unchanged.
+    // Add a flow to the bundle. The caller then sets the bundle's rate, or calls `update` if that is
+    // unchanged.
     void join(std::uint32_t bundle, std::uint32_t flow, double amount, double time) {
         advance(paces_[bundle], time);
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -60,11 +60,10 @@ class Pacing {
         if (many) ends_.replay();
     }
 
-    // Return the bundle with the first flow to end. `first_time` is the end time of that flow, or
-    // Ends::kNever if there are no flows.
+    // Return the bundle whose flow ends first, at `first_time` (Ends::kNever without flows).
     std::uint32_t first() const { return ends_.first(); }
     double first_time() const { return ends_.first_time(); }
-    // Return the first flow of the bundle to end. The bundle must have flows.
+    // Return which flow of the bundle ends first; it must have one.
     std::uint32_t first_flow(std::uint32_t bundle) const { return leaving_[bundle].front().flow; }
     void leave(std::uint32_t bundle) {
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -74,7 +73,7 @@ class Pacing {
         update(bundle);
     }
 
-    // Remove a flow from the bundle before the flow ends, and return its remaining bytes.
+    // Remove a flow before it ends; return its remaining bytes.
     double take(std::uint32_t bundle, std::uint32_t flow, double time) {
         std::vector<Leaving>& leaving = leaving_[bundle];
         const auto place = std::find_if(leaving.begin(), leaving.end(),
@@ -89,8 +88,7 @@ class Pacing {
     }
 
   private:
-    // If at least 1 / kManyOf of all bundles change their rate, the times of bundles are updated in one
-    // batch.
+    // If at least 1 / kManyOf of all bundles change their rate, times are updated in one batch.
     static constexpr std::size_t kManyOf = 16;
 
     struct Pace {
@@ -101,8 +99,7 @@ class Pacing {
     };
 
     static void advance(Pace& pace, double time) {
-        // The counter of a bundle without flows is reset to 0, because small numbers have smaller
-        // rounding errors.
+        // Without flows, the counter restarts at 0, because small numbers have smaller rounding errors.
         pace.served = pace.key == Ends::kNever ? 0 : pace.served + pace.rate * (time - pace.since);
         pace.since = time;
     }

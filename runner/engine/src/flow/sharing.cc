@@ -7,25 +7,23 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// The rates are solved again while the share of a link's capacity that acknowledgements take changes by
-// more than this tolerance.
+// Solve again while the fraction of a link's capacity that acknowledgements take changes by more than this.
 constexpr double kAnswerTolerance = 1e-3;
 constexpr double kManyTolerance = 5e-3;
 constexpr std::size_t kMany = 1000;
 constexpr int kMostPasses = 12;
-// The least fraction of a link's capacity that acknowledgements leave for data.
+// Acknowledgements leave data at least this fraction of a link's capacity.
 constexpr double kLeast = 0.05;
 // Rates of flows count as equal if they differ by less than this fraction.
 constexpr double kSameFlow = 1e-7;
 // With many flows, rates of acknowledgements count as equal if they differ by less than this fraction.
 constexpr double kSameAnswers = 1e-3;
-// If a search for independent parts puts more than half of the bundles into one part, the next
-// kWholePasses solutions include all bundles without a search. This rule applies only if there are at
-// least kWhole bundles.
+// If a search for independent parts puts more than half of at least kWhole bundles into one, the next
+// kWholePasses solutions include all bundles without a search.
 constexpr std::size_t kWhole = 256;
 constexpr int kWholePasses = 16;
 constexpr std::size_t kPrefetched = 8;
-// The marks of a bundle with a changed rate: in this pass (kMoved), or in this solution (kChanged).
+// A bundle whose rate changed in this pass (kMoved) or this solution (kChanged).
 constexpr std::uint8_t kMoved = 1;
 constexpr std::uint8_t kChanged = 2;
 
@@ -87,8 +85,7 @@ void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
     affect(bundle);
 }
 
-// Mark a bundle as affected by changed queues. Flows that fit into one window are not limited by their
-// window.
+// Note that changed queues affect a bundle. Flows within one window are not limited by it.
 void Sharing::affect(std::uint32_t bundle) {
     Limits& limits = limits_[bundle];
     if (limits.affected || limits.window.count <= 1) return;
@@ -108,8 +105,7 @@ void Sharing::note_queues() {
     affected_.clear();
 }
 
-// Update the rate limit that follows from the window of a bundle and from the time that the bundle's
-// acknowledgements wait in queues.
+// Update a bundle's rate limit: its window, over the round trip with its acknowledgements' waits.
 void Sharing::limit(std::uint32_t number) {
     Bundle& bundle = bundles_[number];
     const Limits& limits = limits_[number];
@@ -240,8 +236,7 @@ void Sharing::gather() {
         if (reaches(link)) gather_link(link);
     }
     dirty_.clear();
-    // The lists of links and bundles grow during the scan. A link with spare capacity does not couple
-    // its bundles.
+    // The lists grow during the scan. A link with spare capacity does not couple its bundles.
     for (std::size_t next_link = 0, next = 0;
          next < part_bundles_.size() || next_link < part_links_.size();) {
         if (next_link < part_links_.size()) {
@@ -275,8 +270,8 @@ void Sharing::gather_bundle(std::uint32_t number) {
     part_bundles_.push_back(number);
 }
 
-// Return the rate at which a link is full. On a tie between full links, a link that leaves a host comes
-// first, because its flows wait at the sender and cause no queue.
+// Return the rate at which a link is full. On a tie, one that leaves a host comes first: its flows wait at
+// the sender and cause no queue.
 double Sharing::level_of(std::uint32_t link) const {
     const Filling& filling = filling_[link];
     const double level = std::max(filling.left, 0.0) / filling.sharers;
@@ -300,8 +295,8 @@ void Sharing::prepare() {
     std::make_heap(levels_.begin(), levels_.end());
 }
 
-// Find the lowest level (rate per flow) at which a link is full. The level of a link only rises while
-// flows are fixed at lower levels, so an outdated entry is reinserted with its current level.
+// Find the lowest level (rate per flow) at which a link is full. A link's level only rises as flows are fixed
+// below it, so an outdated entry goes back with its current level.
 bool Sharing::lowest(Level& level) {
     while (!levels_.empty()) {
         level = levels_.front();
@@ -361,7 +356,7 @@ void Sharing::find_caps() {
     part_cap_ = caps_.front().rate;
 }
 
-// Fix the rate of the bundle with the lowest limit, which is below the level at which any link is full.
+// Fix the rate of the bundle of lowest limit, at which no link is full yet.
 void Sharing::fill_cap() {
     const Level cap = caps_.front();
     std::pop_heap(caps_.begin(), caps_.end());
@@ -393,7 +388,7 @@ void Sharing::freeze(std::uint32_t number, double rate, std::uint32_t binding) {
     }
 }
 
-// Update the load of acknowledgements on each link. Links with a changed load are solved again.
+// Update the load of acknowledgements on links; those where it changed are solved again.
 void Sharing::publish() {
     const bool many = (whole_ ? active_.size() : part_bundles_.size()) > kMany;
     const double tolerance = many ? kManyTolerance : kAnswerTolerance;

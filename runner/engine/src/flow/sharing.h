@@ -1,5 +1,5 @@
-// Computes max-min fair rates of flows over directed links. Data shares the capacity of a link with
-// acknowledgements of data in the other direction.
+// Max-min fair rates of flows over directed links. Data shares a link with acknowledgements of data in the
+// other direction.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +13,33 @@
 namespace chakrascope::engine::flow {
 
 // One direction of a link: its capacity in bytes of full data packets per ps, and the load of
-// acknowledgements per byte of data in the other direction.
+// acknowledgements per byte of data the other way.
 struct Line {
     double capacity = 0;
     double answer_share = 0;
     bool leaves_host = false;
 };
 
-// Solves for the rates of bundles. A bundle contains the flows with the same forward and return links,
-// which all have the same rate.
+// Solves for the rates of bundles: the flows with the same forward and return links, all of one rate.
 class Sharing {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
     explicit Sharing(const std::vector<Line>& lines);
 
-    // Add a bundle; bundles are numbered from 0. The path of a bundle can be changed while the bundle
-    // has no flows.
+    // Add a bundle; they are numbered from 0. Its path can change while it has no flows.
     void add();
     void set_path(std::uint32_t bundle, std::span<const std::uint32_t> forward,
                   std::span<const std::uint32_t> back, const Window& window);
-    // Return the queues at links, which limit the rate of flows if their acknowledgements wait in these
-    // queues. Flows of a bundle wait at one link, or at their sender.
+    // Return the queues at links. They limit flows whose acknowledgements wait in them; the flows of a bundle
+    // wait at one link or at their sender.
     Clusters& clusters() { return clusters_; }
     const Clusters& clusters() const { return clusters_; }
     void set_queue(std::uint32_t bundle, std::uint32_t link);
     void join(std::uint32_t bundle) { change(bundle, 1); }
     void leave(std::uint32_t bundle) { change(bundle, -1); }
 
-    // Update the rates after flows joined or left, and return the bundles with a changed rate.
+    // Update the rates after flows joined or left; return the bundles whose rate changed.
     const std::vector<std::uint32_t>& solve();
 
     // Return the number of bundles that have flows.
@@ -49,7 +47,7 @@ class Sharing {
     std::size_t size() const { return bundles_.size(); }
     double rate(std::uint32_t bundle) const { return bundles_[bundle].rate; }
     std::int32_t flows(std::uint32_t bundle) const { return bundles_[bundle].flows; }
-    // Return the link that limits the rate of the bundle, or kNone if the bundle's own limit is lower.
+    // Return the link that limits the bundle, or kNone if its own limit is lower.
     std::uint32_t binding(std::uint32_t bundle) const { return bundles_[bundle].binding; }
     std::span<const std::uint32_t> forward(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first, bundles_[bundle].forward};
@@ -65,12 +63,12 @@ class Sharing {
 
   private:
     static constexpr std::size_t kNear = 4;
-    // The data of a bundle that the solver needs, in one cache line.
+    // What the solver needs of a bundle, in one cache line.
     struct alignas(64) Bundle {
         double most = 0;  // rate limit by its slowest link and its window
         double rate = 0;
         std::uint32_t near[kNear] = {};  // a copy of the bundle's links, if there are at most kNear
-        std::uint32_t first = 0;         // index of the bundle's links in hops_: forward, then return links
+        std::uint32_t first = 0;         // the bundle's links in hops_: forward, then return links
         std::uint16_t forward = 0;
         std::uint16_t back = 0;
         std::int32_t flows = 0;
@@ -78,7 +76,7 @@ class Sharing {
         std::uint32_t gathered = 0;  // the pass in which the bundle was visited
         bool touched = false;
     };
-    // Rarely used data of a bundle.
+    // The rest of a bundle, rarely used.
     struct Limits {
         Window window;
         double line = 0;  // rate of the bundle's slowest link
@@ -88,8 +86,8 @@ class Sharing {
         bool affected = false;
     };
     struct Answers {
-        double lag = 0;      // lag of acknowledgements behind data, as a share of the flow at rate 1
-        double counted = 0;  // flow rate from which the load of return links (ACKs) was computed
+        double lag = 0;      // acknowledgements behind data, as a fraction of the flow at rate 1
+        double counted = 0;  // rate for which the load of return links was computed
     };
     struct Link {
         Line line;
@@ -97,13 +95,13 @@ class Sharing {
         std::vector<std::uint32_t> answered;  // bundles with acknowledgements that return by this link
         double answers = 0;                   // load of acknowledgements, bytes per ps
         double counted = 0;                   // load of acknowledgements in the last solution
-        double demand = 0;                    // demand of all flows if only the limits of the bundles applied
+        double demand = 0;                    // demand if only the bundles' own limits applied
         std::int32_t flows = 0;
         std::int32_t answerers = 0;
         bool binds = false;
         bool dirty = false;
     };
-    // The state of a link in the solver.
+    // A link in the solver.
     struct Filling {
         double left = 0;
         std::int32_t sharers = 0;
@@ -164,7 +162,7 @@ class Sharing {
 
     // The state of the solver.
     std::uint32_t pass_ = 0;
-    int whole_passes_ = 0;  // number of remaining solutions without a search for independent parts
+    int whole_passes_ = 0;  // solutions left without a search for independent parts
     bool whole_ = false;
     double least_cap_ = 0;  // no bundle has a lower limit
     double part_cap_ = 0;

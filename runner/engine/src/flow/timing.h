@@ -1,4 +1,4 @@
-// Computes the time that packets take over the links of a path without other traffic.
+// How long packets take over the links of a path without other traffic.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace chakrascope::engine::flow {
 
-// The packets of one message. All packets are full, except possibly the last packet.
+// The packets of a message, all full except possibly the last.
 struct Packets {
     std::uint64_t count = 0;
     std::uint32_t first_bytes = 0;  // bytes on the wire
@@ -19,14 +19,13 @@ struct Packets {
     std::uint64_t wire_bytes = 0;  // bytes of all packets on the wire
 };
 
-// The times at which the last packet and the second-to-last packet of a message reach some point, in
-// ps.
+// When the last packet and the one before it reach some point, in ps.
 struct Pair {
     double before = 0;
     double last = 0;
 };
 
-// Computes times of packets on the links of a fabric in ps, rounded like the clock of the packet model.
+// Times of packets on the links of a fabric in ps, rounded as the packet model's clock does.
 class Timing {
   public:
     Timing(const std::vector<Direction>& directions, const packet::Settings& settings);
@@ -39,7 +38,7 @@ class Timing {
 
     // Change the rate of a link from now on.
     void set_rate(std::uint32_t link, std::uint64_t rate_bps);
-    // Return the capacity of a link, and its load by acknowledgements.
+    // Return the capacity of a link, and its load of acknowledgements.
     Line line(std::uint32_t link, bool leaves_host) const;
 
     double delay(std::uint32_t link) const { return times_[link].delay; }
@@ -47,15 +46,15 @@ class Timing {
     double answer(std::uint32_t link) const { return times_[link].answer; }
     double sending(std::uint32_t link, std::uint32_t bytes) const;
 
-    // Return the time from the start of a message until its first packet reaches the start of the hop.
+    // Return how long after a message's start its first packet reaches the start of the hop.
     double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
-    // Return the times until the last two packets of a message arrive, measured from the departure of
-    // the last packet at the hop. The transmission of the last packet at the hop took `last` ps.
+    // Return when a message's last two packets arrive, after the last left the hop, where it took `last` ps
+    // to transmit.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
-    // Return the arrival times of the acknowledgements of the last two packets.
+    // Return when the acknowledgements of the last two packets arrive.
     Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
-    // Return the time that a single acknowledgement takes over the path.
+    // Return how long a single acknowledgement takes over the path.
     double answer_time(std::span<const std::uint32_t> path) const;
 
   private:

@@ -7,11 +7,9 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Congestion marks are flagged if a queue reaches this fraction of the marking threshold, because real
-// queues exceed the level that windows allow.
+// Real queues exceed what windows allow, so marks are flagged from this fraction of the threshold.
 constexpr double kMargin = 0.8;
-// The smallest fraction of all bytes that must be affected for a flag. With fewer affected bytes, the
-// makespan hardly changes.
+// The fraction of all bytes that an effect must concern; less hardly changes the makespan.
 constexpr double kShare = 0.2;
 constexpr double kReserveBytes = 4096;
 constexpr double kPoolShare = 8;

@@ -1,5 +1,4 @@
-// Detects effects for which the fluid (flow-level) model is known to differ from packet-level
-// simulation.
+// Detects where the fluid model is known to differ from packet-level simulation.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +13,14 @@
 
 namespace chakrascope::engine::flow {
 
-// The properties of a flow that the checks of the fluid model use.
+// What the checks need to know about a flow.
 struct Checked {
     std::span<const std::uint32_t> path;
     std::size_t hop = 0;  // position of the link where the flow waits
     Stake stake;
     double amount = 0;
     double windows = 0;        // number of windows in the flow
-    std::int32_t crowded = 0;  // later links that are contended about as much as its most contended link
+    std::int32_t crowded = 0;  // later links about as contended as the most contended
 };
 
 class Validity {
@@ -30,8 +29,8 @@ class Validity {
 
     void joined(const Checked& flow, const Clusters& clusters);
     void left(const Checked& flow);
-    // Return short names of the detected effects: marks, control, pauses, bursts, two-way, loss. `lost`
-    // is true if data was lost when links went down.
+    // Return the names of detected effects: marks, control, pauses, bursts, two-way, loss. `lost` means that
+    // data was lost when links went down.
     std::vector<std::string> flags(const Clusters& clusters, bool lost) const;
 
   private:
@@ -44,7 +43,7 @@ class Validity {
     void check_pauses(const Checked& flow);
 
     const packet::Settings& settings_;
-    std::vector<double> mark_low_;       // queue length (bytes) from which packets are marked, by link
+    std::vector<double> mark_low_;       // queue (bytes) from which packets are marked, by link
     std::vector<std::int32_t> node_of_;  // the source node of each link
     std::vector<Node> nodes_;
     std::vector<double> came_in_;  // bytes in the buffer of the receiving node, by incoming link

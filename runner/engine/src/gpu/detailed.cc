@@ -26,8 +26,7 @@ void DetailedFabric::connect(Gpu& gpu) {
     add(gpu.in, machine_.units, unit);
     const Fs hop = to_fs(machine_.hop_ns);
     add(gpu.mesh, mesh_.links(), {machine_.mesh_bytes_per_ns, hop, buffer, 0, inside});
-    // The buffer at the end of a long link is large enough for all flits that are in flight until their
-    // credits return.
+    // A long link's buffer holds all flits in flight until their credits return.
     const double port = machine_.port_bytes_per_ns / machine_.ports;
     const double away = 2 * machine_.link_ns * port / machine_.flit_bytes;
     const std::int32_t room = buffer + static_cast<std::int32_t>(std::ceil(away));
@@ -87,8 +86,8 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.data = data;
     parcel.way = std::move(way);
     parcel.entered = entered;
-    // Requests that leave by the same port, or end at the same place, share a virtual channel. A
-    // blocked request therefore delays only few other requests.
+    // Requests that leave by one port, or end at one place, share a virtual channel, so that a blocked one
+    // delays few others.
     const auto lane = [&](std::int32_t aim) { return aim % machine_.virtual_channels; };
     if (entered > 0) parcel.lane_out = lane(parcel.way[entered - 1]);
     parcel.lane_in = lane(parcel.way.back());
@@ -294,8 +293,7 @@ void DetailedFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     links_.send(request);
 }
 
-// Transfer data by a proxy. Copy engines and NICs are not part of the on-chip network, and are modelled
-// as servers, as in the fast fabric.
+// Copy engines and NICs are outside the on-chip network, and servers as in the fast fabric.
 void DetailedFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) {
     const bool away = from / machine_.gpus != to / machine_.gpus;
     const auto lines = static_cast<std::uint32_t>((bytes + kLineBytes - 1) / kLineBytes);

@@ -1,4 +1,4 @@
-// The slow fabric, which simulates each request from router to router, with buffers and credits.
+// The slow fabric: every request goes from router to router, with buffers and credits.
 #pragma once
 
 #include <map>
@@ -51,18 +51,16 @@ class DetailedFabric final : public Fabric {
     std::int32_t channel(std::uint64_t line) const;
     std::int32_t port(std::int32_t from, std::int32_t to, std::uint64_t line) const;
     std::int32_t end_port(std::int32_t from, std::int32_t to, std::int32_t port) const;
-    // Append the segment of a path to a port and over the link of the port (`leave`), or from a port
-    // into a GPU (`enter`).
+    // Append to a path: out to a port and over its link (`leave`), or from a port into a GPU (`enter`).
     void leave(Way& way, std::int32_t gpu, std::int32_t router, std::int32_t port) const;
     void enter(Way& way, std::int32_t gpu, std::int32_t port, std::int32_t router) const;
     Parcel& parcel(ParcelKind kind, bool data, Way way, std::uint32_t entered);
-    // Create a parcel from a compute unit to the memory channel of a line (`to_memory`), or in the
-    // opposite direction.
+    // Create a parcel from a compute unit to the memory channel of a line (`to_memory`), or back.
     Parcel& to_memory(ParcelKind kind, bool data, Place from, std::int32_t gpu, std::uint64_t line);
     Parcel& to_unit(ParcelKind kind, std::int32_t gpu, Place to, std::uint64_t line);
     Parcel& to_switch(ParcelKind kind, bool data, Place from, std::uint64_t line);
     Parcel& from_switch(ParcelKind kind, bool data, std::int32_t gpu, std::uint64_t line);
-    // Serve a line at a memory channel, and call `then` after the service.
+    // Serve a line at a memory channel, then call `then`.
     void serve(std::int32_t gpu, std::uint64_t line, Fs after, std::function<void()> then);
     void acknowledge(Place from, std::int32_t gpu, std::uint64_t line, Listener& listener);
     void read_for_sum(std::int32_t gpu, std::uint64_t line, std::function<void()> came);

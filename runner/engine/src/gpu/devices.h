@@ -1,5 +1,5 @@
 // The simulated GPUs: compute units that run workgroups, kernels that wait for units, proxies, and the
-// fabric that connects the GPUs.
+// fabric.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@
 
 namespace chakrascope::gpu {
 
-// The start and end time of an operation of a workgroup.
+// When an operation of a workgroup started and ended.
 struct Stamp {
     std::uint64_t kernel;
     std::int32_t member, workgroup, place;
@@ -25,12 +25,12 @@ struct Stamp {
 };
 
 struct Counts {
-    std::uint64_t asked_lines = 0, loaded_lines = 0;      // equal when all requests have completed
+    std::uint64_t asked_lines = 0, loaded_lines = 0;      // equal once all requests have completed
     std::uint64_t stored_lines = 0, delivered_lines = 0;  // one count per line and destination
     std::uint64_t controls = 0, transfers = 0;
 };
 
-// A blocked workgroup, or workgroups that were never placed on a compute unit (workgroup -1).
+// A blocked workgroup, or workgroups that never got a compute unit (workgroup -1).
 struct Stuck {
     std::uint64_t kernel;
     std::int32_t member, workgroup, place;
@@ -43,7 +43,7 @@ struct Completion {
 };
 
 struct Settings {
-    bool detailed = false;  // whether every request is simulated through every router
+    bool detailed = false;  // simulate every request through every router
     bool stamps = false;
 };
 
@@ -54,14 +54,13 @@ class Devices {
     Devices& operator=(const Devices&) = delete;
     ~Devices();
 
-    // Launch work at the given time, or immediately if the given time has passed. `launch` starts the
-    // kernel of one member of a run. `compute` starts a computation with the duration that it takes
-    // alone on the GPU and its share of the memory bandwidth. `transfer` starts a transfer by proxies.
+    // Launch work at the given time, or now if that has passed: one member's kernel of a run (`launch`), a
+    // computation with its duration alone on the GPU and its share of the memory bandwidth (`compute`), or a
+    // transfer by proxies (`transfer`).
     void launch(std::shared_ptr<Run> run, std::int32_t member, Fs time, std::uint64_t id);
     void compute(std::int32_t gpu, Fs duration, double memory_share, Fs time, std::uint64_t id);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Fs time, std::uint64_t id);
-    // Simulate until the end of the instant at which an operation completes, but not past the limit
-    // (-1: no limit).
+    // Simulate to the end of the instant at which an operation completes, but not past the limit (-1: none).
     const std::vector<Completion>& advance(Fs limit, const std::function<bool(Fs)>& keep_going);
 
     std::vector<Stuck> stuck() const;
@@ -71,17 +70,16 @@ class Devices {
     std::uint64_t events() const { return clock_.events(); }
     const Fabric& fabric() const { return *fabric_; }
 
-    // Workers call the following functions.
+    // For workers:
     const Machine& machine() const { return machine_; }
     const Settings& settings() const { return settings_; }
     packet::Clock& clock() { return clock_; }
     Fabric& fabric() { return *fabric_; }
     Counts& counts() { return counts_; }
-    // Let a batch issue its requests as soon as the compute unit has space for the requests.
+    // Let a batch issue its requests once the compute unit has room for them.
     void ask(Batch& batch);
     void release(Place place, std::uint32_t lines);
-    // Return the time at which the compute unit will have reduced `bytes` bytes, after the work that is
-    // already queued.
+    // Return when the compute unit will have reduced `bytes` more bytes, after its queued work.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);
     void send_control(Worker& worker, const CounterUse& use);
@@ -104,12 +102,12 @@ class Devices {
         std::vector<Unit> units;
         std::int32_t next_unit = 0;
         std::int32_t slots = 0;       // free slots of all units
-        std::deque<Kernel*> kernels;  // kernels with workgroups that have not been placed yet
+        std::deque<Kernel*> kernels;  // kernels with workgroups left to place
         std::deque<ComputeKernel*> computations;
         Fs memory_seen = 0;  // work of the memory at the last round of computation
         Fs looked = 0;
     };
-    // A control request in flight, which will change a counter.
+    // A control request in flight, which changes a counter on arrival.
     struct Message final : Arrival {
         Devices* devices = nullptr;
         std::shared_ptr<Run> run;
@@ -117,10 +115,10 @@ class Devices {
         std::int64_t value = 1;
         void arrived() override;
     };
-    // A transfer by a proxy. Transfers between the same two GPUs become visible in order.
+    // A transfer by a proxy; those between the same two GPUs become visible in order.
     struct Errand final : Arrival {
         Devices* devices = nullptr;
-        std::shared_ptr<Run> run;  // null for a transfer outside of runs, which has an id
+        std::shared_ptr<Run> run;  // null for a transfer outside of runs
         std::uint64_t id = 0;
         Worker* worker = nullptr;
         std::int32_t member = 0, counter = kNone;
@@ -129,7 +127,7 @@ class Devices {
         bool through = false;
         void arrived() override;
     };
-    // The workgroups of a computation that start together.
+    // Workgroups of a computation that start together.
     struct Round {
         Devices* devices = nullptr;
         ComputeKernel* kernel = nullptr;

@@ -70,8 +70,7 @@ bool Links::has_credit(const Link& link, const Parcel& parcel) const {
            link.credits[static_cast<std::size_t>(channel(parcel))] >= flits(parcel);
 }
 
-// Choose the next queue of a link round-robin. The queue that was served longest ago is next, because a
-// served queue moves to the end of the list.
+// Choose a link's next queue round-robin: a served queue moves to the end of the list.
 Links::Queue* Links::choose(Link& link) {
     Queue* best = nullptr;
     const auto before = [&](const Parcel& a, const Parcel& b) {
@@ -115,8 +114,7 @@ void Links::try_link(std::int32_t number) {
     clock_.post<&Links::gone>(time, this, queue);
 }
 
-// Process the first parcel of a queue after the parcel has passed its link. The buffer space of the
-// parcel is free again.
+// A queue's first parcel has passed its link, so its buffer space is free again.
 void Links::gone(Queue* queue) {
     Parcel& parcel = *queue->parcels.front();
     const std::int32_t number = parcel.way[parcel.at];

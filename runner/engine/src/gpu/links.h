@@ -1,4 +1,4 @@
-// Simulates links with credit-based flow control and virtual channels, one request at a time.
+// Links with credit-based flow control and virtual channels, one request at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,19 @@ struct Parcel {
     std::uint32_t at = 0;           // index of the next link
     std::uint32_t entered = 0;      // index of the first link inside the destination GPU
     std::uint8_t kind = 0;          // index of its class of virtual channels
-    // The virtual channel within the class of the parcel, on the path out of a GPU and on the path into
-    // a GPU.
+    // Its virtual channel within its class, on the way out of a GPU and into one.
     std::int32_t lane_out = 0, lane_in = 0;
     bool data = false;
     Fs came = 0;  // arrival time at its current queue
     std::uint64_t number = 0;
     std::uint32_t leaves = ~0u;  // index of the link that leaves the parcel's GPU
-    // `left` is called when the parcel has passed the link that leaves its GPU, `arrived` at the end of
-    // the path.
+    // Called past the link that leaves the parcel's GPU (`left`), and at the end of the path (`arrived`).
     std::function<void()> left, arrived;
 };
 
-// The classes of parcels, which must not wait for each other. Each class has separate virtual channels
-// for outgoing and incoming parcels. Outgoing parcels never wait for incoming parcels, parcels cross
-// the mesh in dimension order, and memories and units accept every parcel. Therefore, a deadlock of
-// parcels is impossible.
+// Classes of parcels, which must not wait for each other: each has its own virtual channels, in and out.
+// Deadlock is impossible, because outgoing parcels never wait for incoming ones, parcels cross the mesh in
+// dimension order, and memories and units accept every parcel.
 enum ParcelKind : std::uint8_t { kRequest, kWrite, kAnswer };
 constexpr std::int32_t kParcelKinds = 3;
 
@@ -44,7 +41,7 @@ struct LinkSettings {
     std::int32_t buffer_flits = 0;  // buffer per virtual channel; 0: unlimited
     std::uint32_t header_bytes = 0;
     Arbitration arbitration = Arbitration::InTurn;
-    // Whether the link leads to a switch, which accepts every parcel and has a queue per output.
+    // Whether it leads to a switch, which accepts every parcel and has a queue per output.
     bool to_switch = false;
 };
 
@@ -56,10 +53,9 @@ class Links {
 
     std::int32_t add(const LinkSettings& settings);
     Parcel& parcel();
-    // Send a parcel. The parcel queues for its first link with all other parcels that start at this
-    // link.
+    // Send a parcel; it queues with all others that start at the same link.
     void send(Parcel& parcel);
-    // Free a parcel that was created but not sent.
+    // Free a parcel that was not sent.
     void drop(Parcel& parcel) { free_.push_back(&parcel); }
 
     struct Use {
@@ -67,8 +63,8 @@ class Links {
         Fs busy = 0, queued = 0;
     };
     const Use& use(std::int32_t link) const { return link_at(link).use; }
-    // Return the minimum (`least_credit`) or maximum (`most_credit`) credits of the virtual channels of
-    // all buffered links, as a share (0 to 1) of the buffer.
+    // Return the least or most credits of any virtual channel of a buffered link, as a fraction (0 to 1) of
+    // its buffer.
     double least_credit() const { return least_credit_; }
     double most_credit() const { return most_credit_; }
     // Return the number of parcels in flight.
@@ -83,7 +79,7 @@ class Links {
     struct Link {
         LinkSettings settings;
         std::vector<std::int32_t> credits;  // by virtual channel
-        std::vector<Queue*> waiting;        // queues with a first parcel that continues on this link
+        std::vector<Queue*> waiting;        // queues whose first parcel continues on this link
         std::vector<Queue> ends;            // by virtual channel
         std::deque<Queue> sources;          // parcels that start here, by class
         Queue* last = nullptr;

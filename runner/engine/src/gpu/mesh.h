@@ -1,5 +1,4 @@
-// The links of the on-chip network, and the routes over these links. A route goes along a row first,
-// then along a column.
+// The links of the on-chip network, and routes over them: along a row first, then along a column.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +16,9 @@ class Mesh {
             places_.push_back({router % columns_, router / columns_});
     }
 
-    // Return the number of directed links. Four links are counted for each router, even if a router has
-    // fewer neighbours.
+    // Return the number of directed links, four per router even at the borders.
     std::int32_t links() const { return 4 * columns_ * rows_; }
-    // Return the next link on the route between two different routers.
+    // Return the first link of the route between two different routers.
     std::int32_t next_link(std::int32_t from, std::int32_t to) const {
         const std::int32_t column = from % columns_, aim = to % columns_;
         if (column != aim) return 4 * from + (column < aim ? kEast : kWest);
@@ -39,8 +37,7 @@ class Mesh {
                 return router - columns_;
         }
     }
-    // Call `function` for each link on the route between two routers, in the same order as repeated
-    // calls of `next_link`.
+    // Call `function` for each link of a route, in order.
     template <class Function>
     void for_each_link(std::int32_t from, std::int32_t to, Function function) const {
         const Place begin = places_[static_cast<std::size_t>(from)];

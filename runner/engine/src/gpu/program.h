@@ -1,5 +1,4 @@
-// GPU programs: the operations of the workgroups of a kernel. Every run of a program has the same
-// operations.
+// GPU programs: the operations of a kernel's workgroups, the same in every run.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@ namespace chakrascope::gpu {
 
 enum class OpKind : std::uint8_t {
     Data,     // load from all sources, reduce, and store to all destinations
-    Signal,   // add to counters, usually counters of other ranks
-    Take,     // wait until counters reach given values, and subtract the values
+    Signal,   // add to counters, usually of other ranks
+    Take,     // wait until counters reach given values, then subtract these
     Await,    // wait until counters reach given values
     Sync,     // barrier of the threads of the workgroup
     Barrier,  // barrier of the workgroups of a rank: counter, and number of workgroups
@@ -23,13 +22,12 @@ enum class OpKind : std::uint8_t {
 
 constexpr std::int32_t kNone = -1;
 
-// A location that an operation reads or writes: the memory of a rank, or the memories of all ranks of a
-// group through the switch.
+// What an operation reads or writes: the memory of a rank or, through the switch, of all ranks of a group.
 struct Access {
-    std::int32_t rank = kNone;     // index of the rank in the run; kNone for the switch
+    std::int32_t rank = kNone;     // index in the run; kNone for the switch
     std::int32_t group = kNone;    // number of the switch group
-    double wire = 1;               // bytes moved per byte of data; above 1 if the data contains flags
-    std::int32_t counter = kNone;  // counter of each target rank, incremented when all data is visible
+    double wire = 1;               // bytes moved per byte of data; above 1 with flags
+    std::int32_t counter = kNone;  // of each target rank, incremented once all data is visible
 };
 
 struct CounterUse {
@@ -40,7 +38,7 @@ struct CounterUse {
 
 struct Op {
     OpKind kind = OpKind::Sync;
-    std::int32_t place = kNone;  // number of the operation in time stamps
+    std::int32_t place = kNone;  // its number in time stamps
     std::uint64_t bytes = 0;     // bytes of data
     double ns = 0;               // Pause
     std::uint32_t sources = 0, first_source = 0;
@@ -53,7 +51,7 @@ struct Workgroup {
     std::int32_t wavefronts = 1;
 };
 
-// A GPU program, with the workgroups of each rank.
+// A GPU program: the workgroups of each rank.
 struct Program {
     std::string name;
     std::vector<Op> ops;

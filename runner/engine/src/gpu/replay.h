@@ -12,7 +12,7 @@ namespace chakrascope::gpu {
 inline std::int64_t to_ns(Fs time) { return (time + kFsPerNs - 1) / kFsPerNs; }
 
 struct Replay {
-    std::vector<Fs> rank_end;  // end time of each rank; -1 if a rank never ends
+    std::vector<Fs> rank_end;  // end of each rank; -1 if it never ends
     std::vector<Stamp> stamps;
     std::vector<LinkReport> links;
     std::vector<Stuck> stuck;
@@ -21,9 +21,9 @@ struct Replay {
     double least_credit = 1, most_credit = 1;
 };
 
-// Run a program with its ranks on GPUs 0, 1, .... `progress` is called regularly with the time (ns) and
-// the number of ranks that have ended. Raises Cancelled if `progress` returns false, and ConfigError
-// for an impossible machine.
+// Run a program with its ranks on GPUs 0, 1, .... `progress` is called regularly with the time (ns) and the
+// number of ranks that have ended, and may return false to raise Cancelled. Raises ConfigError for an
+// impossible machine.
 Replay replay(const Machine& machine, const Program& program, const Settings& settings,
               const std::function<bool(std::int64_t, std::int32_t)>& progress);
 

@@ -1,4 +1,4 @@
-// Runs of programs on GPUs, and the kernels of runs and of computations.
+// Runs of programs on GPUs, and the kernels of runs and computations.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@ namespace chakrascope::gpu {
 
 class Worker;
 
-// The counter of a semaphore, a flag, or a barrier. Workers that wait for a larger value are notified
-// when the counter changes.
+// The counter of a semaphore, a flag or a barrier; a change wakes the workers that wait for more.
 struct Counter {
     std::int64_t value = 0;
     std::vector<Worker*> waiting;
@@ -43,7 +42,7 @@ struct Run {
     std::vector<std::vector<std::int32_t>> groups;  // GPUs of each switch group
 };
 
-// A kernel: the part of a run that one member executes.
+// A kernel: one member's part of a run.
 struct Kernel {
     std::uint64_t id = 0;
     std::shared_ptr<Run> run;
@@ -55,12 +54,12 @@ struct Kernel {
     }
 };
 
-// The kernel of a computation, which consists of rounds of identical workgroups.
+// The kernel of a computation: rounds of identical workgroups.
 struct ComputeKernel {
     std::uint64_t id = 0;
     std::int32_t gpu = 0;
     Fs duration = 0;          // duration alone on the GPU
-    double memory_share = 0;  // share of the memory bandwidth with all units active
+    double memory_share = 0;  // of the memory bandwidth, with all units active
     std::uint32_t begun = 0, left = 0, all = 0;
 };
 

@@ -1,4 +1,4 @@
-// Servers that model links and memories. A server serves trains of lines.
+// Servers for links and memories, which serve trains of lines.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace chakrascope::gpu {
 
-// A train of lines that travel together, numbered from `first`. `head` and `tail` are the arrival times
-// of the first and the last line.
+// Lines that travel together, numbered from `first`; `head` and `tail` are when the first and the last
+// arrive.
 struct Train {
     Fs head = 0;
     Fs tail = 0;
@@ -19,7 +19,7 @@ struct Train {
     std::uint64_t first = 0;
 };
 
-// Statistics of served lines: the total service time and the total queueing time.
+// Total service time and queueing time of a server's lines.
 class Served {
   public:
     Fs busy() const { return busy_; }
@@ -41,19 +41,18 @@ class Served {
     std::uint64_t bytes_ = 0, lines_ = 0;
 };
 
-// A server of identical channels with a single queue: first come, first served.
+// Identical channels with a single queue, first come, first served.
 class Server : public Served {
   public:
     Server() = default;
     Server(double bytes_per_ns, std::int32_t ways)
         : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns), ways_(ways) {}
 
-    // Return the time for which a line of `bytes` bytes occupies a channel.
+    // Return how long a line of `bytes` bytes occupies a channel.
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(ways_) * bytes + 0.5);
     }
-    // Serve a train of lines. With `ahead`, the train has priority, and waits for at most one line of
-    // queued data.
+    // Serve a train. With `ahead`, it has priority, and waits for at most one line of queued data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const Fs line = line_time(bytes);
         const Fs work = work_of(train.lines, bytes);
@@ -66,7 +65,7 @@ class Server : public Served {
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
-    // Return the time that the server needs for its queued work.
+    // Return how long the server's queued work takes.
     Fs backlog(Fs now) const { return std::max<Fs>(0, free_ - now); }
 
   private:
@@ -80,8 +79,7 @@ class Server : public Served {
     Fs free_ = 0;
 };
 
-// A server of identical channels with separate queues. Line n takes channel n modulo the number of
-// channels.
+// Identical channels, each with its queue; line n takes channel n modulo their number.
 class Bank : public Served {
   public:
     Bank() = default;
@@ -89,8 +87,8 @@ class Bank : public Served {
         : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns),
           free_(static_cast<std::size_t>(ways), 0) {}
 
-    // Serve a train of lines that arrive evenly spaced. With `ahead`, a line has priority, and waits for
-    // at most one line of queued data.
+    // Serve a train whose lines arrive evenly spaced. With `ahead`, a line has priority, and waits for at
+    // most one line of queued data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const auto ways = static_cast<std::uint32_t>(free_.size());
         const std::uint32_t used = std::min(train.lines, ways);
@@ -104,8 +102,8 @@ class Bank : public Served {
             const std::uint32_t lines = each + (place < more ? 1 : 0);
             const Fs comes = train.head + static_cast<Fs>(gap * place);
             const Fs begin = std::max(free_[way], comes);
-            // A line that has not arrived yet does not block its channel. The work of the line counts
-            // from the arrival of the train.
+            // A line that has not arrived does not block its channel; its work counts from the train's
+            // arrival.
             free_[way] = std::max(free_[way], train.head) + line * lines;
             const Fs start = ahead ? std::min(begin, comes + data) : begin;
             const Fs last = comes + static_cast<Fs>(gap * ways * (lines - 1));
@@ -121,7 +119,7 @@ class Bank : public Served {
     void slow_down(double factor) { slower_ = factor; }
 
   private:
-    // Return the time for which a line of `bytes` bytes occupies a channel.
+    // Return how long a line of `bytes` bytes occupies a channel.
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(free_.size()) * bytes + 0.5);
     }

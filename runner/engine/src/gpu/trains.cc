@@ -55,8 +55,8 @@ void TrainFabric::after(Fs time, Trip* trip, Step step) {
     clock_.post<&TrainFabric::take_step>(time - clock_.now(), this, trip);
 }
 
-// Move a train over the on-chip network. Each line takes the links of its route, from its first router
-// to its last router. In long trains, only some lines are simulated and represent all lines.
+// Move a train over the on-chip network, each line along its own route. In long trains, some lines stand for
+// all.
 void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train,
                         std::uint32_t bytes) {
     auto& free = at(gpu).mesh;
@@ -70,12 +70,12 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
         const std::int32_t start = from.size() == 1 ? from.front() : from[number % from.size()];
         const std::int32_t end = to.size() == 1 ? to.front() : to[number % to.size()];
-        Fs soonest = train.head;  // time at which the first line could arrive
+        Fs soonest = train.head;  // when the first line could arrive
         Fs time = train.head + static_cast<Fs>(gap * place), last = time;
         mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
             const Fs begin = std::max(is_free, time);
-            // A line that has not arrived yet, or waits at another link, does not block this link.
+            // A line that has not arrived, or waits at another link, does not block this one.
             is_free = std::max(is_free, soonest) + work;
             soonest += line + hop;
             time = begin + line + hop;
@@ -92,7 +92,7 @@ void TrainFabric::leave_unit(Place from, Train& train, std::uint32_t bytes) {
     at(from.gpu).out[static_cast<std::size_t>(from.unit)].serve(train, bytes, ahead(bytes));
 }
 
-// Move a trip from the router of its compute unit to a port, and over the link of the port.
+// Move a trip from its compute unit's router to a port, and over the port's link.
 void TrainFabric::leave_gpu(Trip* trip, std::uint32_t bytes, std::uint32_t wire_bytes) {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->from.gpu, trip->gpu));
     cross(trip->from.gpu, unit_router(trip->from), ways_.ports[peer], trip->train, bytes);
@@ -103,7 +103,7 @@ void TrainFabric::enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes)
     if (!machine_.direct) at(gpu).down.serve(train, bytes, ahead(bytes));
 }
 
-// Continue a trip when its train arrives. Until then, other trains may reach the next server first.
+// Continue a trip when its train arrives; until then, other trains may reach the next server first.
 void TrainFabric::when_there(Trip* trip, Step step) {
     if (trip->train.head <= clock_.now()) return (this->*step)(trip);
     after(trip->train.head, trip, step);
@@ -214,8 +214,7 @@ void TrainFabric::sent(Trip* trip) {
     listener.sent(lines);
 }
 
-// Complete stores to the local memory of the GPU. When the stores are visible, the compute unit already
-// has the acknowledgement.
+// Complete stores to the GPU's own memory, whose acknowledgement arrives before they are visible.
 void TrainFabric::stored(Trip* trip) {
     Listener& listener = *trip->listener;
     const std::uint32_t lines = trip->train.lines;
@@ -261,7 +260,7 @@ void TrainFabric::delivered(Trip* trip) {
     Gather& gather = whole->gather;
     gather.train.tail = std::max(gather.train.tail, clock_.now() + back);
     end(trip);
-    // The compute unit is notified when the last acknowledgement has returned.
+    // Notified when the last acknowledgement has returned.
     if (--gather.left == 0) after(gather.train.tail, whole, &TrainFabric::acknowledged);
 }
 
@@ -301,8 +300,7 @@ void TrainFabric::ask_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
-// Combine the legs of a reduction at the switch. Only the last leg that arrives at the switch creates
-// an event.
+// Combine the legs of a reduction at the switch; only the last to arrive creates an event.
 void TrainFabric::sum(Trip* leg) {
     Trip* trip = leg->whole;
     Gather& gather = trip->gather;
@@ -382,8 +380,7 @@ void TrainFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t byt
     send_piece(&trip);
 }
 
-// Send the next piece of a transfer. The pieces of a transfer leave one after another, and arrive
-// separately.
+// Send the next piece of a transfer; pieces leave one after another and arrive separately.
 void TrainFabric::send_piece(Trip* trip) {
     const std::int32_t from = trip->from.gpu, to = trip->gpu;
     const bool away = from / machine_.gpus != to / machine_.gpus;

@@ -1,5 +1,4 @@
-// The fast fabric, in which the requests of a batch travel together, spread over their links and memory
-// channels.
+// The fast fabric: the requests of a batch travel together, spread over their links and memory channels.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +16,16 @@
 
 namespace chakrascope::gpu {
 
-// The routers that are sources or destinations of lines. Line n uses router n modulo the number of
-// routers.
+// Routers where lines start or end; line n uses router n modulo their number.
 using Ends = std::vector<std::int32_t>;
 
-// The routers of the on-chip network at which lines start and end. All GPUs have the same routers.
+// The routers of the on-chip network where lines start and end, the same on all GPUs.
 struct Ways {
     std::vector<Ends> units;        // index n contains router n
     std::vector<Ends> ports;        // routers of the ports to each peer
     Ends memory;                    // router of each memory channel
     bool reads_everywhere = false;  // whether a wavefront reads from every router with memory channels
-    // The mean number of hops from the memory to the ports of a peer, and from the ports of a peer to a
-    // router.
+    // Mean number of hops from the memory to a peer's ports, and from there to a router.
     std::vector<double> memory_to_port;
     std::vector<std::vector<double>> port_to_unit;  // by router and peer
 
@@ -36,8 +33,7 @@ struct Ways {
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
         const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
-        // The answers of up to four routers arrive in order, because they use different sides of the
-        // mesh.
+        // Answers of up to four routers arrive in order, by different sides of the mesh.
         reads_everywhere = routers > 4 && machine.unroll >= routers;
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             Ends& own = ports.emplace_back();
@@ -63,14 +59,12 @@ struct Ways {
     }
 };
 
-// The link into a compute unit, which is shared by answers to many batches.
-//
-// Answers from the local memory of a GPU come from all sides of the mesh, and routers arbitrate
-// round-robin between the sides. If a wavefront reads from every router of the memory, it completes only
-// when the answers from the furthest router arrive. The waiting answers of such wavefronts are served
-// together, line by line in turn (`join`). All other answers are served train by train, before the
-// waiting answers (`pass_by`). These answers include answers from peers, which the ports serialise.
-// `Through` is called for an item when the last line of its train has passed.
+// The link into a compute unit, shared by the answers to many batches. Answers from the GPU's own memory come
+// from all sides of the mesh, between which routers alternate. A wavefront that reads from every memory
+// router completes only with the answers of the furthest, so the answers that wait for such wavefronts are
+// served together, line by line in turn (`join`). All others, including those from peers, which ports
+// serialise, are served train by train before these (`pass_by`). `Through` is called for an item once the
+// last line of its train has passed.
 template <class Owner, class Item, void (Owner::*Through)(Item*, Fs)>
 class Inlet {
   public:
@@ -94,15 +88,14 @@ class Inlet {
   private:
     Fs work(const Item* item) const { return server_.line_time(kLineBytes) * item->train.lines; }
 
-    // Distribute the time since the last call equally among the waiting items.
+    // Share the time since the last call equally among the waiting items.
     void share() {
         const Fs now = clock_->now();
         if (!items_.empty()) turn_ += (now - looked_) / static_cast<Fs>(items_.size());
         looked_ = now;
     }
 
-    // Schedule a wake-up at the earliest time at which the first item can be complete. Items that arrive
-    // before the wake-up only delay the completion.
+    // Wake up when the first item can be complete at the earliest; later arrivals only delay it.
     void wait() {
         const Fs left = std::max<Fs>(0, std::get<0>(items_.front()) - turn_);
         const Fs next = clock_->now() + left * static_cast<Fs>(items_.size());
@@ -112,10 +105,10 @@ class Inlet {
     }
 
     void look() {
-        if (clock_->now() != due_) return;  // an earlier wake-up has replaced this wake-up
+        if (clock_->now() != due_) return;  // replaced by an earlier wake-up
         due_ = -1;
         share();
-        // The tolerance of 1 fs covers the rounding error of the division.
+        // 1 fs for the rounding error of the division.
         while (!items_.empty() && std::get<0>(items_.front()) <= turn_ + 1) {
             Item* item = std::get<2>(items_.front());
             std::pop_heap(items_.begin(), items_.end(), std::greater<>());
@@ -129,18 +122,16 @@ class Inlet {
     Owner* owner_;
     packet::Clock* clock_;
     Server server_;
-    Fs turn_ = 0;    // service time of an item that had waited from the start
-    Fs looked_ = 0;  // time at which `turn_` was computed
+    Fs turn_ = 0;    // service time of an item that waited from the start
+    Fs looked_ = 0;  // when `turn_` was computed
     Fs due_ = -1;    // time of the next wake-up; -1: none
     std::uint64_t joined_ = 0;
-    std::vector<std::tuple<Fs, std::uint64_t, Item*>>
-        items_;  // a heap, ordered by the value of `turn_` at completion
+    std::vector<std::tuple<Fs, std::uint64_t, Item*>> items_;  // a heap by `turn_` at completion
 };
 
-// A batch travels as one train from server to server: links of the mesh, ports, memory. If the lines of
-// a train are spread over several servers, each server gets a share of the lines. There is an event at
-// each point at which trains from different sources meet: after a link out of the GPU, and after the
-// memory.
+// A batch is one train from server to server: links of the mesh, ports, memory; several parallel servers get
+// a share of the lines each. There is an event wherever trains of different sources meet: after a link out of
+// the GPU, and after the memory.
 class TrainFabric final : public Fabric {
   public:
     TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock);
@@ -163,7 +154,7 @@ class TrainFabric final : public Fabric {
     enum class Kind : std::uint8_t { Load, Store, Sum, Multicast, Control, Transfer };
     struct Trip;
     using Step = void (TrainFabric::*)(Trip*);
-    // State of a trip with parallel legs, which continues when the last leg has ended.
+    // A trip with parallel legs, which continues when the last has ended.
     struct Gather {
         Train train;
         std::int32_t left = 0;
@@ -171,7 +162,7 @@ class TrainFabric final : public Fabric {
     struct Trip {
         Kind kind;
         Place from;
-        std::int32_t gpu;  // GPU of the memory that the trip reads or writes
+        std::int32_t gpu;  // of the memory that the trip reads or writes
         Train train;
         Listener* listener = nullptr;
         Arrival* arrival = nullptr;
@@ -186,8 +177,8 @@ class TrainFabric final : public Fabric {
     struct Gpu {
         std::vector<Server> out;  // links out of compute units
         std::vector<UnitInlet> in;
-        std::vector<Fs> mesh;  // time until which each link is busy
-        std::vector<Bank> up;  // links to each peer, or a single one to the switch
+        std::vector<Fs> mesh;  // when each link is free
+        std::vector<Bank> up;  // to each peer, or a single one to the switch
         Bank down;             // link from the switch
         Server sum;            // reduction in the switch for this GPU
         Bank memory;

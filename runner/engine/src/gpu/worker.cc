@@ -7,16 +7,15 @@
 namespace chakrascope::gpu {
 namespace {
 
-// The number of concurrent batches into which the fast fabric splits the requests of a workgroup.
+// Batches into which the fast fabric splits a workgroup's requests.
 constexpr std::uint32_t kBatches = 16;
 
-// Return the number of lines to move for `lines` lines of data. `wire` is the ratio of bytes moved to
-// bytes of data.
+// Return how many lines move for `lines` lines of data; `wire` is bytes moved per byte of data.
 std::uint64_t wire_lines(double wire, std::uint64_t lines) {
     return static_cast<std::uint64_t>(std::ceil(wire * static_cast<double>(lines) - 1e-9));
 }
 
-// Return a hash of a number; hashes of neighbouring numbers are unrelated.
+// Hash a number so that neighbours get unrelated values.
 std::uint64_t scatter(std::uint64_t number) {
     number = (number ^ (number >> 33)) * 0xff51afd7ed558ccdull;
     number = (number ^ (number >> 33)) * 0xc4ceb9fe1a85ec53ull;
@@ -32,7 +31,7 @@ void for_each(const Program& program, std::uint32_t first, std::uint32_t count, 
 
 void Batch::loaded(std::uint32_t count) {
     Devices& devices = worker->devices();
-    const Place place = worker->place();  // the worker may be destroyed after this
+    const Place place = worker->place();  // the worker may not exist afterwards
     devices.counts().loaded_lines += count;
     loads_left -= count;
     if (loads_left == 0) worker->batch_loaded(*this);
@@ -133,7 +132,7 @@ void Worker::begin_op() {
     }
 }
 
-// Finish the worker. All stores of the worker must be visible before its kernel ends.
+// Finish the worker. Its stores must all be visible before its kernel ends.
 void Worker::finish() {
     waits_ = Waits::End;
     go_on_if_idle();
@@ -215,8 +214,8 @@ std::uint32_t Worker::wavefronts_together() const {
     return (wavefronts_ + kBatches - 1) / kBatches;
 }
 
-// Return the number of lines per batch. The limits are the lines in flight of concurrent wavefronts,
-// the requests of the compute unit, and a share of the work for each wavefront.
+// Return the lines per batch: limited by the lines in flight of concurrent wavefronts, the compute unit's
+// requests, and each wavefront's share of the work.
 std::uint32_t Worker::batch_lines() const {
     const Machine& machine = devices_.machine();
     double sources = 0, targets = 0;
@@ -234,8 +233,7 @@ std::uint32_t Worker::batch_lines() const {
 void Worker::move_data() {
     lines_ = (op().bytes + kLineBytes - 1) / kLineBytes;
     next_line_ = 0;
-    // The addresses of the data are unknown, so every operation starts at a pseudo-random memory
-    // channel.
+    // Addresses are unknown, so each operation starts at a pseudo-random memory channel.
     first_line_ = scatter(std::uint64_t{op_} << 20 | static_cast<std::uint64_t>(place_.gpu));
     for_each(program_, op().first_target, op().targets, [&](const Access& target) {
         Posting& posting = *postings_.emplace_back(&devices_.new_posting(*this, target));
@@ -250,7 +248,7 @@ void Worker::move_data() {
     const std::uint32_t together = wavefronts_together();
     const std::uint64_t batches = (lines_ + batch_lines_ - 1) / batch_lines_;
     const std::uint64_t parts = (wavefronts_ + together - 1) / together;
-    // At least one batch runs, even if the operation has no data to move.
+    // One batch even without data.
     batches_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(parts, batches)));
     const std::uint32_t count = batches_;
     for (std::uint32_t batch = 0; batch < count; ++batch) next_batch(devices_.new_batch(*this));
@@ -271,8 +269,7 @@ void Worker::next_batch(Batch& batch) {
     next_op();
 }
 
-// Return the number of lines that a batch moves for an access. Numbers of lines are rounded up once per
-// operation, not once per batch.
+// Return how many lines a batch moves for an access, rounded up once per operation rather than per batch.
 std::uint32_t Worker::lines_of(const Access& access, const Batch& batch) const {
     const std::uint64_t begin = batch.first - first_line_;
     const std::uint64_t end = wire_lines(access.wire, begin + batch.lines);
@@ -315,7 +312,7 @@ void Worker::batch_reduced(Batch* batch) {
     devices_.ask(*batch);
 }
 
-// Post the stores of a batch. Wavefronts continue without waiting for posted stores.
+// Post the stores of a batch, for which wavefronts do not wait.
 void Worker::store(Batch& batch) {
     for (std::uint32_t number = 0; number < op().targets; ++number) {
         const Access& target = program_.accesses[op().first_target + number];

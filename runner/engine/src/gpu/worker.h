@@ -1,4 +1,4 @@
-// A worker is a running workgroup on a compute unit.
+// A worker is a workgroup running on a compute unit.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@ namespace chakrascope::gpu {
 
 class Devices;
 
-// A wavefront or a group of wavefronts, which loads a batch of lines, waits, reduces, stores, and takes
-// the next batch.
+// One or more wavefronts that load a batch of lines, wait, reduce, store, and take the next batch.
 struct Batch final : Listener {
     Worker* worker = nullptr;
     std::uint64_t first = 0;
@@ -24,19 +23,19 @@ struct Batch final : Listener {
     void loaded(std::uint32_t count) override;
 };
 
-// A posting contains the stores of one operation to one destination.
+// The stores of one operation to one destination.
 struct Posting final : Listener {
     Worker* worker = nullptr;
     const Access* target = nullptr;
-    bool complete = false;             // whether no more stores will follow
+    bool complete = false;             // no more stores follow
     std::uint64_t unacknowledged = 0;  // lines
     std::vector<std::pair<std::int32_t, std::uint64_t>>
-        to_come;  // members, and the number of lines that each will receive
+        to_come;  // members, and how many lines each will still receive
 
     void sent(std::uint32_t count) override;
     void delivered(std::int32_t gpu, std::uint32_t count) override;
     void acknowledged(std::uint32_t count) override;
-    // Mark the posting as complete, and notify the destinations that have received all stores.
+    // Mark the posting as complete; notify destinations that have received all stores.
     void close();
 
   private:
@@ -54,13 +53,13 @@ class Worker {
 
     // Start the first operation.
     void start();
-    // Continue after a change of a counter for which the worker waits.
+    // Continue after a counter that the worker waits for has changed.
     void woken();
-    // Issue the requests of a batch, after the unit has space for these requests.
+    // Issue the requests of a batch, for which the unit now has room.
     void ask(Batch& batch);
     void batch_loaded(Batch& batch);
     void batch_reduced(Batch* batch);
-    // Process the acknowledgement of stores. `transferred` processes a finished transfer by a proxy.
+    // Called when stores are acknowledged (`stored`), and when a proxy's transfer is done (`transferred`).
     void stored(std::uint64_t lines);
     void transferred();
 
@@ -70,7 +69,7 @@ class Worker {
     Place place() const { return place_; }
     std::int32_t number() const { return number_; }
     Waits waits() const { return waits_; }
-    // Return the number of the current operation in time stamps.
+    // Return the current operation's number in time stamps.
     std::int32_t op_place() const { return op_ < last_op_ ? op().place : kNone; }
     std::uint32_t lines_of(const Batch& batch) const;
 
@@ -103,9 +102,9 @@ class Worker {
     void (Worker::*step_)() = nullptr;
     Fs began_ = 0;
     Waits waits_ = Waits::Nothing;
-    std::uint32_t use_ = 0;             // index of the counter that the operation waits for
+    std::uint32_t use_ = 0;             // index of the counter waited for
     std::uint64_t unacknowledged_ = 0;  // lines
-    std::uint32_t transfers_ = 0;       // number of unfinished transfers by proxies
+    std::uint32_t transfers_ = 0;       // transfers by proxies that are not done
     std::uint64_t first_line_ = 0, next_line_ = 0, lines_ = 0;
     std::uint32_t batch_lines_ = 1;
     std::uint32_t batches_ = 0;       // number of running wavefronts

@@ -22,8 +22,7 @@ Timer Clock::keep(Ticks delay, const Event& event) {
     return {scheduled_, place, now_ + delay};
 }
 
-// Run the event in a slot. The slot is freed before the event runs, because the event may set the timer
-// again.
+// Run the event in a slot, which is freed first because the event may set the timer again.
 void Clock::fire(void* slot) {
     const auto place = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(slot));
     const Slot due = slots_[place];

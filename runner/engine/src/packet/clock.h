@@ -1,4 +1,4 @@
-// The clock of a packet simulation, with events, timers that can be cancelled, and random numbers.
+// The clock of a packet simulation: events, timers that can be cancelled, and random numbers.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace chakrascope::packet {
 
-// A handle of a scheduled event.
+// Identifies a scheduled event.
 struct Timer {
     std::uint64_t number = 0;
     std::uint32_t slot = 0;
@@ -48,7 +48,7 @@ class Clock {
         return keep(delay, without_argument<Method>(object));
     }
 
-    // Whether the event of the timer has neither run nor been cancelled.
+    // Whether the timer's event has neither run nor been cancelled.
     bool pending(const Timer& timer) const {
         if (timer.number == 0) return false;
         const Slot& slot = slots_[timer.slot];
@@ -58,8 +58,8 @@ class Clock {
         if (pending(timer)) slots_[timer.slot].cancelled = true;
     }
 
-    // Run events until `stop` is called or no events are left. `keep_going` is called regularly with
-    // the current time. If `keep_going` returns false, the run ends and returns false.
+    // Run events until `stop` is called or none is left. `keep_going` is called regularly with the current
+    // time; if it returns false, so does this.
     bool run(const std::function<bool(Ticks)>& keep_going);
     void stop() { stopped_ = true; }
 

@@ -8,8 +8,8 @@
 namespace chakrascope::packet {
 namespace {
 
-// DCQCN (SIGCOMM 2015) with three timers. A congestion mark reduces the rate by the fraction alpha / 2.
-// The value alpha is a moving average of the frequency of marks.
+// DCQCN (SIGCOMM 2015) with three timers. A congestion mark cuts the rate by alpha / 2, where alpha is a
+// moving average of how often marks arrive.
 class Dcqcn final : public CongestionControl {
   public:
     explicit Dcqcn(Flow& flow)
@@ -78,8 +78,8 @@ class Dcqcn final : public CongestionControl {
     Timer increase_timer_;
 };
 
-// DCTCP (SIGCOMM 2010), applied to rates. Once per window, alpha is updated as a moving average of the
-// share of marked packets.
+// DCTCP (SIGCOMM 2010), applied to rates: once per window, alpha becomes a moving average of the fraction of
+// marked packets.
 class Dctcp final : public CongestionControl {
   public:
     void acknowledged(Flow& flow, const Packet& packet) override {
@@ -120,7 +120,7 @@ class Dctcp final : public CongestionControl {
     bool recovering_ = false;
 };
 
-// TIMELY (SIGCOMM 2015) changes the rate once per round trip, by the gradient of the round-trip time.
+// TIMELY (SIGCOMM 2015): once per round trip, the rate follows the gradient of the round-trip time.
 class Timely final : public CongestionControl {
   public:
     explicit Timely(const Flow& flow) : rate_(flow.rate_bps) {}
@@ -155,8 +155,7 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        // A new rate does not change the gap before the packet that is waiting. Only HPCC changes this
-        // gap.
+        // The gap before the packet that is already waiting stays as it is; only HPCC changes it.
         flow.rate_bps = rate_;
     }
 

@@ -32,9 +32,8 @@ void Flow::answered_until(std::uint64_t sequence) {
     hold_back(world.clock.now() - timed_since);
 }
 
-// Compute the enlargement of the window for trains. A train is acknowledged as a whole, which delays
-// acknowledgements. The window of a message that does not queue is enlarged by the delayed packets. A
-// message that queues behind other messages needs no larger window.
+// Enlarge the window for trains, whose acknowledgement as a whole comes late: by the delayed packets, if the
+// message does not queue. A message that queues behind others does not need it.
 void Flow::hold_back(Ticks round_trip) {
     const auto followers = static_cast<Ticks>(train - 1);
     const Ticks unhindered = base_rtt + 2 * followers * full_time;

@@ -1,4 +1,4 @@
-// A flow is one message in flight, with the state of its sender and its receiver.
+// A flow is one message in flight: the state of its sender and of its receiver.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ class Host;
 class Port;
 struct Flow;
 
-// The interface of congestion control, which adapts the rate of a sender to acknowledgements.
+// Congestion control: adapts the rate of a sender to acknowledgements.
 class CongestionControl {
   public:
     virtual ~CongestionControl() = default;
-    // Process an acknowledgement; flow.acknowledged is already updated.
+    // Called for an acknowledgement, after flow.acknowledged has been updated.
     virtual void acknowledged(Flow& flow, const Packet& packet) = 0;
     virtual void finished() {}
-    // Process a change of the flow's path. From now on, `acknowledged` is called only for packets on
-    // the new path.
+    // Called when the flow changes its path. From then on, `acknowledged` is only called for packets on the
+    // new path.
     virtual void moved() {}
 };
 
@@ -38,8 +38,8 @@ struct Flow {
     std::size_t place = 0;  // index among all flows
     int start_steps = 0;    // number of pending events at its start time
 
-    // The outgoing ports on the path of its data, starting at the source (`forth`), and of its
-    // acknowledgements, starting at the destination (`back`).
+    // The outgoing ports on the path of the data, from the source (`forth`), and of the acknowledgements,
+    // from the destination (`back`).
     std::vector<Port*> forth;
     std::vector<Port*> back;
     Path forth_path;
@@ -54,7 +54,7 @@ struct Flow {
     std::uint64_t window_bytes = 0;  // 0: unlimited
     std::uint32_t train = 1;         // maximum number of packets in a train
     Ticks full_time = 0;             // transmission time of a full packet on its first link
-    std::uint64_t held_back = 0;     // number of packets by which the window is enlarged
+    std::uint64_t held_back = 0;     // packets by which the window is enlarged
     Ticks timed_since = 0;
     std::uint64_t timed_until = 0;  // end offset of the timed train; 0: no timed train
     Ticks base_rtt = 0;
@@ -63,10 +63,10 @@ struct Flow {
     Ticks last_progress = 0;
     bool done = false;
     bool started = false;
-    bool waits_for_way = false;  // the flow must be started when there is a path
+    bool waits_for_way = false;  // start once there is a path
     std::uint64_t moved_at = 0;  // bytes from this offset take the current path
     bool timer_armed = false;
-    bool listed = false;        // whether the list of its interface still contains the flow
+    bool listed = false;        // still in the list of its interface
     std::uint32_t packets = 0;  // number of packets in flight, in both directions
     std::unique_ptr<CongestionControl> control;
 
@@ -79,10 +79,10 @@ struct Flow {
 
     std::uint64_t left() const { return size - sent; }
     bool window_full() const;
-    // Return the maximum number of packets that can leave as one train now.
+    // Return how many packets may leave as one train now.
     std::uint32_t train_now() const;
-    // Measure the round-trip time of trains: `left_as_train` starts when a train has left, and
-    // `answered_until` ends when all bytes before `sequence` are acknowledged.
+    // Measure the round-trip time of trains: it starts when a train has left (`left_as_train`) and ends when
+    // all bytes before `sequence` are acknowledged (`answered_until`).
     void left_as_train();
     void answered_until(std::uint64_t sequence);
     bool finished() const { return acknowledged >= size; }
@@ -92,8 +92,7 @@ struct Flow {
     Ticks gap(double bits_per_second) const;
     // Adapt the flow to a new rate of its first link.
     void change_line(double bits_per_second);
-    // Process the loss of a packet of this flow: start the sender's retransmission timer, if the
-    // settings have a timeout.
+    // Called when a packet is lost: start the retransmission timer, if the settings have a timeout.
     void lost();
 
   private:

@@ -20,7 +20,7 @@ void Host::start(Flow& flow) {
     flow.out().kick();
 }
 
-// Return the next packet of a port. Acknowledgements have priority. Messages that may send take turns.
+// Return the next packet of a port: acknowledgements first, then messages that may send, in turn.
 Packet* Host::next(Port& port) {
     Interface& interface = interfaces_[port.index()];
     if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
@@ -37,8 +37,7 @@ Packet* Host::next(Port& port) {
     return packet;
 }
 
-// Return the next message that may send, unless the port is paused. Finished messages are removed from
-// the list.
+// Return the next message that may send, unless the port is paused. Drops finished messages from the list.
 Flow* Host::choose(const Port& port, Interface& interface) {
     std::vector<Flow*>& flows = interface.flows;
     const std::size_t count = flows.size();
@@ -77,9 +76,8 @@ bool Host::may_send(const Port& port, const Flow& flow) const {
     return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
-// Set an alarm for the earliest time at which a message may send its next packet. ASTRA-sim's interfaces
-// also set the alarm for messages that have used up their window, and therefore wait for the next
-// arrival.
+// Set an alarm for when the first message may send its next packet. Like ASTRA-sim's interfaces, also for
+// messages that have used up their window and really wait for an acknowledgement.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (world_.clock.pending(interface.alarm)) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
@@ -133,8 +131,7 @@ std::uint32_t Host::fill(const Flow& flow, Packet& packet, std::uint32_t turn) {
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);
-    // The last full packet is left for the next train, because a short last packet that is sent alone
-    // could overtake this train.
+    // Leave the last full packet for the next train: sent alone, a short last packet could overtake this one.
     if (payload < left && left - payload < full) payload -= full;
     packet.followers = static_cast<std::uint8_t>((payload - 1) / full);
     world_.pool.data_packets += packet.followers;
@@ -150,8 +147,7 @@ void Host::receive(Port&, Packet* packet) {
     }
 }
 
-// Receive a data packet: accept bytes in order, request missing bytes again, and acknowledge
-// duplicates.
+// Receive a data packet: accept bytes in order, request missing ones again, and acknowledge duplicates.
 void Host::take_data(Packet* packet) {
     Flow& flow = *packet->flow;
     if (packet->sequence == flow.expected) {
@@ -181,7 +177,7 @@ void Host::take_data(Packet* packet) {
     drop(packet);
 }
 
-// Turn a data packet into its acknowledgement, which returns the marks and telemetry to the sender.
+// Turn a data packet into its acknowledgement, which carries marks and telemetry back.
 void Host::answer(Packet* packet, Kind kind) {
     Flow& flow = *packet->flow;
     packet->kind = kind;

@@ -1,4 +1,4 @@
-// A host, whose network interfaces send messages in turn and acknowledge received packets.
+// A host: its network interfaces send messages in turn and acknowledge received packets.
 #pragma once
 
 #include <deque>
@@ -27,22 +27,22 @@ class Host final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Start to send a flow. The ports and limits of the flow are already set.
+    // Start sending a flow whose ports and limits are set.
     void start(Flow& flow);
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
     std::uint64_t discard(Port& port) override;
     // Move the flow to another outgoing port.
     void move(Flow& flow, const Port& before);
-    // Make sure that the port checks for data to send at the given time or earlier.
+    // Make the port look for data to send no later than the given time.
     void wake_by(Port& port, Ticks time);
 
   private:
     struct Interface {
         std::vector<Flow*> flows;
         std::size_t last = 0;
-        std::uint32_t turn = 1;       // number of packets before another message may send
-        std::uint32_t turn_left = 0;  // packets left in the turn of the last message
+        std::uint32_t turn = 1;       // packets until the next message may send
+        std::uint32_t turn_left = 0;  // packets left in this turn
         PacketQueue acknowledgements;
         Timer alarm;
     };

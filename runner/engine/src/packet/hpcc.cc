@@ -6,7 +6,7 @@
 namespace chakrascope::packet {
 namespace {
 
-// Masks and units of the telemetry fields on the wire.
+// Telemetry on the wire: masks and units.
 constexpr std::uint64_t kTimeMask = (1u << 24) - 1;  // ns
 constexpr std::uint64_t kBytesMask = (1u << 20) - 1;
 constexpr std::uint64_t kQueueMask = (1u << 17) - 1;
@@ -20,8 +20,8 @@ struct Step {
     std::uint32_t stage;
 };
 
-// Return one step of the control law. The step is multiplicative if the utilisation exceeds the target,
-// or after enough additive steps. All other steps are additive.
+// Return one step of the control law: multiplicative if the utilisation exceeds the target or after enough
+// additive steps, otherwise additive.
 Step next_step(const Settings& settings, double rate, std::uint32_t stage, double utilisation, double line) {
     const double excess = utilisation / settings.target_utilisation;
     Step step{};
@@ -82,7 +82,7 @@ double Hpcc::hop_utilisation(const Flow& flow, const HopReport& report, const Ho
     const std::uint64_t queue = std::min(report.queue_bytes, last.queue_bytes) * kQueueUnit * scale;
     const double line = static_cast<double>(report.rate_bps);
     covered = static_cast<Ticks>(elapsed_ns) * 1000;
-    if (elapsed_ns == 0) return 0;  // two reports of the same nanosecond do not determine a rate
+    if (elapsed_ns == 0) return 0;  // no rate within one nanosecond
     const double sending = static_cast<double>(bytes) * 8 / (static_cast<double>(elapsed_ns) * 1e-9) / line;
     const double waiting = static_cast<double>(queue) * flow.line_bps / line /
                            static_cast<double>(std::max<std::uint64_t>(flow.window_bytes, 1));
@@ -116,7 +116,7 @@ double Hpcc::react_to_path(Flow& flow, const Packet& packet, bool fast, bool& he
     return step.rate_bps;
 }
 
-// Compute a rate for every hop. The flow sends at the smallest rate.
+// Compute a rate per hop; the flow sends at the smallest.
 double Hpcc::react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard) {
     double smallest = flow.line_bps;
     const double base = static_cast<double>(flow.base_rtt);

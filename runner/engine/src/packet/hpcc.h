@@ -1,4 +1,4 @@
-// HPCC (SIGCOMM 2019): switches report the traffic of each hop, and the sender aims at a target
+// HPCC (SIGCOMM 2019): switches report the traffic of each hop, and the sender adapts its rate to a target
 // utilisation.
 #pragma once
 
@@ -8,16 +8,15 @@
 
 namespace chakrascope::packet {
 
-// Add the telemetry of a port to a packet. The fields have the same widths as on the wire, and wrap
-// around.
+// Add a port's telemetry to a packet. Fields are as narrow as on the wire, and wrap around.
 void add_report(Packet& packet, const Settings& settings, const HopReport& report);
 
 class Hpcc final : public CongestionControl {
   public:
     explicit Hpcc(const Flow& flow);
     void acknowledged(Flow& flow, const Packet& packet) override;
-    // Restart with the next report after a change of path, because counters of different ports cannot
-    // be compared.
+    // After a change of path, start over with the next report: counters of different ports cannot be
+    // compared.
     void moved() override { window_end_ = 0; }
 
   private:
@@ -31,8 +30,7 @@ class Hpcc final : public CongestionControl {
     void react(Flow& flow, const Packet& packet, bool fast);
     double react_to_path(Flow& flow, const Packet& packet, bool fast, bool& heard);
     double react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard);
-    // Return the utilisation of a hop since the last report. `covered` is the time between the two
-    // reports.
+    // Return the utilisation of a hop between two reports, which are `covered` apart.
     double hop_utilisation(const Flow& flow, const HopReport& report, const HopReport& last,
                            Ticks& covered) const;
 
@@ -47,8 +45,8 @@ class Hpcc final : public CongestionControl {
 // The load of a port, averaged over a round-trip time, for HPCC-PINT.
 class PortLoad {
   public:
-    // Update the load when a data packet leaves, and return the new load. The traffic since the last
-    // update is the previous packet.
+    // Update the load when a data packet leaves, and return it. What was sent since the last update is the
+    // packet before.
     double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
     void sent(Ticks now, std::uint32_t bytes) {
         last_sent_ = now;
@@ -61,11 +59,10 @@ class PortLoad {
     std::uint32_t last_bytes_ = 0;
 };
 
-// Encode a load as a power of the telemetry's base, rounded randomly to one of the two nearest powers.
+// Encode a load as a power of the telemetry's base, rounded up or down at random.
 std::uint16_t encode_load(World& world, double load);
 
-// HPCC-PINT (SIGCOMM 2020): HPCC with a single small telemetry field, which contains the largest load
-// on the path.
+// HPCC-PINT (SIGCOMM 2020): HPCC with one small telemetry field, the largest load on the path.
 class HpccPint final : public CongestionControl {
   public:
     explicit HpccPint(const Flow& flow);

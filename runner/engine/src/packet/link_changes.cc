@@ -3,8 +3,7 @@
 
 namespace chakrascope::packet {
 
-// Schedule the next link changes. Changes at time 0 or before are applied before the first message is
-// sent.
+// Schedule the next link changes. Those up to time 0 apply before the first message is sent.
 void Simulation::wait_for_change() {
     if (next_change_ == changes_.size()) return;
     const Ticks delay = changes_[next_change_].time - world_.clock.now();
@@ -12,8 +11,8 @@ void Simulation::wait_for_change() {
     world_.clock.post<&Simulation::change_links>(delay, this);
 }
 
-// Apply all link changes of this time together. Packets on links that go down are lost. Afterwards, all
-// messages take the remaining paths.
+// Apply all link changes of this time: packets on links that go down are lost, then all messages take the
+// remaining paths.
 void Simulation::change_links() {
     engine::ChangeRecord record;
     record.time_ns = world_.clock.now() / 1000;
@@ -50,7 +49,7 @@ bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRec
     return other_ways;
 }
 
-// Reroute messages. A message without a path waits if a link may still come up.
+// Reroute messages. One without a path waits if a link may still come up.
 void Simulation::reroute(engine::ChangeRecord& record) {
     if (!flows_.empty()) world_.router = this;
     for (const auto& owner : flows_) {
@@ -63,8 +62,8 @@ void Simulation::reroute(engine::ChangeRecord& record) {
             if (awaited(flow) && next_change_ == changes_.size()) throw no_way(flow);
             if (awaited(flow)) ++record.waiting;
             if (!flow.started) continue;
-            // A message without a path keeps its old path, and sends packets that are lost, like a host
-            // that is not aware of the failure.
+            // Otherwise, it stays on its old path and loses its packets, like a host that does not know of
+            // the failure.
             flow.forth = before;
             flow.back = before_back;
         } else if (flow.forth != before || flow.back != before_back) {

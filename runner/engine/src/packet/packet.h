@@ -14,8 +14,8 @@ struct Flow;
 
 enum class Kind : std::uint8_t { Data, Ack, Nack, Pause, Resume };
 
-// Telemetry of HPCC: the state of the port by which a packet left a switch. The narrow fields wrap
-// around, like the fields of a packet header.
+// Telemetry of HPCC: the state of the port by which a packet left a switch. Fields are as narrow as in a
+// packet header, and wrap around.
 struct HopReport {
     std::uint64_t rate_bps = 0;
     Ticks time = 0;
@@ -23,7 +23,7 @@ struct HopReport {
     std::uint64_t queue_bytes = 0;
 };
 
-// Feedback to senders in addition to congestion marks.
+// What senders learn apart from congestion marks.
 struct Telemetry {
     static constexpr std::size_t kHops = 5;
 
@@ -31,8 +31,8 @@ struct Telemetry {
     std::array<HopReport, kHops> reports;
 };
 
-// The outgoing ports of a packet at each node of its path, starting at the source. Ports that do not
-// fit into the array are looked up in the flow.
+// The outgoing port at each node of a packet's path, from the source. Ports beyond the array are looked up in
+// the flow.
 struct Path {
     static constexpr std::size_t kSteps = 8;
     static constexpr std::uint8_t kLookUp = 255;
@@ -40,9 +40,9 @@ struct Path {
     std::array<std::uint8_t, kSteps> ports{};
 };
 
-// A packet, or a train of packets. A train consists of consecutive packets of a message, which are all
-// full except the last packet, or of the acknowledgements of such packets. The object has the size of a
-// cache line, because fetching packets from memory takes most of the time on large fabrics.
+// A packet, or a train: consecutive packets of a message, all full but possibly the last, or the
+// acknowledgements of such packets. It is as large as a cache line, because large fabrics spend most of their
+// time fetching packets from memory.
 struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;
@@ -51,19 +51,19 @@ struct alignas(64) Packet {
     std::uint32_t bytes = 0;     // on the wire
     std::uint32_t spread = 0;    // ticks from the arrival of the first packet of a train to the last
     Path path;
-    std::uint16_t step = 0;      // index of the current node on its path
+    std::uint16_t step = 0;      // index of the current node on the path
     std::uint16_t ingress = 0;   // port by which the packet entered the current switch
     std::uint16_t load = 0;      // largest load on its path so far, for HPCC-PINT
     std::uint8_t followers = 0;  // number of further packets of a train
     Kind kind : 4 = Kind::Data;
-    bool marked : 1 = false;               // congestion mark of a switch; in an ack: mark of the data packet
+    bool marked : 1 = false;               // congestion mark of a switch; in an ack: that of the data packet
     std::uint8_t hops : 3 = 0;             // number of hops that have reported
     std::unique_ptr<Telemetry> telemetry;  // allocated by TIMELY or HPCC, and reused with the packet
 };
 static_assert(sizeof(Packet) == 64);
 static_assert(Telemetry::kHops < 8);
 
-// A FIFO queue of packets that does not allocate memory.
+// A FIFO queue of packets that allocates nothing.
 class PacketQueue {
   public:
     bool empty() const { return first_ == nullptr; }
@@ -98,7 +98,7 @@ class PacketQueue {
 
 class PacketPool {
   public:
-    std::uint64_t data_packets = 0;  // number of data packets sent by hosts so far
+    std::uint64_t data_packets = 0;  // data packets sent by hosts so far
 
     Packet* take() {
         if (!free_) {

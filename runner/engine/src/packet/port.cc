@@ -54,8 +54,8 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// Update the largest queue length. The queue is longest when the last packet of a train arrives. Packets
-// that have left before the last packet arrives do not count.
+// Update the largest queue length. It is largest when a train's last packet arrives, by which time earlier
+// packets may have left.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
@@ -66,8 +66,8 @@ void Port::count_queue(const Packet& train) {
     use_.largest_queue_bytes = std::max({use_.largest_queue_bytes, queued, std::uint64_t{world_.full_bytes}});
 }
 
-// Return the total queueing delay of the further packets of a train. The delays of successive packets
-// increase or decrease linearly.
+// Return the queueing delay of a train's further packets together; it grows or shrinks linearly from one to
+// the next.
 Ticks Port::followers_waited(const Packet& train, Ticks first) {
     if (train.kind != Kind::Data) return train.followers * first;
     const Ticks last = first + train.followers * sending_time(true, world_.full_bytes) - train.spread;
@@ -86,8 +86,7 @@ Packet* Port::pop() {
     return packet;
 }
 
-// Split the first packet from a queued train. The rest of the train remains in the queue, as a train
-// that arrived later.
+// Take the first packet from a queued train; the rest stays queued as a train that arrived later.
 Packet* Port::pop_first_of_train() {
     Packet& train = *data_.first();
     Packet* packet = world_.pool.take();
@@ -130,8 +129,8 @@ void Port::transmit(Packet* packet) {
     world_.clock.post<&Port::arrive>(wait + duration + delay_, peer_, packet);
 }
 
-// Return the transmission time of a packet. The last computed transmission time is cached, separately
-// for data packets and acknowledgements.
+// Return the transmission time of a packet; the last result is cached, for data and acknowledgements
+// separately.
 Ticks Port::sending_time(bool data, std::uint32_t bytes) {
     SendingTime& last = sending_times_[data ? 0 : 1];
     if (last.bytes != bytes) last = {bytes, world_.settings.transmission(bytes, rate_bps_)};
@@ -148,10 +147,9 @@ Ticks Port::sending_time_of_all(const Packet& packet) {
            world_.settings.transmission(last, rate_bps_);
 }
 
-// Send a train. A switch processes a train when the first packet arrives. A host processes a train when
-// the last packet arrives. If the outgoing link is faster than the incoming link, the last packet leaves
-// when it has arrived. Acknowledgements actually arrive one by one, so the last acknowledgement is as
-// early as a single acknowledgement.
+// Send a train. A switch processes it when the first packet arrives, a host when the last does. If the
+// outgoing link is faster than the incoming one, the last packet cannot leave before it has arrived.
+// Acknowledgements really arrive one by one, so the last is as early as if it were alone.
 void Port::transmit_train(Packet* packet) {
     const Ticks now = world_.clock.now();
     const Ticks duration = sending_time_of_all(*packet);
@@ -187,8 +185,8 @@ bool Port::pass(Packet* packet, bool at_once) {
     const Ticks duration = sending_time_of_all(*packet);
     const Ticks each = duration / (packet->followers + 1);
     const Ticks boundary = now + (free_at_ - now) % step_;
-    // Packets that overtake a train are sent one after another. All acknowledgements of a train except
-    // the last one overtook the data train earlier.
+    // Packets that overtake a train are sent one after another; of a train of acknowledgements, all but the
+    // last did so earlier.
     passing_until_ = std::max(passing_until_, boundary - (duration - each)) + duration;
     const Ticks start = std::max(boundary, passing_until_ - duration);
     owed_ += duration;
@@ -205,8 +203,7 @@ void Port::transmitted() {
     kick();
 }
 
-// Keep the port busy after a train has left, for the transmission time of the packets that overtook the
-// train.
+// After a train, keep the port busy for as long as the packets that overtook it took.
 void Port::pay() {
     const Ticks owed = owed_;
     owed_ = 0;

@@ -1,5 +1,4 @@
-// A port is one end of a link. A port sends one packet at a time, and stops sending data while its peer
-// pauses the port.
+// A port is one end of a link. It sends one packet at a time, and no data while its peer pauses it.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@ namespace chakrascope::packet {
 
 class Port;
 
-// A host or a switch, which chooses the next packet of a port and processes received packets.
+// A host or a switch: chooses the next packet of each port, and processes received packets.
 class Node {
   public:
     Node(std::int32_t id, bool host) : id_(id), host_(host) {}
@@ -23,12 +22,12 @@ class Node {
 
     std::int32_t id() const { return id_; }
     bool is_host() const { return host_; }
-    // Return the next packet to send through the port; null if there is no packet now.
+    // Return the next packet to send through the port; null if there is none now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
-    // Whether this node may soon pause the peer of the port, so that the peer has to split trains.
+    // Whether this node may soon pause the port's peer, so that the peer must not send trains.
     virtual bool near_pause(const Port&) const { return false; }
-    // Drop the packets queued for a port with a link that is down, and return their number.
+    // Drop the packets queued for a port whose link is down; return how many.
     virtual std::uint64_t discard(Port& port) = 0;
 
   private:
@@ -36,15 +35,14 @@ class Node {
     const bool host_;
 };
 
-// Records the bytes sent in equal intervals from time 0. The length of the intervals doubles when there
-// are too many intervals.
+// Bytes sent in equal intervals from time 0, whose length doubles when there are too many.
 struct SendHistory {
     static constexpr std::size_t kStretches = 64;
 
     Ticks width = 1'000'000;
     std::array<std::uint64_t, kStretches> bytes{};
 
-    // Add `count` bytes that were sent at `time`. Times must not decrease between calls.
+    // Add `count` bytes sent at `time`, which must not decrease between calls.
     void add(Ticks time, std::uint64_t count) {
         if (time >= end_) move_to(time);
         bytes[current_] += count;
@@ -87,29 +85,27 @@ class Port {
     std::uint64_t sent_bytes() const { return use_.bytes; }
     // Set the rate for the next packets. The link is up from now on.
     void set_rate(std::uint64_t rate_bps);
-    // Take the link down in the direction to this port. Packets in flight to this port and packets
-    // queued at this port are lost. Returns the number of lost packets.
+    // Take the link down in the direction to this port, with the loss of packets in flight to this port and
+    // queued at it. Returns how many were lost.
     std::uint64_t take_down();
     // Lose a packet that left by this port or was queued for this port.
     void lose(Packet* packet);
 
-    // Queue a packet, and send it as soon as possible. Control packets overtake data packets and ignore
-    // pauses.
+    // Queue a packet and send it as soon as possible. Control packets overtake data and ignore pauses.
     void send_control(Packet* packet);
     void send_data(Packet* packet);
-    // Send an acknowledgement or control packet between the packets of a train that is being sent. The
-    // packet is sent if `at_once` is set, or if the packet arrived before the last packet of the train
-    // and no other packet waits. Returns false if the packet has to queue.
+    // Send an acknowledgement or control packet between the packets of the train being sent: with `at_once`,
+    // or if it arrived before the train's last packet and nothing else waits. Returns false if it must queue.
     bool pass(Packet* packet, bool at_once);
     // Whether the packets of a train have to be sent one by one.
     bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
     // Return the time from the first bit of a train to the last bit.
     Ticks sending_time_of_all(const Packet& packet);
-    // Send the next packet of the port's owner, unless the port is already sending a packet.
+    // Send the owner's next packet, unless a packet is already being sent.
     void kick();
 
-    // Remove and return the first packet of the control queue or, unless the port is paused, of the
-    // data queue. Returns null if there is no packet.
+    // Remove and return the first packet of the control queue or, unless paused, of the data queue; null if
+    // there is none.
     Packet* pop();
 
   private:
@@ -141,9 +137,9 @@ class Port {
     bool up_ = true;
     bool paused_ = false;
     Ticks paused_since_ = 0;
-    std::uint64_t arrived_ = 0;     // number of packets from the peer
-    std::uint64_t lost_until_ = 0;  // number of the last packet that was on the link when it went down
-    // State of the train that is being sent.
+    std::uint64_t arrived_ = 0;     // packets from the peer
+    std::uint64_t lost_until_ = 0;  // last packet on the link when it went down
+    // The train being sent.
     Ticks step_ = 0;         // transmission time of each packet of the train; 0: no train
     Ticks free_at_ = 0;      // time at which the train has left
     Ticks complete_at_ = 0;  // time at which the train's last packet arrives here

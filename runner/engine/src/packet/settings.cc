@@ -27,7 +27,7 @@ Ticks Settings::transmission(std::uint64_t bytes, std::uint64_t bits_per_second)
         static_cast<unsigned __int128>(bits_per_second) * static_cast<std::uint64_t>(time_step());
     const auto sum = wide + step / 2;
     constexpr std::uint64_t largest = ~0ull;
-    // 128-bit division is slow and rarely needed, so 64-bit division is used if all values fit.
+    // 128-bit division is slow and rarely needed.
     if (sum <= largest && step <= largest)
         return static_cast<Ticks>(static_cast<std::uint64_t>(sum) / static_cast<std::uint64_t>(step)) *
                time_step();

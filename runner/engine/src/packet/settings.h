@@ -11,14 +11,13 @@ namespace chakrascope::packet {
 
 using engine::Ticks;
 
-// Congestion control algorithms by their numbers in CC_MODE. Every number that is not listed means no
-// congestion control.
+// Congestion control by its number in CC_MODE; all other numbers mean none.
 enum class Control { None = 12, Dcqcn = 1, Hpcc = 3, Timely = 7, Dctcp = 8, HpccPint = 10 };
 inline constexpr std::array kControls{Control::Dcqcn, Control::Hpcc, Control::Timely, Control::Dctcp,
                                       Control::HpccPint};
 
-// The unit of a setting in config.txt. Flags and plain numbers have the unit One. Rates may be written
-// with a unit, such as "50Mb/s".
+// Units of settings in config.txt. Flags and plain numbers have One. Rates may also name their unit, such as
+// "50Mb/s".
 enum class Unit { One, Microseconds, Mebibytes, MegabitsPerSecond };
 
 constexpr double scale_of(Unit unit) {
@@ -42,7 +41,7 @@ constexpr T default_of(double value, Unit unit) {
 
 constexpr Ticks kAstraSimStep = 1000;  // 1 ns, the resolution of ASTRA-sim's clock
 
-// The buffer that a switch reserves for each port, in addition to the headroom of its link.
+// What a switch reserves for each port in addition to its link's headroom.
 constexpr std::uint64_t kReserveBytes = 4096;
 
 struct Settings {
@@ -57,16 +56,16 @@ struct Settings {
 
     // Return whether senders adapt their rates to congestion.
     bool controlled() const;
-    // Return the step of the clock. Durations are rounded to multiples of this step.
+    // Return the step of the clock, to which durations are rounded.
     Ticks time_step() const { return astra_sim_clock ? kAstraSimStep : 1; }
 
-    // Return the header bytes of a data packet. `ack_bytes` is the size of an acknowledgement.
+    // Return the header bytes of a data packet (`ack_bytes`: the size of an acknowledgement).
     std::uint32_t header_bytes() const { return 36 + telemetry_bytes(); }
     std::uint32_t ack_bytes() const { return control == Control::Hpcc ? 76 : 48; }
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step() / 2) / time_step() * time_step(); }
-    // Return the time to transmit `bytes` bytes on a link with the given rate.
+    // Return how long a link of the given rate takes to transmit `bytes` bytes.
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };
 

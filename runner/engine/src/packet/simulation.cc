@@ -10,19 +10,18 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr int kStartSteps = 2;
-// The maximum number of packets of a simulation. About ten million packets are simulated per second.
+// Packets of a simulation; about ten million are simulated per second.
 constexpr std::uint64_t kMostPackets = 1ull << 40;
 constexpr std::uint64_t kSizeParts = 16;
 constexpr std::uint64_t kWindowParts = 32;
-// Limits for short trains on links that hold many packets in flight.
+// Limits of short trains, for links that hold many packets in flight.
 constexpr std::uint64_t kShort = 8;
 constexpr std::uint64_t kShortWindowParts = 16;
 constexpr std::uint64_t kLongLink = 16;
 constexpr std::uint64_t kShareParts = 16;
 constexpr Ticks kLongestSpread = 1ll << 31;
 
-// Return settings that disable trains if trains would distort results. Trains are marked, lost and
-// acknowledged as a whole.
+// Disable trains where they would distort results: they are marked, lost and acknowledged as a whole.
 Settings with_sound_trains(const engine::Fabric& fabric, Settings settings) {
     const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
     const bool heeds_marks_alone = settings.control == Control::Dcqcn || settings.control == Control::Dctcp;
@@ -63,8 +62,7 @@ Simulation::Simulation(const engine::Fabric& fabric, const Settings& settings)
     wait_for_change();
 }
 
-// Set the windows of new messages, and the buffers and thresholds of switches, according to the links
-// that are up.
+// Size the windows of new messages, and the buffers and thresholds of switches, for the links that are up.
 void Simulation::size_for_links() {
     const Settings& settings = world_.settings;
     std::uint64_t interface_rate = 0;
@@ -174,8 +172,8 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
 }
 
-// Delay the start of a message by several rounds of the event queue at the same time, as ASTRA-sim does.
-// The message starts after all events that are already due.
+// Delay the start of a message by several rounds of the event queue at the same time, as ASTRA-sim does, so
+// that it starts after all events that are already due.
 void Simulation::begin_late(Flow* flow) {
     if (flow->start_steps-- == 0) return begin(flow);
     world_.clock.post<&Simulation::begin_late>(0, this, flow);
@@ -197,8 +195,8 @@ void Simulation::begin(Flow* flow) {
     flow->source.start(*flow);
 }
 
-// Limit the length of trains. A switch counts a whole train when the first packet arrives, so a single
-// train must not reach the pause threshold.
+// Limit trains to less than the pause threshold, because a switch counts a whole train when its first packet
+// arrives.
 void Simulation::limit_trains() {
     std::uint64_t most = world_.settings.train;
     for (const auto& node : switches_) {
@@ -207,7 +205,7 @@ void Simulation::limit_trains() {
     world_.train = static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1));
 }
 
-// Return the largest number of packets in flight that a link on the path of a flow can hold.
+// Return how many packets a link on the path of a flow can hold at most.
 std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     Ticks most = 0;
     for (const Port* port : flow.forth)
@@ -216,9 +214,9 @@ std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     return static_cast<std::uint64_t>(most);
 }
 
-// Return the maximum length of a flow's trains. The packets of a train arrive and leave together, so a
-// train must be short compared with the message and the window. With a clock of whole nanoseconds, a
-// packet may take no time on a fast link. Flows over such a link have no trains.
+// Return how many packets a flow's trains may have: few compared with the message and the window, because
+// they arrive and leave together. With a clock of whole nanoseconds, packets may take no time on a fast link,
+// and then there are no trains.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
     Ticks slowest = 0;
@@ -243,8 +241,7 @@ void Simulation::complete(const Flow& flow) {
     begin_settling();
 }
 
-// Stop when all events of this instant have run. An instant has ended when no event ran between two
-// checks.
+// Stop once all events of this instant have run: when none ran between two checks.
 void Simulation::end_instant() {
     const std::uint64_t events = world_.clock.events();
     if (events == events_before_ + 1) return world_.clock.stop();
@@ -269,7 +266,7 @@ const std::vector<Completion>& Simulation::run(Ticks limit, const std::function<
     return completions_;
 }
 
-// Free messages that are no longer referenced by a packet, timer or list.
+// Free messages to which no packet, timer or list refers any more.
 void Simulation::forget_done() {
     const auto forgotten = [this](const Flow* flow) {
         if (flow->packets > 0 || flow->timer_armed || flow->listed) return false;
@@ -280,8 +277,8 @@ void Simulation::forget_done() {
     done_.erase(std::remove_if(done_.begin(), done_.end(), forgotten), done_.end());
 }
 
-// Add the intervals of a port to the report. Interval lengths of ports differ by powers of two, so the
-// shorter intervals of a port fit into the longest intervals.
+// Add a port's intervals to the report. Interval lengths differ by powers of two, so shorter ones fit into
+// the longest.
 void Simulation::add_intervals(engine::FabricReport& report, const Port& port, Ticks width) const {
     const SendHistory& history = port.history();
     const auto parts = static_cast<std::size_t>(width / history.width);

@@ -26,22 +26,22 @@ class Simulation final : public Router {
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
-    // Send a message between two nodes at a time that is not in the past. Raises ConfigError if there
-    // is no path, and BackendError for an invalid message.
+    // Send a message between two nodes at a time that has not passed. Raises ConfigError without a path, and
+    // BackendError for an invalid message.
     void send(std::uint64_t message, std::int32_t source, std::int32_t destination, std::uint64_t bytes,
               Ticks time);
-    // Advance to the end of the time step of the next completion, but not past the limit. `keep_going`
-    // is called regularly. The run ends if `keep_going` returns false.
+    // Advance to the end of the time step in which the next message completes, but not past the limit.
+    // `keep_going` is called regularly, and may return false to end the run.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
-    // Return whether a queue with packet trains came near the threshold for ECN marks. A simulation of
-    // single packets might then mark different packets, so the caller repeats the run without trains.
+    // Return whether a queue with packet trains came near the threshold for ECN marks. Single packets might
+    // have been marked differently, so the caller repeats the run without trains.
     bool trains_misled() const { return world_.trains_misled; }
 
-    // Return the outgoing port of a packet at a node. Only links that are up are considered.
+    // Return the outgoing port of a packet at a node, over links that are up.
     Port* way_out(std::int32_t node, const Packet& packet) override;
 
-    // Return the traffic of links so far. Nodes have the same numbers as in the fabric's description.
+    // Return the traffic of links so far; nodes are numbered as in the fabric's description.
     engine::FabricReport report() const;
 
   private:
@@ -82,7 +82,7 @@ class Simulation final : public Router {
     const std::vector<std::int32_t> ranks_;  // by node
     const std::vector<engine::LinkChange> changes_;
     std::size_t next_change_ = 0;
-    std::uint64_t packets_ = 0;  // number of packets of all messages so far
+    std::uint64_t packets_ = 0;  // packets of all messages so far
     std::vector<engine::ChangeRecord> changed_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<std::size_t> free_;

@@ -80,7 +80,7 @@ void Switch::receive(Port& port, Packet* packet) {
     out.send_data(packet);
 }
 
-// Stop using packet trains, because a train would be lost as a whole.
+// From now on, send no trains, because they would be lost as a whole.
 void Switch::end_trains() {
     world_.split_trains = world_.split_trains || world_.train > 1;
     world_.train = 1;
@@ -108,8 +108,7 @@ Packet* Switch::next(Port& port) {
     return packet;
 }
 
-// Drop the packets that are queued for a port with a link that is down. The peer of the port is no
-// longer paused.
+// Drop the packets queued for a port whose link is down; its peer is no longer paused.
 std::uint64_t Switch::discard(Port& port) {
     std::uint64_t lost = 0;
     ingress_[port.index()].pausing = false;
@@ -125,8 +124,7 @@ std::uint64_t Switch::discard(Port& port) {
     return lost;
 }
 
-// Account for a packet that leaves, mark the packet if the queue behind the packet is long enough, and
-// add telemetry for the sender.
+// Account for a packet that leaves, mark it if the queue behind it is long enough, and add telemetry.
 void Switch::leave(Port& port, Packet* packet) {
     if (settings_.control == Control::HpccPint) report_load(port, *packet);
     if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) return;
@@ -143,8 +141,7 @@ void Switch::leave(Port& port, Packet* packet) {
     }
 }
 
-// Update the load that a packet carries for HPCC-PINT: the largest load on its path, coarsely
-// quantised.
+// Update the load that a packet carries for HPCC-PINT: the largest on its path, coarsely quantised.
 void Switch::report_load(Port& port, Packet& packet) {
     PortLoad& load = loads_[port.index()];
     if (packet.kind == Kind::Data) {
@@ -163,8 +160,8 @@ std::uint64_t Switch::threshold(const Ingress& ingress) const {
     return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
 }
 
-// Admit a packet to the reserve and the shared pool or, if they are full, to the headroom. Returns false
-// if the headroom is also full.
+// Admit a packet to the reserve and the shared pool, else to the headroom. Returns false if that is full,
+// too.
 bool Switch::admit(std::size_t port, std::uint32_t bytes) {
     Ingress& ingress = ingress_[port];
     const std::uint64_t limit = threshold(ingress);
@@ -197,8 +194,8 @@ void Switch::pause_if_needed(std::size_t port) {
     send_pause(port, Kind::Pause);
 }
 
-// Return whether the peer of a port may soon be paused. Near a pause, packet trains are not accurate,
-// because a train is counted and paused as a whole.
+// Return whether a port's peer may soon be paused. Trains would then be wrong, because they are counted and
+// paused as a whole.
 bool Switch::near_pause(const Port& port) const {
     const Ingress& ingress = ingress_[port.index()];
     return ingress.pausing || ingress.headroom_bytes > 0 || 8 * shared(ingress) >= 7 * threshold(ingress);

@@ -1,4 +1,4 @@
-// A switch with a buffer shared by all ports, priority flow control and ECN marking.
+// A switch whose ports share a buffer, with priority flow control and ECN marking.
 #pragma once
 
 #include <deque>
@@ -16,11 +16,10 @@ class Switch final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Set the size of the buffer according to the links that are up. `build` is called again when links
-    // change. `interface_rate_bps` is the rate of the hosts' interfaces. `longest_rtt` is the averaging
-    // time of HPCC-PINT.
+    // Size the buffer for the links that are up; called again when links change. `interface_rate_bps` is the
+    // rate of the hosts' interfaces, and `longest_rtt` the averaging time of HPCC-PINT.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
-    // Return the bytes that data from one port may occupy in an empty buffer before the port is paused.
+    // Return how many bytes from one port an empty buffer accepts before the port is paused.
     std::uint64_t smallest_share() const;
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
@@ -28,7 +27,7 @@ class Switch final : public Node {
     bool near_pause(const Port& port) const override;
 
   private:
-    // The buffer space of a switch that data from one port occupies.
+    // What data from one port occupies in the buffer.
     struct Ingress {
         std::uint64_t bytes = 0;           // bytes in the reserve and the shared pool
         std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect

@@ -9,7 +9,7 @@ constexpr std::size_t kFirstCapacity = 16;
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kBelow = 4;
 
-// The comparison function for a heap with the earliest element first.
+// Orders a heap so that the earliest element comes first.
 constexpr auto kLater = [](const auto& a, const auto& b) { return b < a; };
 
 }  // namespace
@@ -73,8 +73,7 @@ Timeline::Entry Timeline::pop_others() {
         place = least;
     }
     if (count > 0) others_[place] = moving;
-    // Prefetch the objects of the next events, which are among these entries and may no longer be in
-    // the CPU caches.
+    // Prefetch the objects of the next events, which are among these and may have left the CPU caches.
     const std::size_t soon = std::min<std::size_t>(others_.size(), 3);
     for (std::size_t place = 0; place < soon; ++place) {
         const auto about = reinterpret_cast<std::uintptr_t>(others_[place].event.argument);
@@ -92,8 +91,7 @@ Timeline::Entry Timeline::pop_queue() {
         std::pop_heap(heads_.begin(), heads_.end(), kLater);
         heads_.pop_back();
     } else {
-        // Prefetch the packet of the next event of this queue, which may no longer be in the CPU
-        // caches.
+        // Prefetch the packet of this queue's next event, which may have left the CPU caches.
         __builtin_prefetch(entries.front().event.argument);
         heads_.front().time = entries.front().time;
         heads_.front().number = entries.front().number;
@@ -102,7 +100,7 @@ Timeline::Entry Timeline::pop_queue() {
     return next;
 }
 
-// Sift the first head of the heap down after the head of its queue has changed.
+// Sift the heap's first entry down after its queue got another head.
 void Timeline::sink_first() {
     const Head moving = heads_.front();
     const std::size_t count = heads_.size();

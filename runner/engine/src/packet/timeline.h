@@ -1,4 +1,4 @@
-// A queue of events in the order of their times.
+// A queue of events in order of time.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@ struct Event {
     void* argument = nullptr;
 };
 
-// Most events have one of a few delays, such as the transmission time of a full packet on a link. Events
-// with the same delay are due in the order in which they were scheduled. Therefore, each common delay
-// has a FIFO queue, and a heap contains only the heads of these queues. Events with less common delays
-// are in a second heap. Events of the same time run in the order of scheduling.
+// Most events have one of few delays, such as the transmission time of a full packet. Events of one delay
+// come due in the order in which they were scheduled, so each common delay has a FIFO queue, and a heap holds
+// only the queues' heads. Events of less common delays are in a second heap. At the same time, events run in
+// the order of scheduling.
 class Timeline {
   public:
     struct Entry {
         std::uint64_t time;
-        std::uint64_t number;  // number of events scheduled before this event
+        std::uint64_t number;  // events scheduled before
         Event event;
 
         bool operator<(const Entry& other) const {

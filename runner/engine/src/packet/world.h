@@ -1,4 +1,4 @@
-// The shared state of a packet simulation: settings, clock, packet pool and router.
+// What all parts of a packet simulation share: settings, clock, packet pool and router.
 #pragma once
 
 #include "clock.h"
@@ -9,11 +9,11 @@ namespace chakrascope::packet {
 
 class Port;
 
-// Chooses the outgoing ports of packets if links have changed since the sender chose the path.
+// Chooses outgoing ports when links have changed since the sender chose the path.
 class Router {
   public:
     virtual ~Router() = default;
-    // Return the outgoing port of a packet at a node; null if there is no path.
+    // Return a packet's outgoing port at a node; null without a path.
     virtual Port* way_out(std::int32_t node, const Packet& packet) = 0;
 };
 
@@ -24,13 +24,13 @@ struct World {
     }
 
     const Settings settings;
-    const std::uint32_t full_bytes;  // payload of a data packet that is not the last of its message
+    const std::uint32_t full_bytes;  // payload of a data packet other than a message's last
     Clock clock;
     PacketPool pool;
-    Router* router = nullptr;  // null as long as no path has changed
-    // The maximum number of packets in a train; 1 if trains would not be accurate.
+    Router* router = nullptr;  // null until a path changes
+    // Packets in a train at most; 1 if trains would not be accurate.
     std::uint32_t train = 1;
-    std::uint32_t largest_train = 1;  // number of packets in the largest train so far
+    std::uint32_t largest_train = 1;  // packets in the largest train so far
     bool trains_misled = false;       // senders may react to congestion marks that depend on trains
     bool split_trains = false;        // some trains were split, or not formed, near pauses
 };

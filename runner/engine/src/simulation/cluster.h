@@ -1,4 +1,4 @@
-// The shared state of all ranks of a simulation.
+// What all ranks of a simulation share.
 #pragma once
 
 #include <deque>
@@ -45,11 +45,10 @@ struct Cluster {
     RemoteMemory memory;
     SyncPoints sync_points;
     CustomAlgorithms customs;
-    Attendance attendance;        // only filled if chunks may overtake
-    std::uint64_t overtaken = 0;  // number of chunks and nodes that overtook others
-    std::uint64_t replayed = 0;   // number of collectives replayed with recorded times, without messages
-    // Whether two events of one tick could have run in a different order without the fold or the
-    // meetings.
+    Attendance attendance;        // filled only if chunks may overtake
+    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
+    std::uint64_t replayed = 0;   // collectives replayed with recorded times
+    // Whether two events of one tick might have run in another order without the fold or the meetings.
     bool tied = false;
     std::int32_t ranks_finished = 0;
     std::vector<std::int32_t> finish_order;

@@ -12,8 +12,7 @@ const RankNodes& nodes_of(const Output& output, std::int32_t rank) {
     return *place;
 }
 
-// Return the origin of a node's record. If the chain of events began at the start of the node, the
-// origin is the node.
+// Return the origin of a node's record: the node itself, if its start began the chain of events.
 Origin resolve_origin(const Output& output, const RankNodes& own, std::uint32_t node,
                       const NodeRecord& record) {
     const Origin itself{own.rank, static_cast<std::int32_t>(node)};

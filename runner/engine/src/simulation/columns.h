@@ -1,5 +1,4 @@
-// Returns the records of simulated nodes in columns, for some ranks at a time, because all ranks may
-// have a hundred million nodes.
+// Records of nodes as columns, for some ranks at a time, because all of them may have a hundred million.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace chakrascope::engine {
 
-// Columns of node records, with one row per executed node.
+// A row per executed node.
 struct NodeColumns {
     std::vector<std::int32_t> rank;
     std::vector<std::int64_t> node_id, start_ns, end_ns, cause;
@@ -19,8 +18,7 @@ struct NodeColumns {
     std::vector<std::int64_t> origin_node;
 };
 
-// Columns with one row per executed node that is part of a collective. Values that the file lacks are
-// -1.
+// A row per executed node of a collective; values that the file lacks are -1.
 struct CollectiveColumns {
     std::vector<std::int32_t> rank;
     std::vector<std::int64_t> node_id, start_ns, end_ns, origin_start_ns;
@@ -31,8 +29,8 @@ struct CollectiveColumns {
 // Return the nodes of the simulated ranks with indices from `first` to `last`, exclusive.
 NodeColumns node_columns(const Output& output, std::size_t first, std::size_t last);
 
-// Return the collectives of the simulated ranks. With `of_all`, return the collectives of every rank,
-// which are copied from the rank's representative.
+// Return the collectives of the simulated ranks or, with `of_all`, of every rank, copied from its
+// representative.
 CollectiveColumns collective_columns(const Output& output, bool of_all);
 
 }  // namespace chakrascope::engine

@@ -16,7 +16,7 @@ struct Place {
     auto operator<=>(const Place&) const = default;
 };
 
-// The graph of waits between nodes, which is built during the search.
+// The graph of waits between nodes, built as the search proceeds.
 class WaitGraph {
   public:
     WaitGraph(const Cluster& cluster, const std::deque<Rank>& ranks) : cluster_(cluster), ranks_(ranks) {}
@@ -39,8 +39,7 @@ class WaitGraph {
     bool begun(Place place) const { return ranks_[place.rank].records().started(place.node); }
 
   private:
-    // Return the unfinished dependencies of a node or, if there are none, the nodes that occupy its
-    // lane.
+    // Return a node's unfinished dependencies or, without any, the nodes that occupy its lane.
     std::vector<Place> waits_to_begin(Place place) {
         std::vector<Place> found;
         for (const std::uint32_t parent : parents(place)) {
@@ -57,8 +56,7 @@ class WaitGraph {
         return found;
     }
 
-    // Return the nodes of the k-th collective of a group, on each member that has not begun this
-    // collective.
+    // Return the nodes of a group's k-th collective on the members that have not begun it.
     std::vector<Place> absent_members(std::pair<std::int64_t, std::uint64_t> turn) {
         const auto [group, reached] = turn;
         std::vector<Place> found;
@@ -72,7 +70,7 @@ class WaitGraph {
         return found;
     }
 
-    // Return the peer's send or receive that matches a node, if the peer has not begun this operation.
+    // Return the peer's matching send or receive, if the peer has not begun it.
     std::vector<Place> counterparts(const Facts& node, NodeType type, std::int64_t peer, std::int32_t self) {
         std::vector<Place> found;
         add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Facts& theirs) {
@@ -83,8 +81,8 @@ class WaitGraph {
         return found;
     }
 
-    // Among the nodes of a rank that have not begun, add the node that would begin first. The order of
-    // node ids does not determine the node that begins first.
+    // Of a rank's nodes that have not begun, add the one that would begin first, which need not have the
+    // lowest id.
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {
@@ -94,7 +92,7 @@ class WaitGraph {
         }
     }
 
-    // Return the nodes of a rank that have not begun, in topological order.
+    // Return a rank's nodes that have not begun, in topological order.
     const std::vector<std::uint32_t>& waiting(const Rank& rank) {
         const auto [entry, created] = waiting_.try_emplace(rank.id());
         std::vector<std::uint32_t>& order = entry->second;
@@ -124,7 +122,7 @@ class WaitGraph {
     std::map<std::int32_t, std::vector<std::uint32_t>> waiting_;
 };
 
-// Searches depth-first for a cycle. A node that is already on the current path closes a cycle.
+// Searches depth-first; a node that is already on the path closes a cycle.
 class Search {
   public:
     Search(const Cluster& cluster, const std::deque<Rank>& ranks) : graph_(cluster, ranks) {}

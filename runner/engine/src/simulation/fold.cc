@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxRounds = 64;
 constexpr std::uint8_t kRooted = 1U << kConfigured;
 
-// Computes two independent 64-bit hashes. Two inputs with the same two hashes count as equal.
+// Two independent 64-bit hashes; inputs equal in both are taken to be equal.
 class Mixer {
   public:
     void add(std::uint64_t value) {
@@ -41,7 +41,7 @@ std::size_t index_or_add(std::vector<T>& list, T item) {
     return index;
 }
 
-// Return a bit mask of the configurable collectives that a node may run.
+// Return which of the configurable collectives a node may run, as a bit mask.
 std::uint8_t kind_bit(const Facts& node) {
     switch (node.comm_type) {
         case CommType::AllReduce:
@@ -115,7 +115,7 @@ void Fold::rename(MessageKey& key, const Stream& stream, std::int32_t displaceme
     const Phase& phase = stream.phase();
     const std::int32_t count = phase.ring.count;
     std::int32_t port = (displacement + count) % count;
-    // In halving and doubling, partners at the same distance in either direction have the same port.
+    // In halving and doubling, partners at the same distance have one port, whatever the direction.
     if (phase.blocks == nullptr &&
         phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
         port = std::min(port, count - port);
@@ -132,7 +132,7 @@ void Fold::rename(MessageKey& key) const {
     key.destination = representative_[key.destination];
 }
 
-// Colours the ranks of an experiment, and chooses a representative per colour.
+// Colours the ranks, and chooses a representative per colour.
 class FoldFinder {
   public:
     FoldFinder(const Config& config, Fold& fold, const UnevenCollectives& uneven)
@@ -143,7 +143,7 @@ class FoldFinder {
           implementations_(config),
           colours_(fold.shape_.size()) {}
 
-    // Distinguish ranks by the amounts that they have for the members of their uneven collectives.
+    // Distinguish ranks by what they have for the members of their uneven collectives.
     void view(const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank) {
         if (uneven_.empty()) return;
         for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank) {
@@ -158,7 +158,7 @@ class FoldFinder {
         for (int round = 0; round < kMaxRounds; ++round) {
             const std::size_t now = recolour(round == 0);
             if (now * 2 > colours_.size()) return false;
-            // In a replay, no rank waits for another rank, so no refinement is needed.
+            // In a replay, no rank waits for another.
             if (now == classes || config_.replay_only) return choose_representatives(now);
             classes = now;
         }
@@ -168,8 +168,7 @@ class FoldFinder {
   private:
     using Key = std::array<std::uint64_t, 2>;
 
-    // A rank's view of its uneven collectives: the groups, and the blocks relative to the rank's
-    // position.
+    // A rank's uneven collectives: their groups, and blocks relative to the rank's position.
     struct View {
         Key blocks;
         std::vector<std::int64_t> groups;
@@ -185,7 +184,7 @@ class FoldFinder {
             index_or_add(view.groups, group);
             const Ring ring = ring_of_all(group, rank);
             mixer.add(i);
-            mixer.add(blocks->largest());  // the largest block determines the number of chunks
+            mixer.add(blocks->largest());  // sets the number of chunks
             for (std::int32_t distance = 0; distance < ring.count; ++distance) {
                 mixer.add(blocks->at(ring.position, ring.neighbour(distance)));
                 mixer.add(blocks->at(ring.neighbour(-distance), ring.position));
@@ -229,7 +228,7 @@ class FoldFinder {
             const std::int64_t group = shape.groups[i];
             if (!groups_.contains(group)) continue;
             mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
-            // Every position has a different role in the tree of a rooted collective.
+            // In the tree of a rooted collective, every position has a role of its own.
             if (config_.native_collectives && (shape.kinds[i] & kRooted) != 0)
                 mixer.add(static_cast<std::uint64_t>(rank));
             for (std::size_t kind = 0; kind < kConfigured; ++kind) {
@@ -244,7 +243,7 @@ class FoldFinder {
         return mixer.value();
     }
 
-    // Add the members to which a rank sends in an uneven collective, in the order of ports.
+    // Add the members that a rank sends to in an uneven collective, in order of port.
     void add_members(Mixer& mixer, std::int32_t rank, std::int64_t group) {
         const Ring ring = ring_of_all(group, rank);
         for (std::int32_t step = 1; step < ring.count; ++step) {
@@ -267,7 +266,7 @@ class FoldFinder {
         }
     }
 
-    // Add the peers that an algorithm reaches on a ring, in the order of ports.
+    // Add the peers that an algorithm reaches on a ring, in order of port.
     void add_ring(Mixer& mixer, std::int32_t rank, std::int64_t group, const Ring& ring,
                   const Implementation& implementation) {
         using Algorithm = Implementation::Algorithm;
@@ -293,7 +292,7 @@ class FoldFinder {
                     return;
                 }
                 [[fallthrough]];
-            case Algorithm::DoubleBinaryTree:  // every position has a different role
+            case Algorithm::DoubleBinaryTree:  // every position has a role of its own
                 mixer.add(static_cast<std::uint64_t>(ring.position));
                 for (std::int32_t place = 0; place < ring.count; ++place) add(place);
                 return;
@@ -307,9 +306,8 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // Add the properties that determine the delay between two ranks: the dimensions in which the ranks
-    // differ, and their distance in each of these dimensions. ASTRA-sim's semantics charge only the
-    // lowest dimension.
+    // Add what determines the delay between two ranks: the dimensions in which they differ, and their
+    // distance in each. ASTRA-sim's semantics charge only the lowest.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
         for (std::size_t d = 0; d < config_.npus_count.size() && from != to; ++d) {
             const std::int32_t count = config_.npus_count[d],

@@ -29,24 +29,22 @@ class Fold {
   public:
     using Programs = std::vector<std::shared_ptr<const Program>>;
 
-    // Return the fold of an experiment, or null if ranks cannot be folded or too few ranks are
-    // identical.
+    // Return the fold of an experiment; null if ranks cannot be folded, or too few are identical.
     static std::unique_ptr<const Fold> find(const Config& config, const Programs& programs,
                                             const std::vector<std::int32_t>& program_of_rank,
                                             const UnevenCollectives& uneven);
 
-    // Return the fold that the configuration specifies. Raises ConfigError if ranks cannot be folded.
+    // Return the fold in the configuration; raises ConfigError if ranks cannot be folded.
     static std::unique_ptr<const Fold> given(const Config& config, const Programs& programs,
                                              const std::vector<std::int32_t>& program_of_rank);
 
-    // Whether the workload specifies the representatives. A workload with representatives has no
-    // programs for other ranks.
+    // Whether the workload names the representatives, in which case it has no programs for other ranks.
     bool is_given() const { return given_; }
     const std::vector<std::int32_t>& representatives() const { return representatives_; }
     std::int32_t representative(std::int32_t rank) const { return representative_[rank]; }
 
-    // Identify a message of a collective by its port. `displacement` is the position of the sender
-    // minus the position of the receiver.
+    // Identify a message of a collective by its port. `displacement` is the sender's position minus the
+    // receiver's.
     void rename(MessageKey& key, const Stream& stream, std::int32_t displacement) const;
     // Identify a point-to-point message by the port on which it arrives.
     void rename(MessageKey& key) const;
@@ -55,12 +53,11 @@ class Fold {
     friend class FoldFinder;
     Fold() = default;
 
-    // The shape of a program, in which numbers of groups and ranks are replaced by indices into
-    // `groups` and `peers`.
+    // A program with numbers of groups and ranks replaced by indices into `groups` and `peers`.
     struct Shape {
         std::array<std::uint64_t, 2> signature;
         std::vector<std::int64_t> groups;
-        std::vector<std::uint8_t> kinds;  // bit mask of the collectives that each group runs
+        std::vector<std::uint8_t> kinds;  // the collectives that each group runs, as a bit mask
         std::vector<std::int32_t> peers;
     };
 

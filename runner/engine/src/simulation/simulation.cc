@@ -16,16 +16,14 @@
 namespace chakrascope::engine {
 namespace {
 
-// Return whether a stalled simulation is repeated with more overtaking. A captured job did not stall, so
-// its simulation must not stall either. A simulation with a network outside the engine cannot be
-// restarted.
+// Return whether a stalled simulation is repeated with more overtaking. A captured job did not stall, so its
+// simulation must not, either; with a network outside the engine, it cannot be restarted.
 bool may_ease(const Config& config) {
     return config.semantics == Semantics::Trace && !config.external_network &&
            config.overtaking < kMostOvertaking;
 }
 
-// Return whether phases of collectives are computed as a whole, which is worthwhile only with enough
-// ranks.
+// Return whether phases of collectives are computed as a whole, which needs enough ranks to pay off.
 bool may_meet(const Config& config) {
     return config.meeting_ranks > 0 && config.num_ranks() >= config.meeting_ranks &&
            Meetings::are_exact(config);
@@ -50,7 +48,7 @@ void check_network(const Config& config) {
             throw ConfigError("The topology '" + name + "'" + where + " is unknown; known are " + known +
                               ".");
         }
-        // The network of a single rank has one dimension of size 1, without links.
+        // A single rank is one dimension of size 1, without links.
         if (config.npus_count[d] < (dimensions == 1 ? 1 : 2))
             throw ConfigError("The npus_count" + where + " must be at least 2.");
         if (!(config.bandwidth[d] > 0)) throw ConfigError("The bandwidth" + where + " must be above 0.");
@@ -91,7 +89,7 @@ void check_ranks(const Config& config, std::size_t programs,
     }
 }
 
-// Looks up the simulated ranks, and the representative of each rank.
+// Finds simulated ranks, and each rank's representative.
 class Simulated {
   public:
     Simulated(Cluster& cluster, const Fold::Programs& programs,
@@ -118,7 +116,7 @@ class Simulated {
     std::int32_t representative(std::int32_t rank) const {
         return fold_ != nullptr ? fold_->representative(rank) : rank;
     }
-    // Return the simulated rank that represents the given rank.
+    // Return the simulated rank that stands for the given one.
     const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
 
     const std::shared_ptr<const Program>& program(std::int32_t rank) const {
@@ -133,8 +131,7 @@ class Simulated {
     std::vector<const Rank*> by_id_;
 };
 
-// Return the finish order of all ranks. Identical ranks finish in the order of their numbers, because
-// no other order is defined.
+// Return the order in which all ranks finish; identical ones are in order of number.
 std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, const Simulated& simulated) {
     std::vector<std::vector<std::int32_t>> alike(static_cast<std::size_t>(simulated.count()));
     for (std::int32_t rank = 0; rank < simulated.count(); ++rank)
@@ -145,8 +142,8 @@ std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, c
     return expanded;
 }
 
-// Return the finish order of the simulated ranks. If phases are computed as a whole, ranks that finish
-// at the same time are sorted by number.
+// Return the order in which simulated ranks finish; with phases computed as a whole, those of equal time are
+// in order of number.
 std::vector<std::int32_t> finish_order(const Cluster& cluster, const Simulated& simulated) {
     std::vector<std::int32_t> order = cluster.finish_order;
     if (!cluster.meetings.active()) return order;
@@ -201,15 +198,14 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     return output;
 }
 
-// The result of one attempt to simulate. There is no output if the fold or the meetings were not exact,
-// or if the simulation stalled.
+// One attempt to simulate, without output if the fold or the meetings were not exact, or it stalled.
 struct Attempt {
     std::optional<Output> output;
     bool stalled = false;
 };
 
-// Simulate every rank, or the representatives of a fold. With `meet`, phases of collectives are computed
-// as a whole.
+// Simulate every rank, or a fold's representatives. With `meet`, phases of collectives are computed as a
+// whole.
 Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
             const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
             const Progress& progress, bool meet = false) {
@@ -237,11 +233,10 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         return {std::move(output)};
     }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
-    // A fold cannot show which of several identical ranks is stuck, so the simulation is repeated with
-    // every rank.
+    // Which of several identical ranks is stuck, only a simulation of all of them can show.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
-    // Stalls are reported only by a simulation of all messages.
+    // Stalls are only reported from a simulation of all messages.
     if (meet && (cluster.tied || stalled)) return {std::nullopt, false};
     return {collect(cluster, simulated), stalled};
 }
@@ -261,7 +256,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
     if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
         Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
         if (folded.output) return std::move(*folded.output);
-        // If representatives stall, a simulation of all ranks would also stall.
+        // If representatives stall, so would all ranks.
         if (folded.stalled && may_ease(eased)) ++eased.overtaking;
     }
     if (may_meet(eased)) {

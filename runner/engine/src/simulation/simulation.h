@@ -15,7 +15,7 @@
 
 namespace chakrascope::engine {
 
-// An operation that began but never ended, with a description.
+// An operation that began and never ended, described.
 struct Stall {
     std::int32_t rank;
     std::int64_t node_id;
@@ -24,7 +24,7 @@ struct Stall {
     std::string waits_for;
 };
 
-// An operation in a deadlock. The operation may have begun, or cannot begin.
+// An operation in a deadlock, which has begun or cannot begin.
 struct Blocked {
     std::int32_t rank;
     std::int64_t node_id;
@@ -33,7 +33,7 @@ struct Blocked {
     bool begun;
 };
 
-// The node records of a simulated rank.
+// Node records of a simulated rank.
 struct RankNodes {
     std::int32_t rank;
     std::shared_ptr<const Program> program;
@@ -45,36 +45,35 @@ struct Output {
     std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
     std::vector<Statistics> rank_statistics;
     std::vector<std::int32_t> finish_order;
-    // The representative of each rank. Without a fold, each rank represents itself.
+    // Each rank's representative; without a fold, the rank itself.
     std::vector<std::int32_t> rank_representative;
-    std::vector<RankNodes> nodes;  // records of the simulated ranks, in order of rank
-    // The program of each rank, if only representatives were simulated.
+    std::vector<RankNodes> nodes;  // of the simulated ranks, in order
+    // Each rank's program, if only representatives were simulated.
     std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
-    bool misled_by_trains = false;  // all other fields are invalid; repeat the simulation without trains
+    bool misled_by_trains = false;  // nothing else is valid; repeat without trains
     std::vector<GpuUse> gpu_use;    // compute times by rank; empty without GPUs
     std::vector<Stall> unfinished;
-    std::vector<Blocked> deadlock;  // each operation waits for the next operation, the last for the first
+    std::vector<Blocked> deadlock;  // each waits for the next, the last for the first
     std::int64_t makespan_ns = 0;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
-    int overtaking = 0;           // final value of Config::overtaking
-    std::uint64_t overtaken = 0;  // number of chunks and nodes that overtook others
-    std::uint64_t replayed = 0;   // number of collectives replayed with recorded times, without messages
-    // Upper bound for the number of collectives in which unequal amounts were ignored.
+    int overtaking = 0;           // Config::overtaking at the end
+    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
+    std::uint64_t replayed = 0;   // collectives replayed with recorded times
+    // Collectives whose unequal amounts were ignored, at most.
     std::uint64_t evened = 0;
     Undercharged undercharged;
 };
 
-// A callback that is called regularly with the simulated time and the number of finished ranks. The
-// simulation is cancelled if the callback returns false.
+// Called regularly with the simulated time and the number of finished ranks; returns false to cancel.
 using Progress = std::function<bool(std::int64_t, std::int32_t)>;
 
-// Raise ConfigError for a network or system on which no workload can be simulated.
+// Raise ConfigError for a network or system that cannot simulate anything.
 void check_config(const Config& config);
 
-// Simulate a workload. `program_of_rank` contains the index of each rank's program. Raises ConfigError,
+// Simulate a workload; `program_of_rank` has the index of each rank's program. Raises ConfigError,
 // WorkloadFormatError, DependencyError or Cancelled.
 Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                 const std::vector<std::int32_t>& program_of_rank, const Progress& progress);

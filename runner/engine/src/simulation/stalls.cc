@@ -23,7 +23,7 @@ std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
     return nodes;
 }
 
-// Describe the current operation of a rank for which other ranks wait.
+// Describe what a rank that others wait for is doing.
 std::string state_of(const Rank& rank) {
     const std::string name = "rank " + std::to_string(rank.id());
     const auto stuck = started_and_not_ended(rank);
@@ -31,7 +31,7 @@ std::string state_of(const Rank& rank) {
     return name + (rank.finished() ? " (already finished)" : " (has nothing left that it can start)");
 }
 
-// Return the collective of the group that a rank has begun but not ended.
+// Return the collective of the group that a rank has begun and not ended.
 std::optional<std::uint32_t> open_collective(const Rank& rank, std::int64_t group) {
     for (const std::uint32_t i : started_and_not_ended(rank)) {
         const Facts& node = rank.program().facts(i);
@@ -73,7 +73,7 @@ std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& 
 std::string waits_of_message(const Cluster& cluster, const std::deque<Rank>& ranks, const Node& node) {
     const bool sends = node.type == NodeType::Send;
     const auto peer = static_cast<std::int32_t>(sends ? node.comm_dst : node.comm_src);
-    // If the workload defines a fold, only the representatives of ranks are simulated.
+    // With a fold in the workload, only representatives are simulated.
     const std::int32_t simulated = cluster.fold != nullptr ? cluster.fold->representative(peer) : peer;
     const auto found = std::find_if(ranks.begin(), ranks.end(),
                                     [simulated](const Rank& rank) { return rank.id() == simulated; });

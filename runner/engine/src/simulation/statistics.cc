@@ -24,8 +24,7 @@ std::int64_t length_of_union(Intervals& intervals) {
     return end >= 0 ? total + end - start : 0;
 }
 
-// Return the activity of a node. Communication is determined by the type of the node, other activities
-// by its kind.
+// Return what a node does: communication by its type, anything else by its kind.
 Work work_of(const Facts& node) {
     if (node.type == NodeType::Coll || node.type == NodeType::Send || node.type == NodeType::Recv)
         return Work::Communicates;
@@ -80,8 +79,8 @@ Statistics statistics_of(const Rank& rank, const Config& config) {
     if (config.semantics == Semantics::Trace) {
         statistics.exposed = statistics.comm - statistics.overlap;
     } else if (rank.finished()) {
-        // In ASTRA-sim, all time without computation counts as exposed communication. The difference
-        // may wrap around.
+        // In ASTRA-sim, all time without computation is exposed communication, and the difference may wrap
+        // around.
         statistics.exposed =
             static_cast<std::int64_t>(static_cast<std::uint64_t>(rank.finish_time()) - rank.compute_sum());
     }

@@ -1,4 +1,4 @@
-// Totals over the nodes of a rank. If nodes have no kinds, the totals are equal to those of ASTRA-sim.
+// Totals over the nodes of a rank; without kinds of nodes, they equal ASTRA-sim's.
 #pragma once
 
 #include "../config.h"
@@ -9,11 +9,11 @@ namespace chakrascope::engine {
 struct Statistics {
     std::int64_t compute = 0;       // union of the intervals in which the rank computes, ns
     std::int64_t comm = 0;          // union of the intervals in which the rank communicates, ns
-    std::int64_t overlap = 0;       // time in which the rank both computes and communicates, ns
+    std::int64_t overlap = 0;       // time of both, ns
     std::int64_t exposed = 0;       // exposed communication, ns
     std::int64_t copy = 0;          // union of the intervals in which the rank copies, ns
-    std::int64_t exposed_copy = 0;  // time in which the rank copies without computing or communicating, ns
-    double compute_bound = 0;       // four roofline values, as shares of the time of compute nodes
+    std::int64_t exposed_copy = 0;  // time of copies alone, ns
+    double compute_bound = 0;       // four roofline values, as fractions of the time of compute nodes
     double compute_utilization = 0;
     double memory_utilization = 0;
     double operation_intensity = 0;
