@@ -64,7 +64,7 @@ def _study_type() -> type[Study]:
 
 @dataclass(frozen=True)
 class Where:
-    """Where a conversion runs: a Dask *cluster*, or a number of processes (*workers*).
+    """The place where a conversion runs: a Dask *cluster*, or a number of processes (*workers*).
 
     With *workers* None, the size of the files decides.
     """

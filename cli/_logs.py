@@ -1,4 +1,4 @@
-"""Print what ``chakrascope diagnose`` finds in production logs: stragglers, collectives, speeds."""
+"""Print the findings of ``chakrascope diagnose`` in production logs."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # characters of a text column
 _BORDER = 3  # between two columns, with a line
 _GAP = 2  # between two columns, without a line
-_LEAST_COLUMNS = 3  # on a narrow terminal, where words break to make room
+_LEAST_COLUMNS = 3  # minimum number of columns on a narrow terminal
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 

@@ -135,7 +135,7 @@ def summary_command(
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:
-    """Print how long captured steps took, by kind of step and one by one."""
+    """Print the durations of captured steps, by kind of step and one by one."""
     from ..converter.checks import step_kinds
 
     kinds = [

@@ -133,7 +133,7 @@ def _refuse_unlike(network: str | None, system: str) -> None:
 
 
 def _origin_of(workload: Workload | str | Path) -> Origin:
-    """Return where compute times come from; *workload* may be the PREFIX of files."""
+    """Return the origin of the compute times; *workload* may be the PREFIX of files."""
     from ..converter import Workload, load_workload
     from ..runner.prediction import Origin
 

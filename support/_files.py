@@ -118,7 +118,7 @@ def _remove_dead(folder: str | Path, name: str | None = None) -> None:
 
 
 def remove_leftover_of(target: Path, pid: int) -> None:
-    """Remove the temporary files of *target* by process *pid*, which must be dead, of any machine."""
+    """Remove the temporary files of *target* that the dead process *pid*, of any machine, left."""
     for entry, match in _temporaries(target.parent):
         if match["name"] == _shortened(target.name) and int(match["pid"]) == pid:
             _remove(entry)

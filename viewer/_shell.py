@@ -1,4 +1,4 @@
-"""What surrounds every page: settings of the application, header, and error messages."""
+"""The shell around every page: settings of the application, header, and error messages."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class OpenRun(RunAnalysis):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the viewers of all studies on one server share.
+    """Objects that the viewers of all studies on one server share.
 
     *workspace* has the studies, and *name* is that of the viewer's own. Users may import traces
     from *import_from*. All studies share one cache of open runs, so that memory does not grow with

@@ -290,7 +290,7 @@ def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, An
 
 
 def _ranks(run: OpenRun) -> list[dict[str, Any]]:
-    """Return what the timeline needs to fold, sort and mark ranks."""
+    """Return the figures by which the timeline folds, sorts and marks ranks."""
     return [
         {
             **{str(key): value for key, value in row.items()},

@@ -1,4 +1,4 @@
-"""What is known about collectives and tensor types: names, group labels, element widths, precisions."""
+"""Tables of collectives and tensor types: names, group labels, element widths, precisions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def collective_named(name: str) -> LibraryCollective | None:
 
 
 class CommOp(msgspec.Struct, frozen=True):
-    """What an operator communicates; *sized_by* is the argument that gives the size (-1: none)."""
+    """The communication of an operator; *sized_by* is the argument that gives the size (-1: none)."""
 
     node_type: NodeType
     sized_by: int

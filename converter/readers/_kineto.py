@@ -321,7 +321,7 @@ def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
 
 
 def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
-    """Describe what a trace without operators contains, as part of a sentence."""
+    """Describe the content of a trace without operators, as part of a sentence."""
     counts = {"runtime calls": calls, "kernels and copies": works}
     counts |= {f"events of kind '{kind}'": count for kind, count in unread.items()}
     held = [f"{count:,} {what}" for what, count in counts.items() if count]

@@ -251,7 +251,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
-    """Describe what bounds a replay: the kind of work and its share of the step; "" without a path."""
+    """Describe the bound of a replay: the kind of work and its share of the step; "" without a path."""
     if not 0 < after.num_nodes <= _MOST_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")

@@ -423,7 +423,7 @@ def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
 
 
 def duration_estimate(seconds: Sequence[float]) -> str:
-    """Return how long jobs of *seconds* will take one after another, as text."""
+    """Return the total duration of consecutive jobs of *seconds*, as text."""
     total = sum(seconds)
     for scale, unit in ((3600, "h"), (60, "min")):
         if total >= 2 * scale:

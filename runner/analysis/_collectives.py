@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def arrivals_of(result: Result, calls: Columns) -> Ints:
-    """Return when each collective call in *calls* began, in ns; in a replay, on one clock."""
+    """Return the start of each collective call in ns; in a replay, on one clock."""
     if about_backend(result.backend).network:
         starts: Ints = calls["start_ns"].astype(np.int64)
         return starts
@@ -178,7 +178,7 @@ def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
 
 
 def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Return when each rank arrives at each collective, sorted by collective and rank.
+    """Return the arrival of each rank at each collective, sorted by collective and rank.
 
     The columns are ``collective, operation, module, rank, node_id, start_ns, late_ns, end_ns``.
     ``late_ns`` is relative to the first arrival (see `arrivals_on_one_clock`). *nodes* has each

@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What cannot be compared, and communication that no network would change."""
+        """Notes on parts that cannot be compared, and on communication that no network would change."""
         base, *others = self.results
         unsized = unsized_communication(self._workload)
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
@@ -175,7 +175,7 @@ class Comparison:
 
     @cached_property
     def paths(self) -> pd.DataFrame:
-        """Where the critical path of each result diverges from that of the base."""
+        """The segment at which the critical path of each result diverges from the base's."""
         rows = []
         for name, path in zip(self.labels[1:], self._paths[1:], strict=True):
             found = asdict(divergence(self._paths[0], path))

@@ -1,4 +1,4 @@
-"""How many ranks each recorded rank stands for, and which of several equal ranks arrived last."""
+"""Count the ranks that each recorded rank represents, and find the last arrival among equal ranks."""
 
 from __future__ import annotations
 

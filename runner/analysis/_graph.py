@@ -189,7 +189,7 @@ class Neighbour:
 def neighbours(
     edges: pd.DataFrame, name_of: Callable[[int], str], focus: int, count: int = 8
 ) -> list[Neighbour]:
-    """Return what *focus* depends on and what depends on it, at most *count* of each."""
+    """Return the dependencies and the dependents of *focus*, at most *count* of each."""
     rows = []
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
         near = edges[edges[here] == focus].head(count)

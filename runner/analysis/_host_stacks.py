@@ -137,7 +137,7 @@ def _before(intervals: Ints, times: Ints) -> Ints:
 
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
-    """Return when the critical path's host work on *rank* was measured, as disjoint intervals."""
+    """Return the measured, disjoint intervals of the critical path's host work on *rank*."""
     path = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
     path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
     nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]

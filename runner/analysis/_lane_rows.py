@@ -152,7 +152,7 @@ def _words(texts: pd.Series) -> tuple[Ints, Names]:
 
 
 def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
-    """Return where two columns of texts or categories differ."""
+    """Return a mask of the rows in which two columns of texts or categories differ."""
     (codes, names), (others, theirs) = pd.factorize(one), pd.factorize(other)
     place = {name: number for number, name in enumerate(names)}
     known = np.array([place.get(name, -2) for name in theirs] or [-2], np.int64)

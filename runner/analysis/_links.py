@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 TRAFFIC = ("busy_ns", "bytes", "flows")
-"""What a traffic matrix shows: busy time or bytes per hop, or the end-to-end bytes of flows."""
+"""The contents of a traffic matrix: busy time or bytes per hop, or the end-to-end bytes of flows."""
 _LOADS = ("rank", "direction", "busy_ns", "bytes", "share")
 _MATRIX_CELLS = 64
 

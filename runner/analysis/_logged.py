@@ -71,7 +71,7 @@ def _lowest(behind: dict[int, int], wanted: int) -> int:
 
 
 def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
-    """Return where arrivals come from, and each rank's delay (ns) after the first ({}: unknown)."""
+    """Return the source of arrival times, and each rank's delay (ns) after the first ({}: unknown)."""
     ops = found.ops
     if len(ops) < 2:
         return "", {}

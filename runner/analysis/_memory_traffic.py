@@ -29,7 +29,7 @@ _WORK = ("compute", "communication", "copy")
 
 
 class Accesses(NamedTuple):
-    """What a workload's operators read and write.
+    """The reads and writes of a workload's operators.
 
     *written* maps an operator and the total bytes of a call to the operator's class and its written
     bytes. *shared* has, per rank, rows of two nodes and the bytes that the first reads after the

@@ -92,7 +92,7 @@ class OperatorRate:
 
     @property
     def bound(self) -> str:
-        """What bounds the operator at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
+        """The bound of the operator at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
         compute_ns, memory_ns = self.least_ns
         return "compute" if compute_ns > memory_ns else "memory" if memory_ns else ""
 
@@ -212,7 +212,7 @@ def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
 
 @dataclass(frozen=True)
 class Reach:
-    """How many *times* as fast an operator could be at the rate of others, and the evidence (*how*)."""
+    """The possible speed-up (*times*) of an operator at the rate of others, and the evidence (*how*)."""
 
     times: float
     how: str

@@ -67,7 +67,7 @@ _PLACE_LENGTH = 120
 
 @dataclass(frozen=True)
 class Divergence:
-    """How long two critical paths agree: for *segments* segments until *at_ns*, or to the end.
+    """The common start of two critical paths: *segments* segments until *at_ns*, or to the end.
 
     ``*_goes_to`` names the next node of each path after that. *on_both* is the share of the base's
     path that is also on the other. *same* means that the paths never diverge.
@@ -100,7 +100,7 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
-    """Describe where two critical paths diverge, and which node comes next on each."""
+    """Describe the point where two critical paths diverge, and the next node of each."""
     point = divergence(base, other)
     if point.same:
         return f"Both critical paths go through the same {point.segments:,} segments."
@@ -141,7 +141,7 @@ def _cut(place: str) -> str:
 NO_NETWORK = "no communication"
 """The key of time without communication in a breakdown by dimension or link."""
 _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
-"""What :func:`members_of` needs to know about a node."""
+"""The node columns that :func:`members_of` reads."""
 
 
 def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[str, Any]) -> pd.DataFrame:

@@ -114,7 +114,7 @@ def _records(result: Result) -> _Records | _SavedRecords:
 
 
 def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | None, bool]:
-    """Return where ranks of a measured *result* waited for each other, and whether the step repeats.
+    """Return the points where ranks of a measured *result* waited, and whether the step repeats.
 
     The points are None for a single rank, and for a result that records waits.
     """

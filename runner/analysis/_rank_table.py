@@ -185,7 +185,7 @@ def _has_replicas(workload: Workload) -> bool:
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
-    """Return how long and how often others waited for each rank, and the number of collectives.
+    """Return the time and number of waits for each rank, and the number of collectives.
 
     A wait is that of the median member. Ranks that arrive last together count only if they are a
     minority.

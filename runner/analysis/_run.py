@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 MANY_NODES = 2_000_000
-"""How many nodes a page may read as one table; a node with all its columns takes 420 bytes."""
+"""Maximum number of nodes that a page reads as one table; a node with all columns takes 420 bytes."""
 _KEPT_RANKS = 6
 Ints = npt.NDArray[np.int64]
 Value = TypeVar("Value")
@@ -155,7 +155,7 @@ class RunAnalysis:
 
     @property
     def arrivals(self) -> pd.DataFrame:
-        """Return when each rank arrives at each collective (see `collective_arrivals`)."""
+        """Return the arrival of each rank at each collective (see `collective_arrivals`)."""
         from ._collectives import collective_arrivals  # noqa: PLC0415 - few analyses need arrivals
 
         calls = self.result.collectives[["rank", "node_id"]]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._run import RunAnalysis
 
 BUSY_KINDS = ("compute", "communication", "copy")
-"""What keeps a device busy; where kinds overlap, the first counts."""
+"""The kinds of work that keep a device busy; where kinds overlap, the first counts."""
 Ints = npt.NDArray[np.int64]
 
 

@@ -65,7 +65,7 @@ _CONTRADICTED = 0.5  # fraction of the gain expected from the path, below which 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What bounds a step: *headline* as one sentence, and *kinds*, the critical path by kind.
+    """The summary of a step: a *headline*, and *kinds*, the critical path by kind.
 
     *ranks* has a row per rank with ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns,
     exposed_copy_ns, idle_ns`` and ``finish_ns``; compute, exposed communication, exposed copies and
@@ -142,7 +142,7 @@ def summarize(
 
 @dataclass(frozen=True)
 class _Bound:
-    """What *kind* of work bounds the step, and *why* if the path alone does not show it."""
+    """The *kind* of work that bounds the step, and *why* if the path alone does not show it."""
 
     kind: str
     why: str = ""
@@ -228,7 +228,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
 
 
 def measured_step_ns(workload: Workload) -> int:
-    """Return how long the captured step took on its slowest rank, in ns; 0 if unknown."""
+    """Return the duration in ns of the captured step on its slowest rank; 0 if unknown."""
     measured = workload.metadata.get("measured_step_ns")
     values = measured.values() if isinstance(measured, Mapping) else [measured]
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)

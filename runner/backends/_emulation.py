@@ -265,7 +265,7 @@ def _links(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _covered_ns(flows: pd.DataFrame) -> int:
-    """Return how long at least one of *flows* was in flight, in ns."""
+    """Return the time in ns during which at least one of *flows* was in flight."""
     ordered = flows.sort_values("start_ns")
     starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].cummax().to_numpy()
     before = np.concatenate([[starts[0]], ends[:-1]])

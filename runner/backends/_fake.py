@@ -73,7 +73,7 @@ class FakeBackend:
 
 
 def _device_kinds(graph: Graph) -> npt.NDArray[np.object_]:
-    """Return what each node counts as: the kind of a device node, or "" for host work."""
+    """Return the kind of each device node, and "" for host work."""
     kinds: npt.NDArray[np.object_] = graph.nodes["kind"].to_numpy(dtype=object)
     return np.where(graph.nodes["is_cpu_op"].to_numpy(dtype=bool), "", kinds)
 

@@ -25,7 +25,7 @@ from ._values import choice, mapping_of, reported_at, shown
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
-"""What a message waits for: nothing, or the receiver's request, which queues behind earlier messages."""
+"""The kinds of handshake: none, or a request of the receiver that queues behind earlier messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
 # Collectives without a root, any of which can replace another with the same number of bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")

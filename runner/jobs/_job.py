@@ -102,7 +102,7 @@ class SweepRequest(_Request):
 
     @property
     def points(self) -> int:
-        """How many points are simulated: the trials of a search, or all combinations of the axes."""
+        """The number of points: the trials of a search, or all combinations of the axes."""
         return self.trials or math.prod(len(values) for values in self.over.values())
 
     def arguments(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def lower(program: Program, size_bytes: int) -> Lowered:
 
 @dataclass
 class _Frontier:
-    """What the next op of a thread block depends on: nodes of the rank, and data in flight to other ranks."""
+    """The dependencies of a thread block's next op: nodes of the rank, and data in flight to other ranks."""
 
     nodes: dict[int, None] = field(default_factory=dict)
     pending: dict[int, dict[int, None]] = field(default_factory=dict)  # receives, by peer

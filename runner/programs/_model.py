@@ -51,7 +51,7 @@ class Buffer(str, Enum):
 
 
 class ChannelType(str, Enum):
-    """How a channel of a plan moves data: by loads and stores, by a proxy with a NIC, or in the switch."""
+    """The transport of a plan's channel: loads and stores, a proxy with a NIC, or the switch."""
 
     MEMORY = "memory"
     PORT = "port"
@@ -231,7 +231,7 @@ class Program:
         return whole // self.num_ranks if sliced and buffer is part else whole
 
     def home(self, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
-        """Return where a chunk lies in memory: in place, input and output share memory.
+        """Return the location of a chunk in memory: in place, input and output share memory.
 
         The input of an all-gather and the output of a reduce-scatter are the rank's slice of the
         larger buffer.

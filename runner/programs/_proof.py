@@ -84,7 +84,7 @@ def _past(run: Run, step: Step) -> tuple[str, ...]:
 
 
 def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield what a call of the program leaves behind: signals, changed semaphores, unreceived messages."""
+    """Yield the leftovers of a call of the program: signals, changed semaphores, unreceived messages."""
     if run.blocked:
         return
     yield from _unreceived(unrolled)

@@ -27,7 +27,7 @@ from ._model import (
 )
 
 Token = tuple[object, ...]
-"""What is signalled and waited for: a semaphore of a rank, or one direction of a channel."""
+"""The target of a signal or wait: a semaphore of a rank, or one direction of a channel."""
 Cell = tuple[object, ...]
 """(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) for a message.
 

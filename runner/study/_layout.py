@@ -119,7 +119,7 @@ class StudyLayout:
         return self.path / "jobs"
 
     def import_target(self, item: str) -> Path:
-        """Return where an import of *item* caches its converted ranks."""
+        """Return the path at which an import of *item* caches its converted ranks."""
         absolute = self.path.absolute()
         return named_entry(absolute.parent, f"{absolute.name}.{item}", "an import")
 

@@ -61,7 +61,7 @@ def read_note(folder: Path) -> dict[str, Any]:
 
 
 def note_problem(folder: Path) -> str:
-    """Describe what is wrong with the note of *folder* and what to do, or return ""."""
+    """Describe the problem with the note of *folder* and the next step, or return ""."""
     try:
         _stored(folder)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:

@@ -245,7 +245,7 @@ def read_setup(
 
 @dataclass(frozen=True)
 class SystemFile:
-    """What a system file sets: network *rows*, *system* keys, and *remarks* about it."""
+    """The values in a system file: network *rows*, *system* keys, and *remarks* about the file."""
 
     rows: list[Row]
     system: dict[str, Any]

@@ -59,7 +59,7 @@ _COLUMNS = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Import page, or how to start the viewer with a folder of traces."""
+    """Return the Import page, or instructions to start the viewer with a folder of traces."""
     folder = view.near.import_from
     if folder is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nowhere()], gap="md")

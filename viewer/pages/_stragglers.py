@@ -50,7 +50,7 @@ _STEP_NOTE = "Its slowest workers, the slowest on top."
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the Stragglers page, or how to record many steps."""
+    """Return the Stragglers page, or instructions to record many steps."""
     stragglers = stragglers_of(view.study)
     if stragglers is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")

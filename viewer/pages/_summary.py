@@ -395,7 +395,7 @@ def _deviation(run: OpenRun) -> Any:
 
 
 def _qualifiers(run: OpenRun) -> list[Any]:
-    """Return what qualifies the summary, as a collapsed list."""
+    """Return the qualifiers of the summary as a collapsed list."""
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])

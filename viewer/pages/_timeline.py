@@ -66,7 +66,7 @@ def _reads_calls(run: OpenRun) -> bool:
 
 
 def _beside(run: OpenRun) -> str:
-    """Return what the timeline may show next to *run*, as JSON for the script."""
+    """Return the runs and captures that the timeline may show next to *run*, as JSON for the script."""
     return json.dumps(Sides(run.view).beside(run.info.id))
 
 

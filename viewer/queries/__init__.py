@@ -1,4 +1,4 @@
-"""What pages need beyond `runner.analysis`: bars per pixel, graph layouts, and addresses."""
+"""Data for pages beyond `runner.analysis`: bars per pixel, graph layouts, and addresses."""
 
 from ._configure import Dimension as Dimension
 from ._configure import Networks as Networks

@@ -55,7 +55,7 @@ class Dimension:
 
 
 class Networks:
-    """What a form may start from: the presets, the network files of *study*, and machines.
+    """The networks that a form may start from: presets, the network files of *study*, and machines.
 
     Names of files have a suffix, those of presets none. A machine, such as ``64xh100``, also has a
     system, which depends on the chip on which the workload's compute times were measured.
@@ -181,7 +181,7 @@ class Setup:
         )
 
     def start(self) -> Setup:
-        """Return what this setup started from, unchanged."""
+        """Return the unchanged setup from which this one started."""
         if self.begun is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
         start = Setup.of_configs(*self.begun)

@@ -48,7 +48,7 @@ def node_details(
     among: tuple[int, int] = (1, 1),
     metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
-    """Return what is known about an executed *node* as (label, text) pairs.
+    """Return the properties of an executed *node* as (label, text) pairs.
 
     *among* is how many ranks of a collective were measured and simulated. *metadata* is that of the
     workload.
@@ -85,7 +85,7 @@ def slack_text(slack_ns: int) -> str:
 def flows(
     edges: pd.DataFrame, index: Places, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
-    """Return where up to *count* dependencies, and as many dependents, of *node* are.
+    """Return the positions of up to *count* dependencies and *count* dependents of *node*.
 
     ``before`` is true for dependencies, one of which, for a collective, is the rank that arrived
     last.

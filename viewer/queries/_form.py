@@ -253,7 +253,7 @@ _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 @dataclass(frozen=True)
 class Reading:
-    """What a field's text means: a *value* in the field's unit, or a *problem*.
+    """The parsed text of a field: a *value* in the field's unit, or a *problem*.
 
     *value* is None if there is a problem. *understood* is the value as text, and *short* the
     problem in a few words.
@@ -370,11 +370,11 @@ TIMES = NumberField(
     "Times as fast", lambda typed: parse_number(typed, noun="times"), lambda value: f"{value:g} times",
     "2 or 0.5", least=0.01, most=1000,
 )  # fmt: skip
-"""How many times as fast a what-if makes its target."""
+"""The factor by which a what-if speeds up its target."""
 TRIALS = _count("Points to try", "points", 1, MOST_TRIALS, may_be_empty=True)
-"""How many points a search tries."""
+"""The number of points that a search tries."""
 KEPT = _count("Best points to keep", "points", 0, 20)
-"""How many points of a sweep become runs."""
+"""The number of points that a sweep saves as runs."""
 _CHANGED = " (changed)"
 
 

@@ -44,7 +44,7 @@ def opened_nodes(asked: str) -> list[int]:
 
 
 def fold_of(asked: str) -> str:
-    """Return what *asked* folds the graph by, or "nodes" (no folding) if unknown."""
+    """Return the property by which *asked* folds the graph, or "nodes" (no folding) if unknown."""
     return asked if asked in FOLDS else "nodes"
 
 

@@ -28,7 +28,7 @@ class Work(ABC):
     @property
     @abstractmethod
     def share(self) -> float:
-        """How much is finished, from 0 to 1."""
+        """The finished fraction of the work."""
 
     @property
     @abstractmethod
@@ -55,12 +55,12 @@ class Simulations(Work):
 
     @property
     def share(self) -> float:
-        """How much is finished, from 0 to 1."""
+        """The finished fraction of the work."""
         return self.done / max(1, self.most)
 
     @property
     def text(self) -> str:
-        """How many have finished, for a progress bar."""
+        """The number of finished simulations, for a progress bar."""
         return f"{self.done} of at most {self.most} simulations done" if self.most else "The first simulation"
 
 
@@ -98,7 +98,7 @@ class Reading(Work):
 
     @property
     def share(self) -> float:
-        """How much of both sides was read, from 0 to 1."""
+        """The fraction of both sides that was read."""
         step = self.ranks[0] / max(1, self.ranks[1])
         return (self.side + min(1.0, (self.steps[0] + step) / max(1, self.steps[1]))) / 2
 

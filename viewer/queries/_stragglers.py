@@ -93,7 +93,7 @@ def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return where each of at most *most* equal parts of *count* items starts."""
+    """Return the start index of each of at most *most* equal parts of *count* items."""
     parts = min(count, most)
     return np.arange(parts) * count // parts
 

@@ -149,7 +149,7 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep would do: *points*, estimated *seconds*, and the *problem* if it cannot.
+    """The plan of a sweep: the number of *points*, estimated *seconds*, and the *problem* if there is one.
 
     *note* is shown to the user. *goal* decides which point is best, and *prices* what it costs.
     With *trials*, a search chooses the points.

@@ -80,7 +80,7 @@ def report_html(run: OpenRun) -> str:
 
 
 def _answer(run: OpenRun) -> str:
-    """Return how long the step takes, what most of it is, and what to change first."""
+    """Return the duration of the step, its largest part, and the first change to make."""
     kinds, first = run.summary.kinds, next(iter(run.advices()), None)
     takes = f"The step takes {duration_text(run.path.makespan_ns)}"
     if len(kinds):

@@ -145,7 +145,7 @@ class Slices(Lanes):
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
-"""What slices can be coloured by."""
+"""Properties by which slices can be coloured."""
 # Phases, modules and operators, if only nodes are coloured.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60

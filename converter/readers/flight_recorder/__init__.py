@@ -297,7 +297,7 @@ def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -
 
 
 def _agreement(library: LibraryCollective, size: int, taken: int, dtype: str) -> str:
-    """Describe what all ranks of a collective must agree on: kind, type, bytes."""
+    """Describe the properties that all ranks of a collective must share: kind, type, bytes."""
     if library.fixed_bytes >= 0:
         return library.name
     if library.name == "all_to_all":  # the bytes for each peer may differ between ranks

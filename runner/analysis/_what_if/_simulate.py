@@ -63,7 +63,7 @@ class _Unchanged:
 
 @functools.lru_cache(maxsize=2)
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
-    """Return where ranks of a replay wait for each other, and the step time (ns) with these waits.
+    """Return the points where ranks of a replay wait, and the step time (ns) with these waits.
 
     The points are None for a single rank and for equal ranks. The time is 0 if it is far from the
     measured one.

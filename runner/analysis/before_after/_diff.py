@@ -120,7 +120,7 @@ class Side:
 
 
 class StepDiff:
-    """What changed from *base* to *other*; tables are computed at first use, and times are in ns.
+    """The changes from *base* to *other*; tables are computed at first use, and times are in ns.
 
     All tables have the medians over steps, ``base_ns`` and ``other_ns``, their ``delta_ns`` with
     the confidence interval ``low_ns`` to ``high_ns``, and a ``verdict``, one of :data:`VERDICTS`.
@@ -326,7 +326,7 @@ class StepDiff:
 
     @property
     def headline(self) -> str:
-        """How the step time changed and what contributed most, in one or two sentences."""
+        """The change of the step time and its largest contribution, in one or two sentences."""
         step = self.figures.iloc[0]
         base, other = int(step["base"]), int(step["other"])
         covers = self.base.steps[0].covers
@@ -422,7 +422,7 @@ _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": 
 
 
 def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:
-    """Return what changed from *base* to *other*.
+    """Return the changes from *base* to *other*.
 
     *between_starts* is the known relative variation between starts of the job, which sides with
     fewer than four starts need. Raises `ConfigError` for a side without steps, or sides whose steps

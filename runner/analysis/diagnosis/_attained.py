@@ -1,4 +1,4 @@
-"""How fast messages should be given their NICs, and slow NICs by the highest rate they attain.
+"""Expected message rates for given NICs, and slow NICs by the highest rate that they attain.
 
 A slow NIC slows the messages of all its peers. If half of the NICs in a small network are slow,
 messages have similar rates on nearly all paths, but the throughputs that NICs attain still differ,
@@ -107,7 +107,7 @@ _CELLS = 4_000_000  # entries of an array of situations by paths
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """How many messages are in flight on each path over time.
+    """The number of messages in flight on each path over time.
 
     *way_of* is each message's pair of NICs, as an index into *ways* (n, 2). A message is in flight
     from the instant with index *first* to that with index *last*. *situation* is each instant's row

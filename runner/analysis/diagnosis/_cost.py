@@ -23,7 +23,7 @@ from ._stalls import Stall, late_ns
 
 @dataclass(frozen=True)
 class Cost:
-    """How many ns an anomaly adds to the step, with the interval *low_ns* to *high_ns*."""
+    """The time in ns that an anomaly adds to the step, with the interval *low_ns* to *high_ns*."""
 
     ns: int
     low_ns: int
@@ -76,7 +76,7 @@ class Replay:
         return cls(result.makespan_ns, len(flows), rank, began, took, cause, padded, order, tuple(events))
 
     def makespan(self, took_ns: Floats) -> float:
-        """Return how long the run takes if messages and computations take *took_ns*.
+        """Return the duration of the run in ns if messages and computations take *took_ns*.
 
         A computation waits for all earlier arrivals at its rank, a message only for the event it
         followed in the run.
@@ -86,7 +86,7 @@ class Replay:
         return float(self.makespan_ns - first.max(initial=0.0) + ended.max(initial=0.0))
 
     def _ends(self, took_ns: Floats, original: Floats | None) -> Floats:
-        """Return when each message and computation ends, in ns.
+        """Return the end of each message and computation in ns.
 
         *original* are the recorded ends, or None while these are being reproduced.
         """

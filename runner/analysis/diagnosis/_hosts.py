@@ -20,7 +20,7 @@ _DRAWS = 1000
 _MOST_PERMUTED = 1_000_000  # (interval, host) entries in all random draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
-_FEWEST, _LEAST_SHARE = 3, 0.1  # of slow and of normal intervals of a host with stops
+_FEWEST, _LEAST_SHARE = 3, 0.1  # minimum number and fraction of slow, and of normal, intervals
 _MUCH_MORE = 2.0  # least ratio of the time it loses to that of any other host
 _SAME = 1e-3  # durations that differ relatively by less are equal except for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
@@ -199,14 +199,14 @@ def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
 
 
 def _excess(medians: Floats) -> Floats:
-    """Return how far each host (last axis) is above the median of the others."""
+    """Return the excess of each host (last axis) over the median of the others."""
     hosts = medians.shape[-1]
     others = [np.median(np.delete(medians, host, axis=-1), axis=-1) for host in range(hosts)]
     return medians - np.stack(others, axis=-1)
 
 
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
-    """Return in which fraction of draws with permuted hosts the slowest ranks as high as *worst*.
+    """Return the fraction of draws with permuted hosts in which the slowest ranks as high as *worst*.
 
     It uses ranks, so that no single disturbed interval dominates.
     """

@@ -121,7 +121,7 @@ def _nic_name(host: str, nic: str, hosts: Sequence[str], nics: Sequence[tuple[st
 
 
 def _begun_ns(way: Ints, start: Ints, end: Ints) -> Ints:
-    """Return from when each message has its path to itself, if messages are sent one after another."""
+    """Return the time from which each message has its path to itself, for messages sent in sequence."""
     table = pd.DataFrame({"way": way, "end": end})
     before = table.groupby("way")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
     begun: Ints = np.maximum(start, before.to_numpy(np.int64))

@@ -29,12 +29,12 @@ _DRAWS = 400
 _MOST_FITS = 20_000
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS, _PEERS = 4.0, 2.5
-_SEVERAL = 3  # paths
+_SEVERAL = 3  # minimum number of paths
 _FLOOR = 0.02
 _MODEL_ERROR = 0.03  # relative error of a rate, however many messages, from latency and unequal shares
 _LEAST_EXPLAINED = 0.3
 _INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several senders at once
-_ALONE = 1.5  # mean number of concurrent messages up to which a NIC counts as used by one
+_ALONE = 1.5  # maximum mean number of concurrent messages at a NIC used by one message
 _SEVERAL_ALONE = 8
 _SMALL = 0.1  # of the byte-weighted median size; latency dominates smaller messages
 
@@ -368,7 +368,7 @@ def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Fla
 
 
 def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspect], named: Suspect) -> float:
-    """Return in which fraction of draws with permuted paths a suspect explains as much as *named*."""
+    """Return the fraction of draws with permuted paths in which a suspect explains as much as *named*."""
 
     def explained(table: Floats, suspect: Suspect) -> float:
         return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)

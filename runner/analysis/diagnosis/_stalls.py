@@ -69,7 +69,7 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
 
 
 def late_ns(rates: Rates) -> Floats:
-    """Return how late each message is in ns, compared with the duration for its size and share."""
+    """Return the lateness of each message in ns, relative to the duration for its size and share."""
     begun, end = _in_flight(rates)
     rest = np.minimum(0.0, rates.log_rate - rates.baselines[rates.size])
     late: Floats = (end - begun) * (1 - np.exp(rest))

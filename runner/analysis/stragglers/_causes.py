@@ -258,7 +258,7 @@ class _Finder:
 
 @dataclass(frozen=True)
 class HostDelay:
-    """How a host delays steps, most often before *operation* of *replica* and *stage*.
+    """The delay of steps by a host, most often before *operation* of *replica* and *stage*.
 
     *is_first* means that this is its rank's first operation in the step. *median_ns* is the median
     delay before it, and *total_ns* the median over all operations of the rank together.

@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def end_ns(self) -> npt.NDArray[np.int64]:
-        """When each operation ends, in ns (operations, steps, replicas)."""
+        """The end of each operation in ns (operations, steps, replicas)."""
         return self.start_ns + self.duration_ns
 
     def select(self, *types: str, stage: int = -1) -> npt.NDArray[np.int64]:

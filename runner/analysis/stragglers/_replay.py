@@ -100,7 +100,7 @@ class Replay:
         return finish
 
     def delays_ns(self) -> npt.NDArray[np.int64]:
-        """Return how late each operation began after its predecessors (operations, steps, replicas), in ns.
+        """Return the delay in ns of each operation after its predecessors (operations, steps, replicas).
 
         Nothing in the table explains this time: the host was late, or did other work. Of
         communication, only the last member's delay counts, because the others wait for it, and a
@@ -162,7 +162,7 @@ def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[n
 
 
 def _latest(layout: Layout, rules: Dependencies, unit: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return when the last member of *unit* (steps, replicas) starts, in ns."""
+    """Return the start of the last member of *unit* in ns (steps, replicas)."""
     latest: npt.NDArray[np.int64] = layout.start_ns[list(unit)].max(axis=0)
     return latest.max(axis=1, keepdims=True) if rules.across_replicas[unit[0]] else latest
 

@@ -56,7 +56,7 @@ def _changes(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _best_split(values: npt.NDArray[np.float64]) -> int:
-    """Return after how many *values* to split for the least variance on both sides."""
+    """Return the number of *values* before the split with the least variance on both sides."""
     before = np.arange(1, len(values))
     sums = np.cumsum(values)
     between = sums[:-1] ** 2 / before + (sums[-1] - sums[:-1]) ** 2 / (len(values) - before)

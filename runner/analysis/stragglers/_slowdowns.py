@@ -1,4 +1,4 @@
-"""How much stragglers slow a job: in total, and by type of operation, replica and stage.
+"""The slowdown of a job by stragglers: in total, and by type of operation, replica and stage.
 
 Definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
 (OSDI 2025).
@@ -59,7 +59,7 @@ class Slowdowns:
 
     @property
     def replay_error(self) -> float:
-        """How far the mean recorded step time exceeds the mean replayed one, relatively."""
+        """The relative excess of the mean recorded step time over the mean replayed one."""
         return float(self.recorded_ns.mean() / self.replayed_ns.mean() - 1)
 
     @property

@@ -52,7 +52,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a device numbers its nodes: their total, and a range for each component.
+    """The node numbering of a device: the number of nodes, and a range for each component.
 
     A range is the first node, the number of nodes per copy, and the number of copies.
     """

@@ -34,7 +34,7 @@ _LONGEST_UNIT = 1 << 40
 
 @dataclass
 class Tables:
-    """What the indices in a rank's ops refer to: its channels, and the remote buffers it can access."""
+    """The targets of indices in a rank's ops: channels, and accessible remote buffers."""
 
     rank: int
     channels: Mapping[ChannelType, Sequence[Channel]]

@@ -1,4 +1,4 @@
-"""What a folder has to import: trace sets, traces of other tools, production logs, graphs."""
+"""Importable items in a folder: trace sets, traces of other tools, production logs, graphs."""
 
 from ._bring import check_item as check_item
 from ._bring import import_found as import_found

@@ -74,7 +74,7 @@ class ImportItem:
 
 
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
-    """Return what can be imported from *folder*, at most four folders deep, sorted by place.
+    """Return the importable items in *folder*, at most four folders deep, sorted by place.
 
     *only* restricts the search to the given files and the captures of graphs next to them. Links
     are not followed; an item with files outside of *folder* is listed with a problem. Raises

@@ -27,7 +27,7 @@ struct Window {
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 
-// What a flow adds to the queue of the link where it waits.
+// The contribution of a flow to the queue of the link where it waits.
 struct Stake {
     double bytes = 0;
     double rtt = 0;

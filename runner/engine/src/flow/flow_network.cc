@@ -258,13 +258,13 @@ void FlowNetwork::step(double time) {
     if (next_change() <= time) change_links(time);
 }
 
-// Return by which fraction of its age a flow may be added or removed late. With many flows, that hardly
-// affects the others.
+// Return the fraction of its age by which a flow may be added or removed late. With many flows, the delay
+// hardly affects other flows.
 double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
 }
 
-// Return how long a new flow can wait for its rate, for which the model compensates it.
+// Return the time that a new flow can wait for its rate; the model compensates for the delay.
 double FlowNetwork::patience(const Flow& flow) const {
     const double share = together();
     if (share < kTogether) return 0;

@@ -1,4 +1,4 @@
-// How far the flows of each bundle are, and which ends next.
+// Progress of the flows of each bundle, and the flow that ends next.
 #pragma once
 
 #include <algorithm>

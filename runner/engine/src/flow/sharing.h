@@ -63,7 +63,7 @@ class Sharing {
 
   private:
     static constexpr std::size_t kNear = 4;
-    // What the solver needs of a bundle, in one cache line.
+    // The data of a bundle that the solver needs, in one cache line.
     struct alignas(64) Bundle {
         double most = 0;  // rate limit by its slowest link and its window
         double rate = 0;

@@ -1,4 +1,4 @@
-// How long packets take over the links of a path without other traffic.
+// Times of packets over the links of a path without other traffic.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +48,13 @@ class Timing {
 
     // Return how long after a message's start its first packet reaches the start of the hop.
     double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
-    // Return when a message's last two packets arrive, after the last left the hop, where it took `last` ps
-    // to transmit.
+    // Return the arrivals of a message's last two packets, after the last left the hop, where it took `last`
+    // ps to transmit.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
-    // Return when the acknowledgements of the last two packets arrive.
+    // Return the arrivals of the acknowledgements of the last two packets.
     Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
-    // Return how long a single acknowledgement takes over the path.
+    // Return the time of a single acknowledgement over the path.
     double answer_time(std::span<const std::uint32_t> path) const;
 
   private:

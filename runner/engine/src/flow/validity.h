@@ -13,7 +13,7 @@
 
 namespace chakrascope::engine::flow {
 
-// What the checks need to know about a flow.
+// The properties of a flow that the checks use.
 struct Checked {
     std::span<const std::uint32_t> path;
     std::size_t hop = 0;  // position of the link where the flow waits

@@ -79,7 +79,7 @@ class Devices {
     // Let a batch issue its requests once the compute unit has room for them.
     void ask(Batch& batch);
     void release(Place place, std::uint32_t lines);
-    // Return when the compute unit will have reduced `bytes` more bytes, after its queued work.
+    // Return the time at which the compute unit will have reduced `bytes` more bytes.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);
     void send_control(Worker& worker, const CounterUse& use);

@@ -63,7 +63,7 @@ class Fabric {
     virtual void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) = 0;
     // Give computation a share of the memory bandwidth from now on; a negative share returns it.
     virtual void take_memory(std::int32_t gpu, double share) = 0;
-    // Return how long the memory needs for all requests so far, at full bandwidth.
+    // Return the time that the memory needs for all requests so far, at full bandwidth.
     virtual Fs memory_work(std::int32_t gpu) const = 0;
     virtual std::vector<LinkReport> links() const = 0;
 };

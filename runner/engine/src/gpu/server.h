@@ -48,7 +48,7 @@ class Server : public Served {
     Server(double bytes_per_ns, std::int32_t ways)
         : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns), ways_(ways) {}
 
-    // Return how long a line of `bytes` bytes occupies a channel.
+    // Return the time for which a line of `bytes` bytes occupies a channel.
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(ways_) * bytes + 0.5);
     }
@@ -65,7 +65,7 @@ class Server : public Served {
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
-    // Return how long the server's queued work takes.
+    // Return the time of the server's queued work.
     Fs backlog(Fs now) const { return std::max<Fs>(0, free_ - now); }
 
   private:
@@ -119,7 +119,7 @@ class Bank : public Served {
     void slow_down(double factor) { slower_ = factor; }
 
   private:
-    // Return how long a line of `bytes` bytes occupies a channel.
+    // Return the time for which a line of `bytes` bytes occupies a channel.
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(free_.size()) * bytes + 0.5);
     }

@@ -23,7 +23,7 @@ struct HopReport {
     std::uint64_t queue_bytes = 0;
 };
 
-// What senders learn apart from congestion marks.
+// Feedback to senders other than congestion marks.
 struct Telemetry {
     static constexpr std::size_t kHops = 5;
 

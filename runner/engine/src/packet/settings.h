@@ -41,7 +41,7 @@ constexpr T default_of(double value, Unit unit) {
 
 constexpr Ticks kAstraSimStep = 1000;  // 1 ns, the resolution of ASTRA-sim's clock
 
-// What a switch reserves for each port in addition to its link's headroom.
+// The buffer that a switch reserves for each port in addition to its link's headroom.
 constexpr std::uint64_t kReserveBytes = 4096;
 
 struct Settings {

@@ -27,7 +27,7 @@ class Switch final : public Node {
     bool near_pause(const Port& port) const override;
 
   private:
-    // What data from one port occupies in the buffer.
+    // The buffer space that data from one port occupies.
     struct Ingress {
         std::uint64_t bytes = 0;           // bytes in the reserve and the shared pool
         std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect

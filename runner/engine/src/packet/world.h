@@ -1,4 +1,4 @@
-// What all parts of a packet simulation share: settings, clock, packet pool and router.
+// The shared state of a packet simulation: settings, clock, packet pool and router.
 #pragma once
 
 #include "clock.h"

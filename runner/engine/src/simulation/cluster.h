@@ -1,4 +1,4 @@
-// What all ranks of a simulation share.
+// The shared state of all ranks of a simulation.
 #pragma once
 
 #include <deque>

@@ -19,7 +19,7 @@ std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks);
 // if a message is never sent, and always the same for the same stall.
 std::vector<Blocked> find_deadlock(const Cluster& cluster, const std::deque<Rank>& ranks);
 
-// Return what a node does, in one word.
+// Return the activity of a node in one word.
 std::string operation_of(const Facts& node);
 // Return how many collectives of a group the rank has begun.
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group);

@@ -24,7 +24,7 @@ std::int64_t length_of_union(Intervals& intervals) {
     return end >= 0 ? total + end - start : 0;
 }
 
-// Return what a node does: communication by its type, anything else by its kind.
+// Return the activity of a node: communication by its type, anything else by its kind.
 Work work_of(const Facts& node) {
     if (node.type == NodeType::Coll || node.type == NodeType::Send || node.type == NodeType::Recv)
         return Work::Communicates;
