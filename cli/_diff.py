@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..runner.analysis import Judgement, Side
 
 LIMIT_PASSED, UNDECIDED = 70, 71
-_STARTS = 4  # per side, to estimate the noise between starts
+_STARTS = 4  # minimum number of starts per side to estimate the noise between starts
 VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
 # Columns of each table that fit on a terminal.

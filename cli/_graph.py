@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-_MOST_COLUMNS = 2  # groups of ranks with a column of their own
+_MOST_COLUMNS = 2  # maximum number of groups of ranks with a column each
 _MOST_ROWS = 1_000_000  # the largest --count
 # Columns for which a terminal has no room.
 _WIDE = ("start_ns", "kind", "hops", "band")

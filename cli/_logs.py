@@ -39,7 +39,7 @@ _SPEED = (
     "times 2(n-1)/n for an all-reduce and (n-1)/n for other collectives of n ranks"
 )
 
-_MOST_NAMED = 8  # targets that the suggested next command spells out
+_MOST_NAMED = 8  # maximum number of targets in the suggested next command
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 _BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
-_LEAST_WIDTH = 8  # characters of a text column
-_BORDER = 3  # between two columns, with a line
-_GAP = 2  # between two columns, without a line
+_LEAST_WIDTH = 8  # minimum width of a text column, in characters
+_BORDER = 3  # width between two columns with a line
+_GAP = 2  # width between two columns without a line
 _LEAST_COLUMNS = 3  # minimum number of columns on a narrow terminal
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 

@@ -371,7 +371,7 @@ def _print(
 
 
 def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
-    """Say so if no point meets the limits."""
+    """Print a notice if no point meets the limits."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _AT_ONCE = 2
-_ROWS = 1 << 12  # rows of a CSV piece; larger ones would block other requests for longer
+_ROWS = 1 << 12  # rows of a CSV piece; a larger piece would block other requests for longer
 _BYTES = 1 << 18
 _LOOK_S = 0.2
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}

@@ -29,7 +29,7 @@ MODULE_FRAME = "nn.Module: "
 STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
-_MOST_KINDS = 5  # listed kinds of unreadable events in an error
+_MOST_KINDS = 5  # maximum number of kinds of unreadable events in an error
 # A larger fraction of events with impossible times means that the whole trace is unreliable.
 _MOST_MISTIMED = 0.05
 

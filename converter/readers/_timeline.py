@@ -220,7 +220,7 @@ class HostCalls:
         return [prefix + " › ".join(open_[one]) for prefix, one in stacks if one in open_]
 
     def _distance(self, thread: str, *times_ns: int) -> tuple[int, int]:
-        """Return the distance of *times_ns* from the closest bounds of calls in *thread*, and minus the count."""
+        """Return the distance of *times_ns* to the closest call bounds in *thread*, and minus the count."""
         own = self.thread == self.threads.index(thread)
         bounds = np.concatenate([self.start_ns[own], self.end_ns[own]])
         return sum(int(np.abs(bounds - time).min()) for time in times_ns), -len(bounds)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_LEAST_MOVED = 0.1  # least fraction of the work that free cores must be able to take over
+_LEAST_MOVED = 0.1  # minimum fraction of the work that free cores must be able to take over
 
 MOVABLE: Mapping[str, tuple[str, str]] = {
     "input_pipeline": (

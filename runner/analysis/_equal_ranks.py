@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
-    """Make the last arrivals in *result* independent of which replica was recorded.
+    """Make the last arrivals in *result* independent of the recorded replica.
 
     Replicas run the same program and arrive together, so each is a last arrival: a replica's own
     nodes refer to itself, and nodes of other ranks to the lowest replica. Times do not change.

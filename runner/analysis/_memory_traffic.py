@@ -104,7 +104,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     rows = np.flatnonzero(saved)
     saved = np.minimum(moved, saved + _read_before(graph, number, known))
     left = 1 - saved / np.maximum(1, moved)
-    # A node that moves at most one byte continues the operator of the node before, if it is the same.
+    # A node that moves at most one byte belongs to the previous node if both have the same operator.
     heads = worked[np.maximum.accumulate(np.where(scalars[worked], 0, np.arange(len(worked))))]
     continues = scalars[worked] & (moved[worked] <= 1) & (saved[heads] > 0)
     for column in (operator, stream):

@@ -19,7 +19,7 @@ _VECTOR = "fp32"
 _ABOUT = 2.0
 # Even operators of the same size vary by this factor, so a smaller speed-up proves nothing.
 _LEAST_TIMES = 1.1
-_MUCH = 0.1  # fraction of the device's time in operators without shapes
+_MUCH = 0.1  # fraction of the device's time in operators without shapes that is reported
 # Rates below 0.1 T are written in G.
 _LEAST_TERA = 0.1
 _REMEDIES = {

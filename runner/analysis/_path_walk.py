@@ -37,7 +37,7 @@ _COLUMNS = {
 }
 _KEPT_RANKS = 64
 _KEPT_PIECES = 4
-_MOST_REPEATS = 4  # how many earlier steps a path may enter
+_MOST_REPEATS = 4  # maximum number of earlier steps that a path enters
 
 Ints = npt.NDArray[np.int64]
 

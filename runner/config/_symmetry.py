@@ -13,7 +13,7 @@ from ._fabric import Dimension, FabricLink
 _MOST_STEPS = 4_000_000  # limit on ranks times links; such a search takes some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
-_AT_ONCE = 400_000  # array elements per step of a search; they fit into a CPU cache
+_AT_ONCE = 400_000  # array elements per search step, which fit into a CPU cache
 _LARGEST = 1 << 62
 
 

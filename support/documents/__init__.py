@@ -15,11 +15,11 @@ import yaml
 from ...errors import ConfigError
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
-_DEEPEST = 100  # nesting of brackets, in which PyYAML's time is quadratic
+_DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in it
 _MOST_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
-_MOST_SHOWN = 100  # characters of a key shown in an error
-_MOST_ALIASED = 100_000  # values from aliases; ten lines can expand beyond memory
+_MOST_SHOWN = 100  # maximum number of characters of a key in an error
+_MOST_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
 # What PyYAML raises, other than YAMLError, for a value that does not match its tag or form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 

@@ -232,7 +232,7 @@ _FIT_COLOURS = {
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
 }
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x")
-_TICKS_APART = 4  # powers of two between ticks, at most
+_TICKS_APART = 4  # maximum distance of two ticks, in powers of two
 
 
 def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:

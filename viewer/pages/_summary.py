@@ -100,7 +100,7 @@ _ADVICE_NOTE = (
     'including new bottlenecks. "At most" marks upper bounds without a replay.'
 )
 _CLICK = "Select a bar to see its longest segment on the timeline."
-_PAIR = {"base": 1, "md": 2}  # cards in a row, by window width
+_PAIR = {"base": 1, "md": 2}  # number of cards in a row, by window width
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:

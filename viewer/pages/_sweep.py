@@ -136,7 +136,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 
 def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
-    """Return a notice that a sweep is incomplete and its answer may change; else empty."""
+    """Return a notice if a sweep is incomplete, so that its answer may change; otherwise an empty list."""
     if not found.missing:
         return []
     done = len(found.points)

@@ -217,7 +217,7 @@ def memory_facts(run: OpenRun) -> str:
 
 
 def memory_verdict(run: OpenRun) -> str:
-    """Say whether a predicted job fits into memory; "" without a prediction."""
+    """Return whether a predicted job fits into memory, as text; "" without a prediction."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return ""

@@ -163,7 +163,7 @@ class _Ignored(list[str]):
     """Collects sentences about invalid parts of an address."""
 
     def one_of(self, key: str, fields: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
-        """Return *key* of *fields* if *allowed* has it, otherwise *otherwise*."""
+        """Return the value of *key* in *fields* if *allowed* contains the value, otherwise *otherwise*."""
         value = fields.get(key, otherwise)
         if isinstance(value, str) and value in allowed:
             return value

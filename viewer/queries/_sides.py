@@ -117,7 +117,7 @@ class Reading(Work):
 
 
 class Sides:
-    """Reads and caches what *view* can compare; each is named ``STUDY@WHAT``.
+    """Reads and caches the captures and runs that *view* can compare, each named ``STUDY@WHAT``.
 
     STUDY is a study of the server, or "" for this one, so that a browser cannot name paths.
     """

@@ -16,7 +16,7 @@ from .._host_time import texts_where
 
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
-_LEAST_PROGRAMS = 2  # programs needed for a comparison
+_LEAST_PROGRAMS = 2  # minimum number of programs for a comparison
 _MOST_NODES = 3_000_000  # larger workloads are not compared, because every node would be read
 _NOT_WORK = ("idle", "wait", "communication", "sync")
 _WAITING = ("communication_call",)  # host time that may be waiting for peers

@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 
 
 def read_side(text: str, progress: Progress | None = None) -> Side:
-    """Return the steps that *text*, ``STUDY`` or ``STUDY@WHAT``, stands for.
+    """Read the steps of the side *text*, which is ``STUDY`` or ``STUDY@WHAT``.
 
     STUDY may be a trace, which is replayed. WHAT is a capture (all its measured steps),
     ``CAPTURE/STEP``, a workload, the first letters of a run's id, ``all`` for all captures, or

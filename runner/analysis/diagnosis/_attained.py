@@ -102,7 +102,7 @@ def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Float
     return instants.astype(np.float64), np.concatenate([[0.0], sent])
 
 
-_CELLS = 4_000_000  # entries of an array of situations by paths
+_CELLS = 4_000_000  # maximum number of entries in an array of situations by paths
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,11 @@ from ._messages import Floats
 
 LEAST_SLOWER = 0.15
 """The least relative excess of compute times for a host to be reported."""
-_TIMES = 16  # intervals; a constantly slow host is slow in most of them
+_TIMES = 16  # number of intervals; a constantly slow host is slow in most of them
 _TIMES_OF_STOPS = 64  # short enough to tell intervals with a stop from those without
-_FEW = 1  # computations needed in an interval
+_FEW = 1  # minimum number of computations in an interval
 _DRAWS = 1000
-_MOST_PERMUTED = 1_000_000  # (interval, host) entries in all random draws together
+_MOST_PERMUTED = 1_000_000  # maximum number of (interval, host) entries in all random draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
 _FEWEST, _LEAST_SHARE = 3, 0.1  # minimum number and fraction of slow, and of normal, intervals

@@ -21,7 +21,7 @@ LEAST_SLOWER = 0.12
 """The least relative slowdown reported; paths of a healthy network differ by less."""
 _MOST_SLOW = 3
 _MOST_TIMES = 16
-_FEW = 3  # messages needed per path and interval, on average
+_FEW = 3  # minimum average number of messages per path and interval
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6

@@ -13,7 +13,7 @@ from ._layout import Layout
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
 _LATE_CLOCK_NS = 10_000_000  # a transfer that ends earlier than it begins by this counts as 0
 _MOST_NS = 2**62
-_MOST_NUMBERS = 2**24  # array entries in memory at once
+_MOST_NUMBERS = 2**24  # maximum number of array entries in memory at once
 
 
 class Replay:

@@ -12,9 +12,9 @@ from ....support import ordinal_text
 
 _CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
-_MOST_STEPS = 8  # steps that a sentence lists at most
+_MOST_STEPS = 8  # maximum number of steps that a sentence lists
 _LEAST_REPEATS = 3
-_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # steps before and after an onset, fraction of exceptions
+_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # minimum steps on either side, maximum exceptions
 
 
 @dataclass(frozen=True)
