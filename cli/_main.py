@@ -245,7 +245,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; the exit code tells the kind of error."""
+    """Run the command line and exit; the kind of an error determines the exit code."""
     open_what_is_closed()
     write_what_the_terminal_can()
     # PyArrow's default allocator does not return freed memory, and takes 60 ms longer than jemalloc

@@ -64,7 +64,7 @@ def kind_colour(kind: str) -> str:
 
 
 def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
-    """Return a line that tells a run from the others of its study.
+    """Return a line that distinguishes a run from the others of its study.
 
     A name of more than *longest* characters is cut in the middle, so that step time and ranks stay
     visible. With *workload*, its name is included.

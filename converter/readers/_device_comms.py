@@ -17,7 +17,7 @@ from ._kineto import CommArguments, Work
 from ._timeline import Op
 
 PARAMETERS = "record_param_comms"
-# Collectives that the kernel's name tells; their size comes from an operator.
+# Collectives that the kernel's name identifies; their size comes from an operator.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 # Operators that communicate and compute, so that their first tensor is not what they send.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
@@ -186,7 +186,7 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective that a kernel's name tells, or ""."""
+    """Return the collective that a kernel's name identifies, or ""."""
     pattern = kernel_pattern(kernel)
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 

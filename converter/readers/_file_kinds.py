@@ -46,7 +46,7 @@ FileKind = Literal["device", "host", "linked", "archive", "log", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
-_GZIP_WBITS = 16  # tells zlib to expect a gzip header
+_GZIP_WBITS = 16  # makes zlib expect a gzip header
 _HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
 _XZ_MEMORY_BYTES = 1 << 28  # an xz file may require gigabytes of memory

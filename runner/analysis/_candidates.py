@@ -154,7 +154,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
 def _with_evidence(
     one: Candidate, rates: Sequence[OperatorRate], reaches: Mapping[str, Reach], segments: Columns
 ) -> Candidate:
-    """Add what the rates of operators tell about a candidate of computation.
+    """Add the evidence from operator rates to a candidate of computation.
 
     If the rate is known and no operator of similar size is faster, the candidate is not advised.
     """

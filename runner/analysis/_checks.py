@@ -406,7 +406,7 @@ def _hops(topology: str) -> int:
 
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
     """Return the seconds to simulate every packet on every link; 0 for backends without packets."""
-    # Whether `auto` can skip packets is only known after the run.
+    # The time that `auto` saves by not simulating packets is only known after the run.
     traits = about_backend(backend)
     if not traits.packets:
         return 0.0

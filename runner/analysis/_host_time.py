@@ -1,4 +1,4 @@
-"""Tell a stall of a host thread from its usual work, and a busy machine from a busy script."""
+"""Distinguish stalls of a host thread from its usual work, and a busy machine from a busy script."""
 
 from __future__ import annotations
 

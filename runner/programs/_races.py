@@ -237,7 +237,7 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
         return True
     if second.writes:
         return first.value != second.value  # writing the same value twice is no conflict
-    # A flag tells the reader that a packet has arrived, but not which one.
+    # A flag shows the reader that a packet has arrived, but not which one.
     return any(
         other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
         for other in accesses

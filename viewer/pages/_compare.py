@@ -167,7 +167,7 @@ def _asked(selection: Selection) -> list[str]:
 
 
 def _unknown(view: StudyView, selection: Selection) -> list[Any]:
-    """Return a notice about runs in the address that the study lacks; may be empty."""
+    """Return a notice about runs in the address that the study lacks, if any."""
     known = {info.id for info in view.runs()}
     names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
@@ -228,7 +228,7 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return a card that explains why the backends of two runs differ; may be empty."""
+    """Return a card with known reasons why the backends of two runs differ, if there are any."""
     reasons = backend_reasons(run, other)
     lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []

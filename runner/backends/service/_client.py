@@ -241,7 +241,7 @@ class ServiceClient:
         return content
 
     def holds(self, folder: str) -> bool:
-        """Return whether the service's configuration names *folder*; False if the service cannot tell."""
+        """Return whether the service's configuration names *folder*; False if the service fails."""
         try:
             answer = self._call("GetConfig", b"", "GetConfigResponse")
         except BackendError:
