@@ -215,7 +215,7 @@ def _studies(
     note: str | None,
     output_format: str,
 ) -> None:
-    """Print the studies in *folders*, after creating one, or changing tags and note of one."""
+    """Print the studies in *folders*, after creating a study or changing the tags and note of a study."""
     from ..runner import Workspace, describe_study
 
     workspace = Workspace(*folders)

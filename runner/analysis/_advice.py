@@ -1,4 +1,4 @@
-"""Find the causes of step time, and by replays, how much faster the step would be without each."""
+"""Find the causes of step time, and replay the step without each cause to compute the gain."""
 
 from __future__ import annotations
 

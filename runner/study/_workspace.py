@@ -85,7 +85,7 @@ class Workspace:
         return studies[name]
 
     def infos(self) -> list[StudyInfo]:
-        """Return a line about each study, sorted by name; damaged studies have their problem in it."""
+        """Return a line about each study, sorted by name; that of a damaged study states the problem."""
         return [_info(name, study) for name, study in self.studies().items()]
 
     def table(self, find: str = "") -> pd.DataFrame:

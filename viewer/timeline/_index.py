@@ -101,7 +101,7 @@ class _Part:
         return nodes
 
     def matches(self, text: str) -> npt.NDArray[np.bool_]:
-        """Return a mask of the nodes that match *text*, cached until that changes."""
+        """Return a mask of the nodes that match *text*, cached until the text changes."""
         cached = self._matches
         if cached is None or cached[0] != text:
             if self._words is None:

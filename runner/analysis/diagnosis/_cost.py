@@ -1,4 +1,4 @@
-"""The cost of an anomaly: a replay of the run's records without it.
+"""The cost of an anomaly, from a replay of the run's records without the anomaly.
 
 The replay needs no network model. Messages and computations keep their durations and their delays
 after what they depend on, except where the anomaly changed them. Without changes, the replay
