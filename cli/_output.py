@@ -237,7 +237,8 @@ def _print_table(
     numeric = list(columns.values())
     fitting = range(len(names)) if all_columns else _columns_that_fit(numeric, names, cells, console.width)
     left_out = [name for place, name in enumerate(names) if place not in fitting]
-    numeric, names, *cells = ([row[place] for place in fitting] for row in (numeric, names, *cells))
+    numeric, names = [numeric[place] for place in fitting], [names[place] for place in fitting]
+    cells = [[row[place] for place in fitting] for row in cells]
     heads, widths, ruled = _fitting(numeric, names, cells, console.width)
     lines: dict[str, Any] = (
         {} if ruled else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
