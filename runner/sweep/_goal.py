@@ -177,5 +177,6 @@ def _price(value: Any, where: str) -> float:
         return float(parse_number(value))
     except ValueError as error:
         raise ConfigError(
-            f"'{where}': {shown(value)} is not a price; write the price of one rank for an hour, such as 2.5."
+            f"'{where}': {shown(value)} is not a price of 0 or more; write the price of one rank for an "
+            "hour, such as 2.5."
         ) from error
