@@ -327,7 +327,7 @@ def test_two_sweeps_of_one_name_do_not_mix(study):
 
 def test_a_study_that_cannot_be_written_is_told_as_by_a_run(study):
     (study.path / "sweeps").write_text("not a folder")
-    with pytest.raises(StudyError, match=r"The sweep .* cannot be written \(.*\); free some disk space"):
+    with pytest.raises(StudyError, match=r"The sweep .* cannot be written \(.*\); a file has the name"):
         run_grid(study)
 
 

@@ -268,7 +268,7 @@ def test_what_the_system_refuses_becomes_the_callers_error(tmp_path):
     (tmp_path / "file").touch()
     target = tmp_path / "file" / "inner"
     with (
-        pytest.raises(StudyError, match=r"inner cannot be written \(Not a directory\); free some") as caught,
+        pytest.raises(StudyError, match=r"inner cannot be written \(Not a directory\); a file has") as caught,
         writing(target, StudyError),
     ):
         write_file(target, "")
