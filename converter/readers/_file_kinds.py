@@ -38,7 +38,7 @@ _CHANCE_NAME = re.compile(r"tmp[a-z0-9_]{8}\.et\.json")
 _NOT_ONE_RANK = re.compile(r".*\.async_llm\..*|merged-.*")
 _ENDING = re.compile(r"(\.\d+\.pt)?(\.trace|\.et)?\.json(\.gz)?$")
 _HOST_PREFIX = "execution_trace_"
-_RANK = "{rank}"  # stands for the rank in patterns of file names
+RANK = "{rank}"  # stands for the rank in patterns of file names
 LOG_READERS = "log_readers"
 """The group of plug-ins that read production logs, each a `LogReader`."""
 
@@ -102,7 +102,7 @@ def missing_rank(traces: Mapping[int, Path]) -> int | None:
 def damaged_trace(traces: Iterable[Path], others: Iterable[Path]) -> Path | None:
     """Return the first of *others* that is named like one of the *traces*, but is no trace, or None."""
     own = set(traces)
-    patterns = {pattern for pattern in (common_name(path.name) for path in own) if _RANK in pattern}
+    patterns = {pattern for pattern in (common_name(path.name) for path in own) if RANK in pattern}
     for path in sorted(set(others) - own):
         if common_name(path.name) in patterns and kind_of(path) == "other":
             return path
@@ -196,7 +196,7 @@ def common_name(name: str) -> str:
     marks = [(match.start(2), match.end(2), "*") for match in _INDEX.finditer(name)]
     if (rank := _rank_place(name)) is not None:
         start, end = rank.span(rank.lastindex or 0)
-        marks = [*(mark for mark in marks if mark[0] != start), (start, end, _RANK)]
+        marks = [*(mark for mark in marks if mark[0] != start), (start, end, RANK)]
     if pytorch is not None:
         marks = [*(mark for mark in marks if mark[0] != pytorch.start("time")), (*pytorch.span("time"), "*")]
     for start, end, mark in sorted(marks, reverse=True):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ...errors import UsageError
 from ...tracer import StepRange
 from ._file_kinds import (
+    RANK,
     common_name,
     damaged_trace,
     indices_in_name,
@@ -38,7 +39,6 @@ NAMED_LIKE_TRACE = (
 )
 """The end of an error about a file that `damaged_trace` finds."""
 
-_RANK = "{rank}"
 _JSON_NAMES = (".json", ".json.gz")
 _MOST_FILES = 20_000
 # What traces of jobs on the host give as their device.
@@ -113,7 +113,7 @@ def find_sides(target: str) -> dict[str, str]:
         kinds = {kind_of(file) for file in _traces_in(path)}
         sides = ["host", "device"] if "device" in kinds else ["linked"]
         return {side: target for side in sides if side in kinds} or dict.fromkeys(kinds & {"host"}, target)
-    files = _matching(target, "trace").values() if _RANK in target else _listed(target, "device")
+    files = _matching(target, "trace").values() if RANK in target else _listed(target, "device")
     kind = next((kind_of(file) for file in files if file.is_file()), "other")
     return {kind: target} if kind in _KINDS else {}
 
@@ -147,7 +147,7 @@ def _complete(found: list[RankTraces]) -> list[RankTraces]:
 
 def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int, Path]:
     """Return the files of one side by rank; for host traces, *devices* are the device traces."""
-    if isinstance(files, str) and _RANK in files:
+    if isinstance(files, str) and RANK in files:
         found = _matching(files, side)
     elif isinstance(files, str) and not Path(files).is_file():
         found = _by_own_word(_listed(files, side), side, devices)
@@ -204,7 +204,7 @@ def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> di
 
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
     """Explain why *path* cannot be the trace of *rank*, given the ranks already *stated*."""
-    give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
+    give = f"Give one file of each rank, or a pattern with {RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (
             f"does not contain its rank, and its name only has indices in groups ({indices}), whose order in "
@@ -223,9 +223,9 @@ def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
 
 def _matching(pattern: str, side: str) -> dict[int, Path]:
     """Return the files that *pattern* matches, by the number in place of ``{rank}``."""
-    if pattern.count(_RANK) > 1:
-        raise UsageError(f"The pattern '{pattern}' has {_RANK} more than once. Use it once, and * elsewhere.")
-    before, after = pattern.split(_RANK)
+    if pattern.count(RANK) > 1:
+        raise UsageError(f"The pattern '{pattern}' has {RANK} more than once. Use it once, and * elsewhere.")
+    before, after = pattern.split(RANK)
     expression = re.compile(glob_expression(before) + r"(\d{1,9})" + glob_expression(after))
     found: dict[int, Path] = {}
     before, after = (part.replace("[", "[[]") for part in (before, after))  # a literal [
@@ -242,7 +242,7 @@ def _matching(pattern: str, side: str) -> dict[int, Path]:
         found[rank] = Path(name)
     if not found:
         raise UsageError(
-            f"No file matches '{pattern}'. {_RANK} stands for the rank's number and * for any text. Next: "
+            f"No file matches '{pattern}'. {RANK} stands for the rank's number and * for any text. Next: "
             "check the folder and quote the pattern."
         )
     return found

@@ -170,7 +170,7 @@ def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
-    """Return how many bytes a link of a ring carries per byte of the operation."""
+    """Return the bytes that each link of a ring carries per byte of the collective."""
     numbers, kinds = coded(table["comm_type"])
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)

@@ -199,8 +199,8 @@ def _has_routers(dimensions: Sequence[Dimension], clos: Clos | None = None) -> b
 def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = None) -> Fabric:
     """Return a fabric equivalent to *dimensions*, which start with the fastest-varying.
 
-    A ``Switch`` dimension becomes one switch per group, a ``FullyConnected`` one a link per pair of
-    ranks, and a ``Ring`` links between neighbours, all with the dimension's rate and latency. Hosts
+    A ``Switch`` dimension becomes one switch per group, a ``FullyConnected`` dimension one link per
+    pair of ranks, and a ``Ring`` links between neighbours, all with the dimension's rate and latency. Hosts
     do not forward, so where messages may have to pass through ranks (rings of more than three,
     several dimensions), each rank gets a router, over a link without latency and eight times as
     fast as the fastest dimension. *clos* replaces the last dimension: it joins all ranks by links

@@ -198,9 +198,9 @@ class Passes:
         """Append the launches of a pass over a layer; a half pass for weights counts as a pass."""
         launches = launched_ahead(self.model, self.plan, layer)
         if phase == "backward":
-            again = half != "W" and self._plans[layer].recompute == "full"
+            is_recomputed = half != "W" and self._plans[layer].recompute == "full"
             both = launched_ahead(self.model, self.plan, layer, backward=True)
-            launches = (both if half == "B" else both // 2) + launches * again
+            launches = (both if half == "B" else both // 2) + launches * is_recomputed
         if self.stage.prices.host_ns * launches < 1:
             return -1
         node = block.add(
