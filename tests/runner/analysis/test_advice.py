@@ -412,6 +412,19 @@ def test_an_operator_that_a_script_calls_is_named_with_its_line(tmp_path):
     assert f"the largest contributor is aten::_linalg_svd in {place}" in run.summary.headline
 
 
+@pytest.mark.parametrize(
+    ("phase", "module", "place"),
+    [
+        ("forward", "Mlp", "; its longest segment is in the forward pass of Mlp."),
+        ("forward", "", ")."),  # may be the input pipeline, which has the same phase
+        ("backward", "", "; its longest segment is in the backward pass."),
+    ],
+)
+def test_the_headline_names_a_forward_pass_only_with_its_module(tmp_path, phase, module, place):
+    node = comp(0, 5 * MS, operator=MM, phase=phase, module=module)
+    assert analysed(tmp_path, workload([node])).summary.headline.endswith(place)
+
+
 def of_modules(times):
     """Return a program with a forward and a backward operator for each module and its time."""
     nodes = []
