@@ -104,7 +104,7 @@ SHIPPED: dict[str, Traits] = {
         _ANALYTICAL,
         what="our engine, messages never wait",
         details="messages never wait for each other. Networks of dimensions, without failures; the fastest.",
-        charges="charges a message for its bytes once and for the latency of every hop, and lets no message "
+        charges="charges the bytes of a message once and the latency of every hop, and lets no message "
         "wait for another",
         folds=True,
         hops=1,
@@ -115,16 +115,16 @@ SHIPPED: dict[str, Traits] = {
         _ANALYTICAL,
         what="our engine, messages queue on links",
         details="messages queue on links and take one fixed path. Any network; takes seconds.",
-        charges="sends a message whole over one hop after the other, so that it pays for its bytes at each "
-        "hop, and lets messages queue for links",
+        charges="stores and forwards whole messages, so that the bytes are charged at each hop, and "
+        "lets messages queue for links",
         hops=2,
         links=True,
         changes_links=True,
     ),
     "auto": Traits(
-        "'flow', and 'packet' where that may be too far off",
-        "flow, or packet where flow may be too far off. Any network.",
-        charges="answers as 'flow', or as 'packet' where that may be too far off",
+        "'flow', or 'packet' if 'flow' may be inaccurate",
+        "flow, or packet if flow may be inaccurate. Any network.",
+        charges="gives the result of 'flow', or of 'packet' if 'flow' may be inaccurate",
         variant="error",
         links=True,
         fabric=True,
@@ -137,9 +137,9 @@ SHIPPED: dict[str, Traits] = {
     ),
     "flow": Traits(
         "our engine, messages share links",
-        "a fluid model: messages share links fairly on the equal-cost paths of packet. Any network; its time "
-        "grows with the messages, not their bytes.",
-        charges="uses a fluid model of links: hops overlap, and nobody queues",
+        "a fluid model: messages share links fairly on the equal-cost paths of packet. Any network; run "
+        "time grows with messages, not with their bytes.",
+        charges="uses a fluid model of links: hops overlap, and messages do not queue",
         links=True,
         fabric=True,
         changes_links=True,
@@ -149,13 +149,13 @@ SHIPPED: dict[str, Traits] = {
     ),
     "gpu": Traits(
         "our engine, collectives and computation on the same compute units",
-        "collectives run on compute units and slow down the computation beside them. The links are those of "
-        "the machine; of the network only the number of ranks counts. Its time grows with bytes.",
-        charges="runs collectives on the compute units of its machine, over that machine's links, and lets "
-        "them slow down the computation beside them",
-        ignores="Of the network only the number of ranks and the groups have an effect on 'gpu', of the "
-        "system the algorithms, 'peak-perf' and 'local-mem-bw' with a roofline, and how ranks run their "
-        "nodes: links, latencies and delays are those of its machine.",
+        "collectives run on compute units and slow down concurrent computation. Links come from the "
+        "machine; of the network, only the number of ranks counts. Run time grows with bytes.",
+        charges="runs collectives on the compute units of its machine, over that machine's links, where "
+        "they slow down concurrent computation",
+        ignores="'gpu' takes links, latencies and delays from its machine. Of the network, only the "
+        "number of ranks and the groups have an effect; of the system, only the algorithms, the "
+        "order of nodes, and with a roofline 'peak-perf' and 'local-mem-bw'.",
         variant="machine",
         dimensions_only=True,
         version=3,
@@ -164,7 +164,7 @@ SHIPPED: dict[str, Traits] = {
     PACKET: Traits(
         "our engine, every packet of a RoCE network",
         "every packet of a RoCE network: queues, pauses, congestion control, equal-cost paths. Any network; "
-        "one without a 'packet' section gets its defaults. Its time grows with bytes times hops.",
+        "one without a 'packet' section gets its defaults. Run time grows with bytes times hops.",
         charges="sends packets: hops overlap, links queue packets, headers and acknowledgements count, and "
         "senders may be slowed down by congestion control",
         links=True,
@@ -179,7 +179,7 @@ SHIPPED: dict[str, Traits] = {
     "ns3": Traits(
         "ns-3's TCP; on RoCE networks an alias of 'packet'",
         "every TCP segment, by ns-3's own models: losses, timeouts, marks. Networks with a 'tcp' section, or "
-        "without a 'packet' section; on others it is the packet backend. About 100 times slower than packet.",
+        "without a 'packet' section; on others, it is 'packet'. About 100 times slower than packet.",
         charges="sends TCP segments: hops overlap, buffers queue and drop, and senders wait for "
         "acknowledgements",
         links=True,

@@ -38,7 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--traces", action="append", default=[], metavar="SOURCE=FOLDER", required=True)
     parser.add_argument("--hta-python", metavar="PYTHON", help="a Python with HTA")
-    parser.add_argument("--hta-kept", type=Path, metavar="FILE", help="keep what HTA says, and read it again")
+    parser.add_argument(
+        "--hta-kept", type=Path, metavar="FILE", help="store HTA's results, and read them again"
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="part of a trace's name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here, too")
     parser.add_argument(

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="the smallest job on the CPU")
     given = parser.parse_args()
     if not given.cpu and not has_gpu():
-        print("PyTorch finds no GPU here: run this where there is one, or add --cpu to try it without.")
+        print("PyTorch finds no GPU here: run this on a machine with a GPU, or add --cpu.")
         sys.exit(2)
     jobs = (SMALLEST,) if given.cpu else JOBS
     device = "cpu" if given.cpu else "cuda"

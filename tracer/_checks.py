@@ -30,8 +30,8 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
         )
     if steps < 0 or warmup < 0:
         raise UsageError(
-            f"--steps {steps} --warmup {warmup}: the numbers of captured and of earlier steps cannot be "
-            "negative. Next: use, for example, --steps 2 --warmup 3."
+            f"--steps {steps} --warmup {warmup}: neither number can be negative. Next: use, for "
+            "example, --steps 2 --warmup 3."
         )
     if steps == 0 and fake_world:
         raise UsageError("--steps 0 needs real ranks: in a fake world, no rank waits.")
@@ -50,7 +50,9 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
 def prepare_folder(folder: Path) -> None:
     """Prepare *folder* for a capture, and test in advance that it is writable."""
     if (folder / MANIFEST_NAME).exists():
-        raise CaptureError(f"{folder} already holds a trace set. Choose another folder, or delete that one.")
+        raise CaptureError(
+            f"{folder} already contains a trace set. Choose another folder, or delete this one."
+        )
     probe = folder / f".{socket.gethostname()}.probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)

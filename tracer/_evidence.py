@@ -274,7 +274,7 @@ def _contradictions(evidence: Evidence) -> Iterator[str]:
         if parent >= number:
             yield f"stack {number} is called by stack {parent}, which comes after it"
     if not evidence.stacks or evidence.stacks[0] != (-1, -1):
-        yield "stack 0 is not the empty one"
+        yield "stack 0 is not empty"
     for what, indices, of, least in (
         ("a frame's file", [file for _, file, _, _ in evidence.frames], evidence.files, 0),
         ("a loader's file", [loader.file for loader in evidence.loaders], evidence.files, -1),

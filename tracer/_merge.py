@@ -24,8 +24,8 @@ PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.05
 MISSING = "nothing was captured of rank "
 FAKE_WORLD_NOTE = (
-    "one process posed as rank 0 of {ranks}: sizes and order of its communication are those of a rank of the "
-    "real job, durations of communication and what depends on received values are not"
+    "one process ran as rank 0 of {ranks}: the sizes and the order of communication are those of the "
+    "real job, but not its durations, nor anything that depends on received values"
 )
 
 
@@ -249,20 +249,22 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
         )
     if exit_code:
         return (
-            f"{ended} after {seen} training steps, before the capture's first was whole (it starts after "
-            f"{warmup} of warm-up); its own output says why. Make it run alone first, or lower --warmup."
+            f"{ended} after {seen} training steps, before the first captured step was complete (the "
+            f"capture starts after {warmup} of warm-up); see its output for the reason. Next: make the "
+            "command run without chakrascope first, or lower --warmup."
         )
     if seen:
         return (
-            f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
-            "one whole step then. Let it run longer, or lower --warmup: 0 captures from the first step."
+            f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and "
+            "needs one complete step. Let it run longer, or lower --warmup: 0 captures from the first "
+            "step."
         )
     # Without steps, a recording of step times is empty, but a profile may cover the whole script.
-    whole = "Capture all that the script does with --warmup 0, or mark" if int(options["steps"]) else "Mark"
+    whole = "Capture the whole script with --warmup 0, or mark" if int(options["steps"]) else "Mark"
     return (
-        f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "
-        f"without one, was a module with parameters called more than once. {whole} the steps yourself: "
-        "`with chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
+        f"{ended}, but no training step was detected: no optimizer of torch.optim made a step, and no "
+        f"module with parameters was called more than once. {whole} the steps yourself: `with "
+        "chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
         "start python with -S, -I or -E, which switch the capture off."
     )
 
@@ -362,6 +364,6 @@ def _clock_note(ranks: Sequence[RankEntry]) -> list[str]:
     if len(hosts) < 2:
         return []
     return [
-        f"the ranks ran on {len(hosts)} hosts ({', '.join(sorted(hosts))}): times of different hosts compare "
-        "only as well as their clocks agree"
+        f"the ranks ran on {len(hosts)} hosts ({', '.join(sorted(hosts))}): comparisons between hosts "
+        "are only as accurate as the hosts' clocks"
     ]

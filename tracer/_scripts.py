@@ -187,26 +187,26 @@ def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
     why = f"{failure.kind}: {failure.message}".rstrip(": .")
     if not failure.kind:
         return NothingCaptured(
-            f"{script} ended before a step could be recorded: as rank {rank} no optimizer stepped twice. "
-            "Let it train for at least two steps, with an optimizer of torch.optim."
+            f"{script} ended before a step could be recorded: as rank {rank} no optimizer made two "
+            "steps. Let it train for at least two steps, with an optimizer of torch.optim."
         )
     if failure.kind in _DATA or failure.kind.endswith(_OFFLINE):
         return CaptureError(
-            f"{where} reads data that is not here ({why}). A prediction has no data: let the script make up "
-            "batches, such as torch.randint(vocabulary, (batch, length)), and models from their "
-            "configuration when a flag or variable says so."
+            f"{where} reads data that does not exist here ({why}). A prediction has no data: let the "
+            "script generate its batches, such as torch.randint(vocabulary, (batch, length)), and create "
+            "models from their configuration, if a flag or variable is set."
         )
     if failure.kind in ("ModuleNotFoundError", "ImportError"):
         return CaptureError(
-            f"{where} imports what is not installed here ({why}). Install it if it runs without a GPU; if "
-            "it is an extension with kernels of its own, let the script use torch's operator instead, such "
-            "as torch.nn.functional.scaled_dot_product_attention for flash attention."
+            f"{where} imports a module that is not installed here ({why}). Install it if it runs without a "
+            "GPU; if it is an extension with custom kernels, let the script use torch's operator instead, "
+            "such as torch.nn.functional.scaled_dot_product_attention for flash attention."
         )
     if any(_FIRST_FSDP in line for line in failure.stack):
         return CaptureError(
             f"{where} shards with FullyShardedDataParallel, which changes the storage of its tensors, and "
-            f"fake ones have none ({why}). Shard with torch.distributed.fsdp.fully_shard instead, which "
-            "communicates the same, or capture the job with `chakrascope trace`."
+            f"fake tensors have no storage ({why}). Shard with torch.distributed.fsdp.fully_shard instead, "
+            "which communicates the same, or capture the job with `chakrascope trace`."
         )
     if failure.kind in _SHAPES:
         return CaptureError(
@@ -214,7 +214,7 @@ def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
             "operator a fixed size in a prediction, such as an equal share of the tokens for every expert."
         )
     return CaptureError(
-        f"{where} does not run with fake tensors ({why}). Kernels of its own, values that decide what is "
-        "done, and direct memory access need a real device: use operators of torch there, or capture the job "
-        "with `chakrascope trace`."
+        f"{where} does not run with fake tensors ({why}). Custom kernels, control flow that depends on "
+        "values, and direct memory access need a real device: use operators of torch there, or capture "
+        "the job with `chakrascope trace`."
     )

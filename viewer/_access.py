@@ -40,15 +40,16 @@ input { font: inherit; width: 100%; box-sizing: border-box; margin: 4px 0 12px; 
 button { font: inherit; padding: 6px 16px; }
 </style></head>
 <body>
-<h1>This viewer asks for its token</h1>
-<p>{% if wrong %}<strong>That is not this viewer's token: it has a new one whenever it is started.</strong>
-{% endif %}It answers only browsers that once opened its whole address, which ends in <code>?token=...</code>.
-A link copied from the address bar of somebody's browser has no token in it.</p>
-<p>Next: ask whoever sent the link to press <em>Link</em> at the top of the page and send you what it says, or
-whoever started the viewer for the address that it printed. If you have the token, put it here:</p>
+<h1>This viewer requires its token</h1>
+<p>{% if wrong %}<strong>This is not the viewer's token: each start creates a new token.</strong>
+{% endif %}It only answers browsers that have opened its full address, which ends in <code>?token=...</code>.
+A link copied from the address bar of a browser contains no token.</p>
+<p>Next: ask the sender of the link to press <em>Link</em> at the top of the page and send you the copied
+link, or ask the person who started the viewer for the address that it printed.
+If you have the token, enter it:</p>
 <form method="get" action="{{ action }}">
 {% for key, value in kept %}<input type="hidden" name="{{ key }}" value="{{ value }}">
-{% endfor %}<label for="token">Token, or the whole address that the viewer printed</label>
+{% endfor %}<label for="token">Token, or the full address that the viewer printed</label>
 <input id="token" name="token" type="password" autocomplete="off" required autofocus>
 <button>Open</button>
 </form>

@@ -89,7 +89,8 @@ ACTIVITIES: Sequence[str] = (
     "anomaly_detection",
     "logging",
 )
-"""Causes that own whatever runs inside them, operators too; of nested ones the earlier here counts."""
+"""Causes that include everything that runs inside them, even operators; of nested causes, the one
+listed first counts."""
 
 # Patterns of Python functions, written "path:qualified name", and the causes of their time.
 _FRAMES = (

@@ -41,7 +41,7 @@ from ._workers import Workers
 Progress = Callable[[int, int], None]
 # The range of the steps is stated if the mean step is at least this multiple of the median step.
 _UNEVEN = 1.1
-UNMARKED = "no step is marked in the traces, so all that was recorded counts as one step"
+UNMARKED = "no step is marked in the traces, so the whole recording counts as one step"
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Conversion:
             kind = "captured steps"
             if not is_marked:
                 by = "optimizer" if opened[0].begins_with.startswith(OPTIMIZER_STEP) else "repetition"
-                kind = f"steps, found by {by} as none is marked"
+                kind = f"steps, detected by {by} because none is marked"
             facts[STEP_CHOICE] = f"the median of {count} {kind}{_spread(opened)}, by the slowest rank"
         if len({rank.host for rank in self.ranks}) == 1 and self.ranks[0].host:
             facts |= lateness({one.rank: one.arrivals for one in measured})
@@ -266,8 +266,8 @@ def _renumbered(opened: Sequence[OpenRank]) -> list[str]:
     if len(named) < len(shown) or named == shown or any(rank.stated_rank >= 0 for rank in opened):
         return []
     return [
-        f"the traces state no rank: by their names they are of rank {ranks_text(named)}, but "
-        f"they count as rank {ranks_text(shown)} of a job of {len(opened):,}"
+        f"the traces contain no rank: their file names have rank {ranks_text(named)}, but "
+        f"they are numbered as rank {ranks_text(shown)} of a job of {len(opened):,}"
     ]
 
 
@@ -299,7 +299,7 @@ def _unmarked(first: OpenRank) -> str:
     else:
         pieces, parts = "repetitions in them", count > 2
     return f"no step is marked in the traces: each of the {count:,} {pieces} counts as one step" + (
-        " (the first and the last may be parts of one)" if parts else ""
+        " (the first and the last may be incomplete)" if parts else ""
     )
 
 

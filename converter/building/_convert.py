@@ -197,7 +197,7 @@ def _why(usual_ns: int, delays: Mapping[str, int], count: int) -> str:
     if count < 2 or not (usual_ns or delays):
         return ""
     if usual_ns:
-        return f"the captured step nearest to the median unprofiled one ({duration_text(usual_ns)})"
+        return f"the captured step closest to the median unprofiled step ({duration_text(usual_ns)})"
     return f"the median of {count} captured steps, without run delay"
 
 

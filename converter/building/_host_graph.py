@@ -141,8 +141,8 @@ def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
     if len(issuing(ops)) == len(comms):
         return []
     return [
-        "the traces lack the sizes of some communications: these are computation with their measured time, "
-        "which no network changes"
+        "the traces lack the sizes of some communications: these communications count as computation "
+        "with their measured time, which no network changes"
     ]
 
 

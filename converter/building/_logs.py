@@ -206,11 +206,11 @@ def _cuts(matched: MatchedLogs) -> list[str]:
             "workload begins with the first collective that all logs still have"
         )
     if lost:
-        notes.append(f"{lost:,} records of collectives that some rank's log lost were left out")
+        notes.append(f"{lost:,} records of collectives that some rank's log lacks were left out")
     if late:
         notes.append(f"{late:,} records of collectives after the end of some rank's log were left out")
     if matched.loose:
-        notes.append(f"{matched.loose:,} sends and receives without their other half were left out")
+        notes.append(f"{matched.loose:,} sends and receives without a matching receive or send were left out")
     unfinished = sum(len(found.waiting) for found in matched.unfinished)
     if unfinished:
         notes.append(f"{unfinished:,} records of operations that had not completed were left out")

@@ -96,15 +96,15 @@ class ProfilerOverhead(NamedTuple):
         if self.is_scattered and self.quartiles_ns:
             low, high = map(duration_text, self.quartiles_ns)
             return (
-                f"unprofiled steps scatter (the middle half takes {low} to {high}), so the profiler's "
-                f"overhead in the captured ones is unknown ({duration_text(self.captured_ns)})"
+                f"unprofiled steps vary (middle half: {low} to {high}), so the profiler's overhead in "
+                f"captured steps is unknown ({duration_text(self.captured_ns)})"
             )
         times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
         ratio = self.captured_ns / self.unprofiled_ns
         text = f"captured steps take {ratio:.1f} times as long as unprofiled ones ({times})"
         if not self.removed_ns:
             return text
-        return f"{text}; {duration_text(self.removed_ns)}, the cost of recording operators, is taken out"
+        return f"{text}; {duration_text(self.removed_ns)}, the cost of recording operators, is subtracted"
 
 
 def measured_overhead(
@@ -185,7 +185,7 @@ def with_overhead_noted(workload: Workload) -> Workload:
         return workload
     assumption = overhead.text
     if overhead.matters:
-        assumption += ", so host time is that much too long; 'convert --rescale-host' scales it"
+        assumption += ", so host time is too long by this ratio; 'convert --rescale-host' corrects it"
     return _assuming(workload, assumption, {})
 
 
@@ -197,8 +197,8 @@ def without_overhead(workload: Workload, place: str) -> Workload:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
         raise UsageError(
-            f"{place} has no unprofiled step times: that needs {_LEAST_STEPS} steps "
-            "outside the captured ones. Capture again with 'chakrascope trace' and let the script take more "
+            f"{place} has too few unprofiled step times: --rescale-host needs {_LEAST_STEPS} steps outside "
+            "the captured ones. Capture again with 'chakrascope trace' and let the script take more "
             "steps, or convert without --rescale-host."
         )
     if overhead.is_scattered:

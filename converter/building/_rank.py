@@ -39,8 +39,8 @@ _LOOKED_AT = 5_000
 # Maximum total size of compressed device traces that are read once and kept. Larger traces are read again.
 _KEPT_BYTES = 32 * 2**20
 _NO_OPERATOR = (
-    "a device trace holds no operator (cpu_op), so host work and kernels have no operator's name: record CPU "
-    "activities, too, to see them"
+    "a device trace holds no operator (cpu_op), so host work and kernels have no operator names; record "
+    "CPU activities as well to add them"
 )
 
 
@@ -207,9 +207,9 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
     if held:
         raise TraceError(
             f"{lacking}holds no kernel that chakrascope can read: it holds {len(trace.calls):,} runtime "
-            f"calls and {held}. Supported are devices whose work PyTorch files as 'kernel', 'gpu_memcpy' and "
-            "'gpu_memset' (CUDA, ROCm, XPU); for such a device, capture again with its activities, and "
-            "without counters."
+            f"calls and {held}. Supported are devices whose work PyTorch records as 'kernel', 'gpu_memcpy' "
+            "and 'gpu_memset' (CUDA, ROCm, XPU); for such a device, capture again with its activities, "
+            "and without counters."
         )
     calls = f"{len(trace.calls):,} runtime calls" if len(trace.calls) else "what the host did"
     raise TraceError(

@@ -250,16 +250,16 @@ def _entries(rank: RankTraces) -> dict[tuple[tuple[int, ...], Entry], int]:
 
 _KINDS = (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER)
 _LEFT_EVEN = (
-    "the traces list the amounts of each rank for some collectives, but some ranks are missing: amounts are "
-    "assumed equal there"
+    "the traces list the amounts of each rank for some collectives, but some ranks are missing: the "
+    "amounts of these collectives are assumed to be equal"
 )
 _FOR_ASTRA_SIM = (
-    "some collectives are uneven ({count} on a rank at most): each pair of ranks exchanges its own bytes "
-    "here; ASTRA-sim has one size for all members, and gets that of the one that has most"
+    "some collectives are uneven ({count} on a rank at most): each pair of ranks exchanges its own "
+    "number of bytes; ASTRA-sim has one size for all members, and uses the largest"
 )
 _SPREAD = (
-    "of {count} uneven collectives the traces only have the total of each rank: it is spread evenly over "
-    "the members"
+    "of {count} uneven collectives the traces only have the total of each rank, which is divided evenly "
+    "among the members"
 )
 
 

@@ -51,7 +51,7 @@ _BOOLEAN = frozenset({
 _NOTHING = "[[], [], []]"
 _NO_SHAPES = (
     "no host trace was given and the device trace has no shapes (record_shapes): costs and data dependencies "
-    "are unknown, and collectives whose size the device trace does not tell keep their measured time"
+    "are unknown, and collectives whose size is not in the device trace keep their measured time"
 )
 _SHAPES_ONLY = (
     "no host trace was given: costs follow from the recorded shapes (returned tensors as large as the "

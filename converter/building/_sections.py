@@ -110,7 +110,7 @@ def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> 
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
 ACROSS_THE_MODEL = "validation"
-"""The activity in which the model runs, too."""
+"""The activity that includes runs of the model."""
 
 
 class State(NamedTuple):

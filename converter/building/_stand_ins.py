@@ -75,7 +75,7 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
     others = f" ({', '.join(map(str, known))}, shown as ranks from 0)" if known != list(range(given)) else ""
     return (
         f"the traces of {given:,} of {world_size:,} ranks were given{others}: they are repeated for the "
-        f"others ({named}), as if all did the same"
+        f"others ({named}), as if all ranks did the same work"
     )
 
 
@@ -373,8 +373,8 @@ def measured_alone(
     renumbered = ", shown as ranks from 0" if known != list(range(len(known))) else ""
     note = (
         f"the traces of {given} of {world_size:,} were given ({', '.join(map(str, known[:8]))}"
-        f"{', ...' * (len(known) > 8)}{renumbered}), which communicate in groups: they are replayed alone, "
-        "and their communication takes its measured time, waits for the other ranks included"
+        f"{', ...' * (len(known) > 8)}{renumbered}), which communicate in groups: they are replayed "
+        "alone, and their communication takes its measured time, including waits for the other ranks"
     )
     facts = {_WORLD_SIZE: world_size, _GROUP_SIZES: sizes}
     return [_without_absent_peers(graph, place) for graph in graphs], present, facts, note

@@ -198,11 +198,11 @@ KINDS: Mapping[str, str] = {
     "wait": "Waiting for peers",
     "idle": "Idle",
 }
-"""Each kind of a node or segment, and its label. Every table, chart and column uses these alone.
+"""Each kind of a node or segment, and its label. All tables, charts and columns use only these.
 
 ``compute`` is kernels, or operators where the host computes; ``copy`` is copies and memory sets of a device;
-``memory`` is remote memory (MEM_LOAD, MEM_STORE); ``host`` is what a host thread does beside these, with its
-cause in `HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``wait`` is waiting for a peer;
+``memory`` is remote memory (MEM_LOAD, MEM_STORE); ``host`` is other work of a host thread, with its cause in
+`HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``wait`` is waiting for a peer;
 ``idle`` is a device or a rank that has nothing to run.
 """
 HOST_CAUSES: Mapping[str, str] = {

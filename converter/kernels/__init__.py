@@ -18,7 +18,8 @@ from ...support.documents import parse_yaml
 from ..chakra import Graph, NodeType, TextColumn, Workload
 
 VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
-"""The environment variable with the path of a user's own patterns, which go before those that ship."""
+"""The environment variable with the path of a user's own patterns, which take precedence over the
+built-in patterns."""
 
 _SHIPPED = Path(__file__).with_name("patterns.yml")
 _MOST_BYTES = 1 << 20
@@ -119,8 +120,8 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
         ) from error
     except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"The kernel patterns {path} are wrong ({_first_line(error)}); "
-            "docs/how-to/convert.md has an example."
+            f"The kernel patterns {path} are invalid ({_first_line(error)}); docs/how-to/convert.md has "
+            "an example."
         ) from error
     if sum(len(library.kernels) for library in libraries) > _MOST_PATTERNS:
         raise ConfigError(f"The file of kernel patterns {path} has more than {_MOST_PATTERNS:,} kernels.")

@@ -35,8 +35,7 @@ _BEGINS_WITHIN_NS = 1_000_000
 # Parts of the names of calls that issue work: cudaLaunchKernel, hipMemcpyWithStream, cuMemsetD8Async, ...
 _ISSUING_WORDS = ("Launch", "Memcpy", "Memset")
 _UNTOLD = (
-    "the trace does not tell what some communication kernels move: they keep their measured time on any "
-    "network"
+    "the trace lacks the sizes of some communication kernels: they keep their measured time on any network"
 )
 
 
@@ -164,8 +163,8 @@ def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[Captu
     of_graphs = int(is_graph_launch(trace, launches.call).sum())
     if of_graphs:
         launches.notes.add(
-            f"the capture trace gives the operators of {len(launches.origins):,} of {of_graphs:,} kernels "
-            "and copies of graphs; the others have the launch's, if it has one"
+            f"the capture trace gives the operators of {len(launches.origins):,} of {of_graphs:,} "
+            "kernels and copies of graphs; the others have the operator of the launch, if there is one"
         )
     else:
         launches.notes.add("the capture trace is not used: the step launches no graph")

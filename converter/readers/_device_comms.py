@@ -22,7 +22,9 @@ _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast
 # Operators that communicate and compute, so that their first tensor is not what they send.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
 _MOST_IN_NODE = 8  # maximum number of ranks in custom all-reduces of vLLM, SGLang and PyTorch
-_ALL_RANKS = "custom and symmetric-memory collectives are of all ranks, as the only process group is"
+_ALL_RANKS = (
+    "custom and symmetric-memory collectives are assumed to span all ranks, like the only process group"
+)
 _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 
 

@@ -28,21 +28,24 @@ _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_col
 _INPUT_SPLITS = {"c10d::alltoall_base_": 4, "_c10d_functional::all_to_all_single": 2}
 _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 _INFERRED = (
-    "the traces do not name the process group of some collectives: it is the listed one that has as many "
-    "ranks as their sizes say (output over input)"
+    "the traces do not name the process group of some collectives: the listed group with as many ranks "
+    "as output size over input size is assumed"
 )
 _NEAREST = (
-    "; where several have, the one that no named collective uses, and of those that of the nearest ranks"
+    "; of several such groups, one that no named collective uses, and then the one with the closest ranks"
 )
 _UNLISTED_GROUP = (
-    "the sizes of some collectives (output over input) say that {size} of {world} ranks take part, but the "
-    "traces list no such process group: ranks in a row are assumed"
+    "the sizes of some collectives (output over input) say that {size} of {world} ranks take part, but "
+    "the traces list no such process group: consecutive ranks are assumed"
 )
 _SEVERAL_GROUPS = (
-    "the traces list several process groups but not which of them each collective used (a flight "
-    "record would): all ranks are assumed where that is unknown"
+    "the traces list several process groups but not the group of each collective (flight records do): "
+    "collectives of unknown groups are assumed to span all ranks"
 )
-_NO_GROUPS = "the traces list no process groups: all ranks are assumed where sizes do not refute it"
+_NO_GROUPS = (
+    "the traces list no process groups: collectives are assumed to span all ranks unless their sizes "
+    "contradict this"
+)
 
 
 class Communication(msgspec.Struct):

@@ -278,8 +278,8 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     if not events.is_operator.any() and not (len(calls) and len(works)):
         held = _instead(len(calls), len(works), reader.unread())
         raise TraceFormatError(
-            f"{path} holds no operator (cpu_op) event{held}: it is not a PyTorch profiler trace, or nothing "
-            "ran while it was taken. Capture again, with CPU activities on."
+            f"{path} holds no operator (cpu_op) event{held}: it is not a PyTorch profiler trace, or "
+            "nothing ran while it was recorded. Capture again, with CPU activities on."
         )
     trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
     groups = described_groups(info.pg_config if isinstance(info.pg_config, list) else [])

@@ -21,9 +21,9 @@ from ._host_trace import HostTrace, read_host_trace, tensors
 from ._kineto import OWN_RANGES, STEP_MARK, Call, DeviceTrace, Event, Work, device_trace
 
 LINKED_LACKS = (
-    "linked traces were converted, which lack the runtime's calls: an operator issues its work when it "
-    "returns, or when the work began; where the host waited for the device is known for copies only, and "
-    "memory sets are missing"
+    "linked traces were converted, which lack runtime calls: an operator is assumed to issue its work "
+    "when it returns, or when the work begins; waits of the host for the device are known only for "
+    "copies, and memory sets are missing"
 )
 
 _USER_SCOPE = 7

@@ -191,10 +191,11 @@ def _assumptions(header: _Header, size: int, *, spanning: bool) -> list[str]:
     model = _POLICIES[header.policy].model
     if model in (_NEAR, _FAR):
         notes.append(
-            "the text workload does not say which ranks share a layer: all its collectives span all ranks; "
-            "a model group says how many share one"
+            "the text workload does not contain the ranks that share a layer: all collectives span all "
+            "ranks; a model group sets the number of these ranks"
             if spanning
-            else f"each {size:,} {model} share a layer, which the text workload does not contain"
+            else f"{size:,} {model} are assumed to share a layer, because the text workload does not "
+            "contain these ranks"
         )
     return notes
 

@@ -370,11 +370,11 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
     waiting = delta - transfer
     text = f"{_change(delta)} in the other run"
     if abs(waiting) <= _TINY * abs(delta):
-        parts = "all of the change in the transfer"
+        parts = "all of the change is in the transfer"
     elif abs(transfer) <= _TINY * abs(delta):
         return (
-            f"{text}, all of the change in waiting for ranks that arrive "
-            f"{'later' if delta > 0 else 'earlier'} there."
+            f"{text}, all of the change is waiting for ranks that arrive "
+            f"{'later' if delta > 0 else 'earlier'} in that run."
         )
     else:
         parts = f"{_signed(transfer)} in the transfer, {_signed(waiting)} in waiting for the last rank"
@@ -392,14 +392,14 @@ def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, othe
     hops = second_hop_ns(base.result.provenance, str(row["operation"]), size, ranks)
     if hops is None:
         return (
-            f"; '{charged[2]}' sends each message whole over one hop after the other, and '{charged[1]}' "
-            "charges it once"
+            f"; '{charged[2]}' stores and forwards whole messages at each hop, and '{charged[1]}' "
+            "charges the bytes once"
         )
     hops *= 1 if names[1] == charged[2] else -1
     left = transfer - hops
     text = (
-        f"; {_signed(hops)} because '{charged[2]}' sends each message whole over both hops of the switch, "
-        "one after the other"
+        f"; {_signed(hops)} because '{charged[2]}' sends each whole message over both hops of the "
+        "switch, one after the other"
     )
     if abs(left) <= _TINY * abs(transfer):
         return f"{text}; none of the change is congestion"

@@ -96,5 +96,5 @@ def _read(file: Path, stamp: list[Any]) -> CodedColumns:
     """Read the columns in *file*; raises one of `_DAMAGES`, also if *stamp* does not match."""
     cache = ParquetFile(file)
     if cache.note != json.dumps(stamp):
-        raise ValueError("it belongs to other files")
+        raise ValueError("it was made from other files")
     return {name: cache.read_encoded(name, range(len(cache.rows))) for name in cache.kinds}

@@ -28,7 +28,7 @@ _REMEDIES = {
     "convolution": "try channels_last, or let the library search (torch.backends.cudnn.benchmark)",
 }
 _STREAM_REMEDIES = {
-    "softmax": "scaled_dot_product_attention where it is that of attention, as it writes no scores, or "
+    "softmax": "scaled_dot_product_attention if it belongs to attention, which then writes no scores, or "
     "another fused kernel (torch.compile)",
     "copy": "one layout from producer to consumer, which needs no copy, or fusing it (torch.compile)",
 }

@@ -87,24 +87,24 @@ def moved_by_shaking(
 
 
 FLAGS = {
-    "marks": "Queues reach the length at which switches mark packets, and the congestion control (CC_MODE) "
-    "slows senders down, which flows do not model: the real time may be far longer. Next: use 'packet'.",
-    "control": "Messages share switch ports under a congestion control that measures queues or delays, and "
-    "flows only model the shares that it aims at. Next: use 'packet'.",
-    "pauses": "Switch buffers fill up to where switches pause their neighbours, which also delays messages "
-    "to other hosts, and flows have no buffers. Next: use 'packet'.",
-    "bursts": "Many messages are smaller than their window and compete on several links in a row, where each "
+    "marks": "Queues are long enough for switches to mark packets, so that congestion control (CC_MODE) "
+    "slows senders down. Flows do not model this: the real time may be far longer. Next: use 'packet'.",
+    "control": "Messages share switch ports under a congestion control that measures queues or delays. "
+    "Flows only model the shares at which this congestion control aims. Next: use 'packet'.",
+    "pauses": "Switch buffers fill up until switches pause their neighbours, which also delays messages "
+    "to other hosts. Flows have no buffers. Next: use 'packet'.",
+    "bursts": "Many messages are smaller than their window and share several consecutive links. Such a "
     "message occupies one link at a time, but a flow occupies all of them. Next: use 'packet'.",
-    "two-way": "Data queues in both directions of a path, so that acknowledgements wait behind it and links "
-    "are idle in between: flows model this only in simple cases. Next: use 'packet'.",
-    "unsteady": "Ranks fall out of step: if messages are early or late by a few packet times, as packets "
-    "make them and flows do not, the step time changes by more than these delays. Next: use 'packet'.",
-    "loss": "Links lose packets, for which senders may wait as long as RETRANSMIT_TIMEOUT, but flows resend "
-    "lost data immediately, or lose none. Next: use 'packet'.",
+    "two-way": "Data queues in both directions of a path, so that acknowledgements wait behind data and "
+    "links are idle at times. Flows model this only in simple cases. Next: use 'packet'.",
+    "unsteady": "Ranks fall out of step: delays of a few packet times, which flows do not model, change "
+    "the step time by more than these delays. Next: use 'packet'.",
+    "loss": "Links lose packets, and senders may wait for RETRANSMIT_TIMEOUT before they send again. "
+    "Flows resend lost data immediately, or lose none. Next: use 'packet'.",
 }
 _QUEUES = (
-    "Flows share links instead of queueing at them: queueing times of links follow from rates and windows, "
-    "summed over packets; queues of acknowledgements are left out."
+    "Flows share links instead of queueing at them: queueing times of links are computed from rates and "
+    "windows, and summed over packets; queues of acknowledgements are left out."
 )
 
 

@@ -19,9 +19,9 @@ from ..gpu import (
 from ._engine import EngineBackend, Model, Run, refuse_linkless
 
 _COMPUTE = (
-    "A compute kernel takes its node's duration when it has the GPU for itself: {waves} rounds of "
-    "workgroups on all {units} compute units (compute_waves of the machine). Kernels that compute at the "
-    "same time on a GPU take turns; workgroups of collectives go first. {memory}"
+    "Alone on a GPU, a compute kernel takes the duration of its node: {waves} rounds of workgroups on all "
+    "{units} compute units (compute_waves of the machine). Concurrent kernels on a GPU take turns; "
+    "workgroups of collectives have priority. {memory}"
 )
 _MESSAGES = "Sends and receives are carried by proxies (copy engines, NICs) and need no compute units."
 
@@ -69,7 +69,7 @@ def _complete(result: Result, run: Run) -> Result:
     ranks = result.ranks.assign(compute_slowdown=slowdown)
     machine = programs.machine
     share = machine.compute_memory_share
-    memory = f"It takes {share:.0%} of the memory's bandwidth, unless its node says how many bytes it moves."
+    memory = f"A kernel uses {share:.0%} of the memory bandwidth, unless its node has a number of bytes."
     facts = {
         "machine": machine.name,
         "compute_slowdown": float(took.sum() / alone.sum()) if alone.sum() else 1.0,

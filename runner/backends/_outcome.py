@@ -296,7 +296,7 @@ def _overtaking(output: Any) -> list[str]:
         return []
     lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
     return [
-        f"In the order of the queues{lanes}, the ranks would deadlock. The job did not, so "
+        f"In the order of the queues{lanes}, the ranks would deadlock. The real job did not, so "
         f"{output.overtaken} chunks or operations overtook others that wait for a peer (each process group "
         "makes progress independently, like a communicator)."
     ]
@@ -307,9 +307,9 @@ def _replayed(output: Any) -> list[str]:
     if not output.replayed:
         return []
     return [
-        "Broadcasts send no messages: as in ASTRA-sim, which has no algorithm for them, each takes the time "
-        "that its node records, and 1 ns if it records none. In 'trace' semantics (run --semantics trace) "
-        "they are simulated."
+        "Broadcasts send no messages: as in ASTRA-sim, which has no algorithm for broadcasts, a "
+        "broadcast takes the recorded time of its node, or 1 ns without a recorded time. With semantics "
+        "'trace' (run --semantics trace), broadcasts are simulated."
     ]
 
 
@@ -318,9 +318,9 @@ def _evened(output: Any) -> list[str]:
     if not output.evened:
         return []
     return [
-        "The workload lists unequal amounts for the members of some collectives "
-        f"({output.evened} on a rank at most), and semantics 'astra-sim' have one size for all: they ran as "
-        "even ones. With semantics 'trace' each pair of ranks exchanges its own bytes."
+        f"In some collectives (at most {output.evened} on a rank), members have unequal amounts. With "
+        "semantics 'astra-sim', all members have the same amount. With semantics 'trace', each pair of "
+        "ranks exchanges its own number of bytes."
     ]
 
 
@@ -372,8 +372,8 @@ def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
     time_us, *ends = fabric.settings["LINK_DOWN"]
     if time_us:
         sentences.append(
-            f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s and {time_us} us on, as "
-            "in ASTRA-sim, which counts this time from 2 s."
+            f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s + {time_us} us, "
+            "because ASTRA-sim counts this time from 2 s."
         )
     columns = (changed[name].tolist() for name in ("time_ns", "lost", "rerouted", "waiting"))
     for time_ns, lost, rerouted, waiting in zip(*columns, strict=True):
@@ -383,5 +383,5 @@ def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
         sentences.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
     later = sorted({change.time_ns for change in fabric.changes} - set(changed["time_ns"].tolist()))
     if later:
-        sentences.append(f"The job was done before links changed at {later[0]} ns.")
+        sentences.append(f"The job ended before the link change at {later[0]} ns.")
     return sentences

@@ -204,7 +204,7 @@ def run_guarded(
             raise Cancelled(f"{name} was cancelled and has been stopped.")
         if time.monotonic() > deadline:
             raise BackendTimeout(
-                f"{name} did not finish within {timeout_s:g} s and was stopped; Next: allow more time, or "
+                f"{name} did not finish within {timeout_s:g} s and was stopped. Next: allow more time, or "
                 f"simulate fewer ranks, smaller messages, or on a faster backend such as '{DEFAULT_BACKEND}'."
             )
 

@@ -65,7 +65,7 @@ def handshake_of(records: Records) -> tuple[str, Remarks]:
     return _NONE, Remarks(
         undetermined=(
             f"Whether messages in both directions wait for each other: both at once took {ratio:.2f} times "
-            "as long as one, which is neither one nor two; no handshake was written.",
+            "as long as one, which is close to neither 1 nor 2; no handshake was written.",
         )
     )
 
@@ -231,8 +231,8 @@ def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
     if figure.spread <= _REPORTED:
         return figure, []
     return None, [
-        f"What a message costs its sender: measurements lie between {duration_text(figure.low)} and "
-        f"{duration_text(figure.high)}, and none was written."
+        f"The cost of a message for its sender: measurements lie between {duration_text(figure.low)} and "
+        f"{duration_text(figure.high)}, and no cost was written."
     ]
 
 
@@ -271,7 +271,7 @@ def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Le
     ]
     chosen = widest or list(range(len(records.transfers)))
     note = (
-        f"{names} could not be distinguished: no collective is of {lacking} alone. All ranks became one "
+        f"{names} could not be distinguished: no collective uses {lacking} alone. All ranks became one "
         "dimension, with the figures of the widest groups."
     )
     return [(flat, chosen)], [note]
@@ -356,8 +356,8 @@ def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str
         alike = "one size" if len(sizes) == 1 else "sizes that are too similar"
         sentences.append(
             f"The latency of '{name}': with {alike} it cannot be separated from the bandwidth. It was "
-            "written as 0, and the bandwidth is what these sizes reach, latency included, so that others "
-            "will be wrong; give --latency, or records with other sizes."
+            "written as 0, so that the bandwidth includes the latency and is wrong for other sizes; "
+            "give --latency, or records with other sizes."
         )
     elif latency.known == "fitted" and latency.low == 0:
         sentences.append(

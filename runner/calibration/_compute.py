@@ -134,7 +134,7 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
         pointwise=shares.get("pointwise", base.pointwise),
         gemm_memory=0.0,
         fit=Fit(
-            f"{source}; beside its work, an operator takes: {starts}",
+            f"{source}; start-up time of an operator: {starts}",
             int(sum(fit.count for fit in measured.values())),
             mean=float(errors.mean()),
             median=float(np.median(errors)),
@@ -197,11 +197,15 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
 
 def _assumption(table: pd.DataFrame, measured: np.ndarray, left: int, error: float, name: str) -> str:
     count = int((~np.isnan(measured)).sum())
-    off = "unknown, as no operator is in both" if np.isnan(error) else f"{share_text(error)} in the median"
+    off = (
+        "unknown, because no operator is in both captures"
+        if np.isnan(error)
+        else f"{share_text(error)} in the median"
+    )
     rest = f", {left} kept their times" if left else ""
     return (
-        f"Compute times were carried over to {name}: {count} of {count_text(len(table), 'operator')} as "
-        f"measured there, the others by their class{rest}; the error of that is {off}"
+        f"Compute times were scaled to {name}: {count} of {count_text(len(table), 'operator')} have "
+        f"times measured there, and the others were scaled by class{rest}; the error of the scaling is {off}"
     )
 
 

@@ -172,7 +172,9 @@ def gloo_records(path: str | Path) -> Records:
     file = Path(path)
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise ConfigError(f"{file} is larger than any such file: more than {_MOST_BYTES} bytes.")
+            raise ConfigError(
+                f"{file} is too large for a file of measurements: more than {_MOST_BYTES} bytes."
+            )
         read = msgspec.json.decode(file.read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(
@@ -266,7 +268,7 @@ def levels_of(records: Records) -> tuple[list[Level], str]:
     own = tuple(ranks)
     hosts, leaves = _units(records.hosts, ranks), _units(records.leaves, ranks)
     if hosts is None:
-        return [Level(_ALL, records.num_ranks, own, everyone)], "the records do not tell the ranks' hosts"
+        return [Level(_ALL, records.num_ranks, own, everyone)], "the records do not contain the ranks' hosts"
     names = [(_SAME_HOST, hosts)]
     if leaves is not None:
         names += [(_SAME_LEAF, leaves), (_OTHER_LEAF, everyone)]
@@ -277,11 +279,11 @@ def levels_of(records: Records) -> tuple[list[Level], str]:
         sizes = _even(below, above)
         if sizes is None:
             flat = Level(_ALL, records.num_ranks, own, everyone)
-            return [flat], "the hosts do not have as many ranks each, in a row, as dimensions would"
+            return [flat], "the hosts do not have equal numbers of consecutive ranks, which dimensions need"
         if sizes > 1:
             levels.append(Level(name, sizes, below, above))
         below = above
-    why = "" if leaves is not None or max(hosts) == 0 else "nothing says which hosts share a leaf switch"
+    why = "" if leaves is not None or max(hosts) == 0 else "the hosts that share a leaf switch are unknown"
     return levels or [Level(_ALL, records.num_ranks, own, everyone)], why
 
 
@@ -332,8 +334,8 @@ def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records
         more = f" and {count_text(len(slow) - _MOST_NAMED, 'more pair')}" if len(slow) > _MOST_NAMED else ""
         sentences.append(
             f"One bandwidth for '{level.name}': its pairs differ. The slowest: {named}{more}; the fastest "
-            f"reaches {bandwidth_text(1 / min(paces.values()))}. The bandwidth of the slowest was written, "
-            "for which collectives of all ranks wait; messages between the others are faster than it says."
+            f"reaches {bandwidth_text(1 / min(paces.values()))}. The bandwidth of the slowest was "
+            "written, because collectives of all ranks wait for it; messages between other pairs are faster."
         )
     if not faster:
         return records, []

@@ -331,8 +331,8 @@ def records_of_study(study: Study, workload: str | None = None) -> Records:
     names = study.workloads()
     if not names:
         raise ConfigError(
-            f"The study {study.path} holds no measurements; Next: capture a job with `chakrascope trace -o "
-            f"{study.path}`, or give production logs instead of a study."
+            f"The study {study.path} contains no measurements. Next: capture a job with `chakrascope trace "
+            f"-o {study.path}`, or give production logs instead of a study."
         )
     chosen = workload or names[-1]
     return workload_records(study.workload(chosen), f"the workload {chosen}")

@@ -275,7 +275,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
 def _costs_like(chip: Chip, other: str, software: str) -> Costs:
     """Return the costs of *software* on the shipped chip *other*, for a *chip* without measured steps."""
     costs = chip.costs_like(find_chip(other), software)
-    data = f"shares of peaks as on {other} with {software}, fitted on no step of this chip"
+    data = f"shares of peaks as on {other} with {software}, not fitted to steps of this chip"
     return replace(costs, fit=replace(costs.fit, data=data, rows=0))
 
 

@@ -116,7 +116,7 @@ THRESHOLDS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
 _NO_EFFECT = {
     "ENABLE_TRACE": "packets are not traced",
     "NIC_TOTAL_PAUSE_TIME": "no artificial pauses are made",
-    "PAUSE_TIME": "a pause lasts until it is taken back",
+    "PAUSE_TIME": "a pause lasts until it is cancelled",
     "QLEN_MON_END": "nothing is sampled",
     "QLEN_MON_START": "nothing is sampled",
     "SIMULATOR_STOP_TIME": "a simulation ends when all ranks have finished",
@@ -225,9 +225,9 @@ class Fabric:
             )
         if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
             raise ConfigError(
-                "A link goes down in the middle of the simulation, and what was on it is lost, but "
-                "RETRANSMIT_TIMEOUT is 0, so that it would not be sent again; set it to some us, such as "
-                f"{SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
+                "A link goes down in the middle of the simulation and loses packets, but "
+                "RETRANSMIT_TIMEOUT is 0, so that they would not be sent again; set it to some us, such "
+                f"as {SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
             )
 
     def with_room(self) -> Fabric:

@@ -200,7 +200,7 @@ def _take(words: Iterator[str], key: str, where: str) -> Any:
             raise ConfigError(f"{where}: '{key}' announces {count} entries; it can have up to 1000.")
         return {next(words): next(words) for _ in range(count)}
     except StopIteration:
-        raise ConfigError(f"{where}: the file ends in the middle of '{key}'; is it whole?") from None
+        raise ConfigError(f"{where}: the file ends in the middle of '{key}'; is it complete?") from None
 
 
 def _read_topology(path: Path, where: str) -> Fabric:

@@ -18,8 +18,10 @@ from ._values import shown
 
 INEFFECTIVE = {
     "boost-mode": "no part of ASTRA-sim 2 reads it",
-    "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
-    "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
+    "intra-dimension-scheduling": "ASTRA-sim 2 always serves first in, first out; see "
+    "'intra-dimension-policy'",
+    "inter-dimension-scheduling": "ASTRA-sim 2 always visits dimensions in ascending order; see "
+    "'inter-dimension-policy'",
 }
 # The engine's settings in system files, except file names and collective programs.
 _ENGINE = {each.key: each for each in FIELDS.values() if each.origin == "system"}

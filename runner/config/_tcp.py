@@ -94,7 +94,7 @@ _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "host-queue-disc": (_choice("fifo", "fq-codel"), "fq-codel", "Linux distributions'"),
     "mtu": (_whole(*_MTU), 1500, "Ethernet's"),
     "mss": (_whole(_LEAST_SEGMENT, _MTU[1] - _TCP_IP_BYTES), None, ""),
-    "frame-overhead": (_whole(2, 1000), 38, "B a frame, Ethernet's preamble, header, checksum and gap"),
+    "frame-overhead": (_whole(2, 1000), 38, "B per frame: Ethernet's preamble, header, checksum and gap"),
     "initial-window": (_whole(1, 1000), 10, "segments, Linux's"),
     "send-buffer": (_size(4096, _LARGEST_BUFFER), 4 << 20, "Linux's largest"),
     "receive-buffer": (_size(4096, _LARGEST_BUFFER), 6 << 20, "Linux's largest"),

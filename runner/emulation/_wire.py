@@ -125,7 +125,7 @@ class Channel:
             return None
         size, json_size = _LENGTH.unpack_from(self._buffer)
         if size > _MOST_BYTES or json_size > size:
-            raise Refused("What came over the connection is not a message of an emulation.")
+            raise Refused("The received data is not a message of an emulation.")
         if len(self._buffer) < head + size:
             return None
         whole = bytes(self._buffer[: head + size])
@@ -147,7 +147,7 @@ def _decoded(head: bytes, rest: bytes) -> Message:
             place += size
         return Message(str(fields["kind"]), dict(fields["facts"]), tuple(pieces))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Refused(f"What came over the connection is not a message of an emulation ({error}).") from error
+        raise Refused(f"The received data is not a message of an emulation ({error}).") from error
 
 
 def challenge(connection: socket.socket, secret: bytes) -> Channel:

@@ -175,8 +175,8 @@ class PlanLowering:
             into = self._target(writer, block, op, turn, number)
             if op.by_port and source.ranks != (writer.rank,):
                 raise ConfigError(
-                    f"{self.program.where(writer.rank, block.id, op)}: it reads over a port channel, which "
-                    "the GPU model cannot; let the other rank put, or use a memory channel."
+                    f"{self.program.where(writer.rank, block.id, op)}: it reads over a port channel, "
+                    "which the GPU model does not support; let the other rank put, or use a memory channel."
                 )
             if op.by_port:
                 counter = self._outgoing(op.channels[0])[1] if op.name in _PUTS else into[3]

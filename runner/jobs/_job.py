@@ -237,7 +237,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_file(study.step_names_file(asked.item), json.dumps(step_names_of(Path(asked.folder), asked.item)))
     write_file(file, json.dumps([finding.to_dict() for finding in findings]))
-    return f"{count_text(len(findings), 'finding')}." if findings else "Nothing is wrong with it."
+    return f"{count_text(len(findings), 'finding')}." if findings else "No problems were found."
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:

@@ -128,11 +128,11 @@ class Plans:
         """The assumptions common to all plans, one sentence each."""
         request = self.request
         tokens = request.sequence or request.model.sequence
-        notes = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
+        notes = [f"A step has {request.global_batch} sequences of {tokens} tokens in every plan"]
         notes += [
-            f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
-            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; the rest is for fragmentation of "
-            "PyTorch's allocator and for NCCL's buffers"
+            f"{cluster.network.num_ranks} x {cluster.chip.title} on the network '{cluster.network.name}': "
+            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; the rest is for fragmentation "
+            "of PyTorch's allocator and for NCCL's buffers"
             for cluster in request.clusters
         ]
         return [*notes, "Plans are compared by the operator times of each suitable software on the chip"]

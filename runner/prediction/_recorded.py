@@ -111,7 +111,7 @@ class RecordedPrediction:
         ]
         if not shares:
             return []
-        notes = [f"matmuls, convolutions and attention are, by operations: {', '.join(shares)}"]
+        notes = [f"operations of matmuls, convolutions and attention by precision: {', '.join(shares)}"]
         if self.work.get("fp32", 0) > _LEAST_SHARE * total and "tf32" in peaks:
             notes.append(
                 f"the script leaves TF32 off; torch.set_float32_matmul_precision('high') computes FP32 "

@@ -302,7 +302,9 @@ def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world:
     assumptions = []
     if missing:
         named = ", ".join(map(str, sorted(roles)[:8])) + (", ..." if len(roles) > 8 else "")
-        assumptions.append(f"ranks {named} were run, and the others do the same as those in their place")
+        assumptions.append(
+            f"ranks {named} were run; the others are assumed to do the same as their representatives"
+        )
     return _workload(actors, world, assumptions)
 
 

@@ -126,7 +126,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
     ]
     if not estimates or size_bytes <= 0 or ranks < 2:
         raise ConfigError(
-            f"NCCL has nothing for {collective} of {bytes_text(size_bytes)} among {ranks} ranks with "
+            f"NCCL has no program for {collective} of {bytes_text(size_bytes)} among {ranks} ranks with "
             f"{', '.join(algorithms)} and {', '.join(protocols)}."
         )
     return min(estimates, key=lambda choice: choice.expected_ns)

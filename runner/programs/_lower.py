@@ -141,7 +141,7 @@ class _Lowering:
                 "protocol Simple, more chunks, or a smaller collective."
             )
         self.remarks[
-            f"Programs that pass messages went over chunks larger than an NCCL slot "
+            "Programs that pass messages processed chunks larger than an NCCL slot "
             f"({bytes_text(self.rounds.slot_bytes)} with {program.protocol}) in rounds."
         ] = None
 

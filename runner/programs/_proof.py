@@ -35,9 +35,9 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
     cycle = not hopeless
     for found in hopeless or run.blocked:
         reason = (
-            "and those who should bring it wait themselves, in a dependency cycle"
+            "and the ops that provide it wait themselves, in a dependency cycle"
             if cycle
-            else "and no op that is left brings it"
+            else "and no remaining op provides it"
         )
         others = tuple(
             f"{other.step.words} waits for {awaited_words(other.awaits)}"
@@ -177,7 +177,7 @@ def _wrong_result(program: Program, run: Run, cell: Cell, value: Value | None, e
         message = f"rank {cell[0]}: no op writes {where}; {wanted}."
         return Problem("result", int(str(cell[0])), blocks[0].id if blocks else -1, "-", message)
     last = writes[-1]
-    held = "nothing that was ever written" if value is None else _set_words(program, value.mask)
+    held = "data that was never written" if value is None else _set_words(program, value.mask)
     if value is not None and value.twice:
         held += f", of which {_set_words(program, value.twice)} more than once"
     message = f"is the last to write {where}, which then holds {held}; {wanted}."
@@ -332,9 +332,9 @@ def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str
             f"rank's result depends on it."
         )
     if unrolled.iterations:
-        yield f"Pipelines were followed for {unrolled.iterations} iterations; all further ones are equal."
+        yield f"Pipelines were checked for {unrolled.iterations} iterations; all further ones are equal."
         if unrolled.slots:
-            yield f"Scratch was taken to have room for {unrolled.slots} units of each of its chunks."
+            yield f"The scratch buffer was assumed to have {unrolled.slots} units for each of its chunks."
         elif program.reuses_scratch:
             yield (
                 "Nothing keeps its pipelines from running ahead, although they share the scratch buffer: it "
@@ -344,7 +344,8 @@ def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str
         yield "The collective is 'custom': the result of each rank is unspecified and was not checked."
     if _relaxed_after_data(program):
         yield (
-            "Relaxed signals (rlxsignal) come after writes; they were taken to order them, as plain ones do."
+            "Relaxed signals (rlxsignal) come after writes; they were assumed to order these writes, as "
+            "plain signals do."
         )
 
 

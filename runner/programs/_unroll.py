@@ -122,8 +122,8 @@ def unroll(program: Program) -> Unrolled:
     pipelines = [op for op in ops if op.name == "pipeline"]
     if len({op.unit_bytes for op in pipelines}) > 1:
         raise ConfigError(
-            f"{program.source}: its pipelines go in units of different sizes, which cannot be followed; give "
-            "them one size."
+            f"{program.source}: its pipelines have units of different sizes, which is not supported; "
+            "give them one size."
         )
     slots = _slots(program) if pipelines else 0
     turns = (slots + 2 if slots else 3) if pipelines else 1
@@ -132,8 +132,8 @@ def unroll(program: Program) -> Unrolled:
     )
     if slots and any(op.name in PACKET_OPS for op in ops):
         raise ConfigError(
-            f"{program.source}: packets and a pipeline that reuses scratch share that buffer, which cannot "
-            "be followed; give the plan one of them."
+            f"{program.source}: packets and a pipeline that reuses scratch share that buffer, which is "
+            "not supported; give the plan one of them."
         )
     _check_size(program, turns, shares)
     cutter = _Cutter(program, turns, shares, slots)
@@ -165,7 +165,7 @@ def _check_size(program: Program, turns: int, shares: int) -> None:
     )
     if (chunks + moved) * turns * shares > _MOST_CELLS or program.num_ops * max(1, repeats) > _MOST_CELLS:
         raise ConfigError(
-            f"{program.source}: it is too large to be followed: {chunks} chunks in {turns * shares} parts. "
+            f"{program.source}: it is too large to check: {chunks} chunks in {turns * shares} parts. "
             "Make its buffers, groups of thread blocks or semaphores smaller."
         )
 

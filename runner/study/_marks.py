@@ -52,10 +52,10 @@ def add_timeline_note(
     """
     checked = checked_note(text)
     if not checked:
-        raise StudyError("The note is empty; write what it is about.")
+        raise StudyError("The note is empty; write a text.")
     t0, t1 = span_ns
     if not -_LARGEST < t0 <= t1 < _LARGEST:
-        raise StudyError(f"A note on {t0} to {t1} ns covers no time; give its begin before its end.")
+        raise StudyError(f"A note on {t0} to {t1} ns covers no time; its start must be before its end.")
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     note = TimelineNote(secrets.token_hex(6), checked, int(t0), int(t1), int(node[0]), int(node[1]), now)
     folder = _folder(study, run_id)
@@ -113,5 +113,7 @@ def _note(row: dict[str, Any]) -> TimelineNote:
 
 def _write(folder: Path, notes: tuple[TimelineNote, ...]) -> None:
     rows = [asdict(note) for note in notes]
-    with writing(f"A note on the timeline of {folder.name}", StudyError, "may you write to the study?"):
+    with writing(
+        f"A note on the timeline of {folder.name}", StudyError, "check the permissions of the study."
+    ):
         write_file(folder / MARKS_FILE, json.dumps(rows, indent=1) + "\n")

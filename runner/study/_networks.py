@@ -41,7 +41,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     """
     if not _is_name(name):
         raise ConfigError(
-            f"A network file is called {', '.join(_SUFFIXES)} and has a plain name, not '{name[:100]}'; "
+            f"A network file must have a plain name that ends in {', '.join(_SUFFIXES)}, not '{name[:100]}'; "
             "rename it. ASTRA-sim's config.txt needs other files: use the command line for it."
         )
     _refuse_paths(_mapping(content, name), name)

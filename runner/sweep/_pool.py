@@ -145,15 +145,15 @@ class _Pool:
         self._deaths[task.number] = self._deaths.get(task.number, 0) + 1
         if not self._answered and sum(self._deaths.values()) >= _VAIN_DEATHS:
             raise BackendError(
-                f"{_VAIN_DEATHS} processes of the sweep died ({end}) before one had answered; what they "
-                f"printed is in {self._log}. Next: if memory was short, try --workers 1."
+                f"{_VAIN_DEATHS} processes of the sweep died ({end}) before any of them returned a result; "
+                f"their output is in {self._log}. Next: if memory was short, try --workers 1."
             )
         if self._deaths[task.number] < _TRIES:
             self._retries.append(task)
             return None
         return task, failure(
-            f"The process that simulated it died {_TRIES} times ({end}); is there enough memory? "
-            f"What it printed is in {self._log.name}."
+            f"The process that simulated it died {_TRIES} times ({end}); is there enough memory? Its "
+            f"output is in {self._log.name}."
         )
 
     def close(self) -> None:

@@ -183,7 +183,8 @@ def _client(distributed: Any, cluster: str) -> Any:
         return distributed.Client(_address(cluster), timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise BackendError(
-            f"The Dask scheduler at {cluster} does not answer ({error}); check that it runs and its address."
+            f"The Dask scheduler at {cluster} does not answer ({error}); check its address, and that it "
+            "is running."
         ) from error
 
 

@@ -51,7 +51,7 @@ class ParquetFile:
         if len(self.kinds) != len(fields):
             raise ValueError("two of its columns have the same name")
         if any(group.num_columns != len(fields) for group in groups):
-            raise ValueError("it holds nested columns, and only flat tables are read")
+            raise ValueError("it has nested columns, and only flat tables can be read")
 
     @property
     def num_rows(self) -> int:
@@ -105,13 +105,13 @@ class ParquetFile:
             if name not in self.kinds:
                 raise ValueError(f"it has no column {name}")
             if self.kinds[name] == "other" and self.num_rows:
-                raise ValueError(f"its column {name} holds neither numbers, truth values nor text")
+                raise ValueError(f"its column {name} contains neither numbers, booleans nor text")
         picked = [*range(len(self.rows))] if groups is None else [*groups]
         with self._opened() as file:
             table = file.read_row_groups(picked, columns=chosen, use_threads=False)
             table.validate(full=True)  # in a damaged file, codes may point past the dictionary
         if table.num_rows != sum(self.rows[group] for group in picked):
-            raise ValueError("its columns have another number of rows than its metadata says")
+            raise ValueError("its columns do not have the number of rows in its metadata")
         return table.select(chosen)
 
     @contextmanager

@@ -147,7 +147,7 @@ def test_bad_input_is_named(arguments, said, logs, capsys):
 def test_a_study_without_measurements_says_what_to_do(tmp_path, capsys):
     Study.create(tmp_path / "study")
     assert run("calibrate", tmp_path / "study")
-    assert "holds no measurements" in capsys.readouterr().err
+    assert "contains no measurements" in capsys.readouterr().err
 
 
 # ``chakrascope emulate`` as users meet it.

@@ -349,7 +349,7 @@ def made(tmp_path_factory):
         (
             ("trace", "--steps", "-4", "-o", "x", "--", "true"),
             2,
-            "cannot be negative. Next: use, for example, --steps 2 --warmup 3.",
+            "neither number can be negative. Next: use, for example, --steps 2 --warmup 3.",
         ),
         (
             ("network", "ring-2", "--as", "yaml", "-o", "STUDY/study.json"),

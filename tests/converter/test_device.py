@@ -469,7 +469,7 @@ def test_they_move_the_first_tensor_of_their_operator(tmp_path, called, expected
     workload = convert_files(None, str(trace(tmp_path / "trace.json", *called)))
     assert collectives(workload) == [(*expected, ())]
     assert unsized_communication(workload) is None
-    assert any("are of all ranks" in note for note in workload.metadata["assumptions"])
+    assert any("are assumed to span all ranks" in note for note in workload.metadata["assumptions"])
 
 
 @pytest.mark.parametrize(

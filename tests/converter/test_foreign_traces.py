@@ -64,7 +64,7 @@ def test_a_linked_trace_replays_what_was_measured(linked):
     assert linked.metadata["measured_step_ns"] == {"0": 44_800_000}
     assert replay(graph).makespan_ns == 44_800_000
     assert linked.num_ranks == 2
-    assert "lack the runtime's calls" in _assumed(linked)
+    assert "lack runtime calls" in _assumed(linked)
 
 
 def test_a_linked_traces_device_work_hangs_together(linked):
@@ -221,7 +221,7 @@ def test_gloo_alone_gives_sends_and_receives(shared):
 
 def test_groups_that_gloo_does_not_name_are_said(shared):
     workload = convert_files(device_trace=f"{shared}/traces/tpdp_4/kineto_{{rank}}.json.gz")
-    assert "not which of them each collective used" in _assumed(workload)
+    assert "not the group of each collective" in _assumed(workload)
 
 
 def test_without_shapes_gloo_communication_stays_measured_time(data_dir, tmp_path):

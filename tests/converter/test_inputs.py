@@ -29,7 +29,9 @@ from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, U
 
 
 def test_a_capture_that_broke_off_in_its_first_step_says_why(trace_set):
-    reason = "the command exited with code 1 after 3 training steps, before the capture's first was whole"
+    reason = (
+        "the command exited with code 1 after 3 training steps, before the first captured step was complete"
+    )
     edit_json(trace_set / "manifest.json", lambda manifest: manifest.update(partial=True, reasons=[reason]))
     with pytest.raises(TraceError, match=r"no complete step of rank 0: the command exited with code 1"):
         convert(trace_set)

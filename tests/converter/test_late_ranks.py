@@ -117,7 +117,7 @@ def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     metadata = convert(tmp_path).metadata
     assert metadata["steps"] == [2]
-    reason = "the captured step nearest to the median unprofiled one (11.0 ms)"
+    reason = "the captured step closest to the median unprofiled step (11.0 ms)"
     assert step_choice_text(metadata) == f"Step 2 is shown: {reason}."
     assert step_choice_text(convert(tmp_path, step=0).metadata) == ""
 

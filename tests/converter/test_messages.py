@@ -131,8 +131,8 @@ def test_the_listed_group_of_the_right_size_is_taken_and_said(tmp_path):
     workload = converted(tmp_path, lambda rank: [(0, 1, 2, 3), (rank % 2, rank % 2 + 2)], halves)
     assert members(workload) == [(0, 2), (0, 2), "all"]
     (said,) = workload.metadata["assumptions"]
-    assert "it is the listed one that has as many ranks as their sizes say" in said
-    assert "where several have" not in said
+    assert "the listed group with as many ranks as output size over input size is assumed" in said
+    assert "of several such groups" not in said
 
 
 def test_of_several_groups_of_that_size_every_rank_takes_the_same(tmp_path):
@@ -142,7 +142,7 @@ def test_of_several_groups_of_that_size_every_rank_takes_the_same(tmp_path):
     workload = converted(tmp_path, of_mesh, halves)
     assert members(workload) == [(0, 1), (0, 1), "all"]
     assert set(workload.groups.values()) == {(0, 1), (2, 3)}
-    assert "where several have" in workload.metadata["assumptions"][0]
+    assert "of several such groups" in workload.metadata["assumptions"][0]
 
 
 @pytest.mark.parametrize("listed", [[], [(0, 1, 2, 3)]])
@@ -150,14 +150,15 @@ def test_sizes_that_no_listed_group_has_are_said(tmp_path, listed):
     workload = converted(tmp_path, lambda rank: listed, halves)
     assert members(workload) == [(0, 1), (0, 1), "all"]
     (said,) = [note for note in workload.metadata["assumptions"] if "2 of 4 ranks take part" in note]
-    assert "ranks in a row are assumed" in said
+    assert "consecutive ranks are assumed" in said
 
 
 def test_sizes_that_tell_nothing_leave_all_ranks_and_say_so(tmp_path):
     workload = converted(tmp_path, lambda rank: [], lambda thread: thread.gather(1100, 4096, 3000))
     assert members(workload) == ["all"]
     assert workload.metadata["assumptions"] == [
-        "the traces list no process groups: all ranks are assumed where sizes do not refute it"
+        "the traces list no process groups: collectives are assumed to span all ranks unless their "
+        "sizes contradict this"
     ]
 
 

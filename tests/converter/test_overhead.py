@@ -105,7 +105,7 @@ def test_host_time_stays_where_captured_steps_took_no_longer(captured):
 
 
 def test_an_older_capture_cannot_be_scaled_and_says_why(data_dir):
-    with pytest.raises(UsageError, match="has no unprofiled step times"):
+    with pytest.raises(UsageError, match="has too few unprofiled step times"):
         convert(data_dir / "converter" / "interleaved_2", rescale_host=True)
 
 
@@ -202,7 +202,7 @@ def test_each_recorded_event_costs_the_host_its_part(tmp_path):
     overhead = profiler_overhead(workload.metadata)
     assert overhead.removed_ns == OPERATORS * 4_000
     assert not overhead.matters
-    assert "400 µs, the cost of recording operators, is taken out" in overhead.text
+    assert "400 µs, the cost of recording operators, is subtracted" in overhead.text
 
 
 @pytest.mark.parametrize(

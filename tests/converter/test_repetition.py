@@ -150,9 +150,7 @@ def test_ranks_that_repeat_otherwise_are_one_step_each(tmp_path, ranks):
         trace(tmp_path / f"trace_{rank}.json", kernels)
     workload = convert_files(None, f"{tmp_path}/trace_{{rank}}.json")
     assert workload.metadata["steps"] == [0]
-    assert any(
-        "all that was recorded counts as one step" in note for note in workload.metadata["assumptions"]
-    )
+    assert any("the whole recording counts as one step" in note for note in workload.metadata["assumptions"])
 
 
 def test_operators_of_a_captured_job_repeat_where_its_steps_are_marked(data_dir, tmp_path):

@@ -176,7 +176,8 @@ def test_semantics_that_have_one_size_for_all_say_so(tmp_path):
     astra, trace, even_astra, even_trace = results
     assert astra.makespan_ns == even_astra.makespan_ns == even_trace.makespan_ns < trace.makespan_ns
     assert (
-        "unequal amounts for the members of some collectives (1 on a rank" in astra.provenance["warnings"][0]
+        "In some collectives (at most 1 on a rank), members have unequal amounts"
+        in astra.provenance["warnings"][0]
     )
     assert trace.provenance["warnings"] == even_astra.provenance["warnings"] == []
     emulated = simulate(

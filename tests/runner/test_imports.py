@@ -135,7 +135,7 @@ def test_an_archive_of_several_things_is_told_what_it_holds(study, folder, tmp_p
     (item,) = find_items(packed)
     (finding,) = check_item(packed, item.id, unheard)
     assert "captures/mlp, graphs/job, loose/device_{rank}.json.gz" in finding.cause
-    with pytest.raises(StudyError, match="more than one thing"):
+    with pytest.raises(StudyError, match="several sets of traces or graphs"):
         import_item(study, packed, item.id, "mine", unheard)
     assert study.workloads() == study.trace_sets() == []
 
@@ -351,7 +351,8 @@ def test_a_trace_named_after_another_rank_says_how_it_is_shown(tmp_path):
         if "by their names" in line
     ]
     assert note == (
-        "the traces state no rank: by their names they are of rank 3, but they count as rank 0 of a job of 1"
+        "the traces contain no rank: their file names have rank 3, but they are numbered as rank 0 of a job "
+        "of 1"
     )
 
 

@@ -351,9 +351,9 @@ def test_json_is_one_too_and_an_infragraph_is_written_out(study):
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
-        ("../mine.yml", {}, "has a plain name"),
-        ("/etc/mine.yml", {}, "has a plain name"),
-        (".yml", {}, "has a plain name"),
+        ("../mine.yml", {}, "must have a plain name"),
+        ("/etc/mine.yml", {}, "must have a plain name"),
+        (".yml", {}, "must have a plain name"),
         ("config.txt", {}, "use the command line"),
         ("mine.yml", {"infragraph": "/etc/passwd"}, "names another file .'infragraph'"),
         ("mine.yml", {"tcp": {"pcap": "/tmp/packets"}}, "names another file .'pcap of tcp'"),

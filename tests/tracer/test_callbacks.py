@@ -56,7 +56,7 @@ def test_an_unmodified_trainer_on_two_ranks_becomes_a_graph(tmp_path, run_ranks,
 @pytest.mark.parametrize(
     ("job", "numbers", "notes"),
     [
-        (["hugging_face.py", "profiled"], [3, 4], ["its own profile of steps 2-4 was taken"]),
+        (["hugging_face.py", "profiled"], [3, 4], ["its own profile of steps 2-4 is used"]),
         # Its profiler ends in the middle of a step, after its third batch: ours follows, one step later.
         (["lightning_module.py", "2", "", "-1", "pytorch"], [7, 8], []),
     ],
@@ -89,7 +89,7 @@ def test_a_training_run_too_short_to_be_captured_does_not_fail(tmp_path, script,
     path = script("", start=SHORT)
     done = run_ranks_alone(path)
     assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
-    assert "needs one whole step then" in done.stderr
+    assert "needs one complete step" in done.stderr
     assert not (tmp_path / "own" / "manifest.json").exists()
 
 

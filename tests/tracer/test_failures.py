@@ -43,14 +43,14 @@ def test_a_script_that_fails_while_warming_up_is_told_how_far_it_came(script, ru
 def test_a_script_that_never_steps_is_told_what_to_do(script, run_ranks):
     done = run_ranks(script("train(0)"))
     assert done.returncode == 11
-    assert "no training step was seen" in done.stderr
+    assert "no training step was detected" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_recording_without_steps_does_not_suggest_a_shorter_warm_up(script, run_ranks):
     done = run_ranks(script("train(0)"), steps=0)
     assert done.returncode == 11
-    assert "no training step was seen" in done.stderr
+    assert "no training step was detected" in done.stderr
     assert "Mark the steps yourself" in done.stderr
     assert "--warmup" not in done.stderr
 
@@ -66,7 +66,7 @@ def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_r
 def test_modules_and_code_after_joined_options_are_no_scripts(script, run_trace, words):
     script("")
     done = run_trace("python", *words)
-    assert "no training step was seen" in done.stderr
+    assert "no training step was detected" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_
     with pytest.raises(CaptureError, match=r"cannot be written to: Not a directory\. Choose another"):
         trace(["true"], tmp_path / "file" / "out")
     (tmp_path / "manifest.json").write_text("")
-    with pytest.raises(CaptureError, match="already holds a trace set"):
+    with pytest.raises(CaptureError, match="already contains a trace set"):
         trace(["true"], tmp_path)
 
 

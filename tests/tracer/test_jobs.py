@@ -194,7 +194,7 @@ def test_a_model_that_is_called_once_is_captured(tmp_path, script, run_ranks):
 def test_a_script_without_a_model_is_captured_whole(tmp_path, script, run_trace):
     done = run_trace(sys.executable, script(NO_MODEL, start=""), warmup=0)
     assert captured(tmp_path, done) == ("script", None, [0])
-    assert "its whole run" in TraceSet.load(tmp_path / "out").notes[0]
+    assert "the whole run" in TraceSet.load(tmp_path / "out").notes[0]
     (graph,) = convert(tmp_path / "out").graphs
     assert graph.num_nodes > 3 * 9
 
@@ -349,8 +349,8 @@ def device_traces(trace_set):
 
 
 def taken(which):
-    told = f"the script profiles itself: its own profile of {which} was taken"
-    return f"{told}, in which operators name no modules"
+    told = f"the script profiles itself: its own profile of {which} is used"
+    return f"{told}, which does not assign operators to modules"
 
 
 def test_a_profile_of_the_whole_run_is_taken_and_stays_the_script_s(tmp_path, script, run_ranks, capsys):

@@ -384,7 +384,7 @@ def changed(*path, value):
         (("samples", "thread"), [0, 0, 2], "a sample's thread is number 2 of 2"),
         (("samples", "wait"), [-1, 0, 0], "a sample's wait is number -1 of 2"),
         (("samples", "cpu_ns"), [0, 0, -2], ">= -1"),
-        (("stacks",), [], "stack 0 is not the empty one"),
+        (("stacks",), [], "stack 0 is not empty"),
         (("stacks",), [[-1, -1], [2, 0], [0, 0]], "stack 1 is called by stack 2"),
         (("stacks",), [[-1, -1], [0, 2]], "a stack's frame is number 2 of 2"),
         (("frames", 0), ["main", 2, 1, ""], "a frame's file is number 2 of 2"),

@@ -114,5 +114,6 @@ def test_a_compiled_model_is_not_recompiled_and_its_modules_are_left_alone(tmp_p
     trace_set = captured(tmp_path, done)
     assert done.stdout.count("recompilations 0") == 2
     assert trace_set.notes == [
-        "operators name no modules: torch.compile is in use, which module hooks disturb"
+        "operators are not assigned to modules: the script uses torch.compile, which module hooks would "
+        "disturb"
     ]

@@ -215,16 +215,16 @@ def test_hugging_face_trainer_runs_as_it_is(tmp_path):
     [
         (
             "torch.load('no_such_file.pt')",
-            r"train.py:\d+.* reads data that is not here.*let the script make up",
+            r"train.py:\d+.* reads data that does not exist here.*let the script generate",
         ),
-        ("import flash_attn", r"train.py:\d+.* imports what is not installed here .*flash_attn"),
+        ("import flash_attn", r"train.py:\d+.* imports a module that is not installed here .*flash_attn"),
         ("torch.ones(4).nonzero()", r"train.py:\d+.* shape depends on values .*equal share"),
         (
             "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
             "FSDP(torch.nn.Linear(4, 4))(torch.ones(2, 4))",
             "fully_shard instead",
         ),
-        ("train(1)", "no optimizer stepped twice"),
+        ("train(1)", "no optimizer made two steps"),
     ],
 )
 def test_what_cannot_be_recorded_says_what_to_change(tmp_path, script, ending, said):
@@ -315,7 +315,7 @@ def test_sharded_and_replicated_groups_follow_their_ranks(tmp_path, run_trace):
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.partial, trace_set.world_size, trace_set.fake_world) == (False, 8, True)
-    assert "posed as rank 0 of 8" in trace_set.notes[0]
+    assert "ran as rank 0 of 8" in trace_set.notes[0]
     workload = convert(trace_set.path)
     assert workload.num_ranks == 8
     for rank in range(8):

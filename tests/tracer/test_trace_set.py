@@ -191,7 +191,7 @@ def test_two_hosts_make_one_whole_trace_set(tmp_path):
     assert [rank.rank for rank in merged.ranks] == [0, 1, 2, 3]
     assert (merged.path / "rank3.device_trace.json.gz").read_text() == "rank3.device_trace.json.gz of b"
     assert merged.notes == [
-        "the ranks ran on 2 hosts (a, b): times of different hosts compare only as well as their clocks agree"
+        "the ranks ran on 2 hosts (a, b): comparisons between hosts are only as accurate as the hosts' clocks"
     ]
 
 
@@ -230,7 +230,7 @@ def test_nothing_to_collect_no_trace_set_and_a_taken_output_are_refused(tmp_path
     with pytest.raises(TraceError, match="holds no trace set"):
         collect([tmp_path], tmp_path / "all")
     folder = write_host(tmp_path / "a", [0])
-    with pytest.raises(CaptureError, match="already holds a trace set"):
+    with pytest.raises(CaptureError, match="already contains a trace set"):
         collect([folder], folder)
 
 

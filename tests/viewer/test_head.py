@@ -131,11 +131,11 @@ def test_a_link_is_handed_on_with_its_token(browser, study, made):
         assert "token=secret" in link
         other = watched(browser.new_context())
         other.goto(page.url)
-        other.get_by_role("heading", name="asks for its token").wait_for()
+        other.get_by_role("heading", name="requires its token").wait_for()
         other.locator("#token").focus()
         other.keyboard.type("wrong", delay=KEY_MS)
         other.keyboard.press("Enter")
-        other.get_by_text("not this viewer's token").wait_for()
+        other.get_by_text("not the viewer's token").wait_for()
         other.locator("#token").fill(link)
         other.keyboard.press("Enter")
         other.wait_for_selector("#runs-table .ag-row")

@@ -274,7 +274,7 @@ def test_the_page_shows_the_fit_and_what_is_not_known(opened):
     shown = str(network_page.layout(opened, Selection(), "light"))
     assert "two hosts of <b>mine</b>" in shown  # text, which Dash escapes
     assert "1 broadcast" in shown
-    assert "the records do not tell the ranks" in shown
+    assert "the records do not contain the ranks" in shown
     assert "95 %" in shown
 
 

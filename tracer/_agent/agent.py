@@ -28,11 +28,15 @@ from .process import (
 from .profilers import OwnProfile, foreign_profiler_is_on, marks_steps, recording_profile, starting_ours
 from .recorder import Recorder
 
-OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
-MANY_OPTIMIZERS_NOTE = "a step has several optimizers, as the second step shows: the capture begins after it"
-WHOLE_SCRIPT_NOTE = "the script has no repeated steps: its whole run was captured as one"
+OTHER_THREAD_NOTE = (
+    "another thread began to train during the capture, which only has the steps of the first thread"
+)
+MANY_OPTIMIZERS_NOTE = (
+    "the second step showed that a step has several optimizers: the capture begins after the second step"
+)
+WHOLE_SCRIPT_NOTE = "the script has no repeated steps: the whole run was captured as one step"
 OWN_PROFILER_REASON = (
-    "the script's own torch.profiler was recording until its end; what it wrote itself can be converted "
+    "the script's own torch.profiler was recording until the script ended; its traces can be converted "
     "(`chakrascope convert STUDY --device-trace FOLDER`)"
 )
 _state: dict[str, Any] = {"agent": None}
@@ -396,7 +400,7 @@ class Agent:
         except Exception as error:
             self._takes_own = False
             self._drop_own()
-            self._failed("the script's own profile could not be taken", error)
+            self._failed("the script's own profile could not be recorded", error)
 
     def _drop_own(self) -> None:
         own, self._own = self._own, None
@@ -413,8 +417,8 @@ class Agent:
             return
         elif recorder.structure_step is not None:
             self._add_reason(
-                "the script's own torch.profiler started during the capture and ended it; a --warmup that "
-                "moves the capture before or after it gives all steps"
+                "the script's own torch.profiler started during the capture and ended it; to capture "
+                "all steps, move the capture before or after that profile with --warmup"
             )
             self.close()
         else:

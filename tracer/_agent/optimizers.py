@@ -111,5 +111,6 @@ class Owners:
         first, mib = unused[0][0], sum(one.numel() * one.element_size() for _, one in unused) / 2**20
         return (
             f"the backward pass computes gradients of {len(unused)} parameters ({mib:.3g} MiB, such as "
-            f"{first}) that no optimizer uses: requires_grad_(False) on frozen parameters leaves them out"
+            f"{first}) that no optimizer uses: call requires_grad_(False) on frozen parameters to avoid "
+            "this work"
         )

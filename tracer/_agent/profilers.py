@@ -126,8 +126,8 @@ class OwnProfile(Recorder):
         steps = [step["index"] for step in (self.structure_step, *self.timed_steps) if step]
         named = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]}-{steps[-1]}"
         return (
-            f"the script profiles itself: its own profile of {named} was taken, in which operators name no "
-            "modules"
+            f"the script profiles itself: its own profile of {named} is used, which does not assign "
+            "operators to modules"
         )
 
     def status(self, wanted_steps: int) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Recorder:
         self._profile.start_trace()
         if self._ranges is not None and not self._ranges.enable():
             self.notes.append(
-                "operators name no modules: torch.compile is in use, which module hooks disturb"
+                "operators are not assigned to modules: the script uses torch.compile, which module "
+                "hooks would disturb"
             )
         self._messages.enable()
         self._start_ns = time.time_ns()

@@ -39,7 +39,7 @@ _WITHOUT_STEPS = ("graphs", "logs")
 _STEPS = ("median", "all")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
-    "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
+    "trace set": "The output of `chakrascope trace`: a folder with a manifest.json and two traces per rank.",
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
     "logs": "Production logs without a profiler, of one job in a folder, such as dumps of PyTorch's flight "
     "recorder.",

@@ -44,11 +44,11 @@ _COLLECTIVES = [
     column("on_path_ns", "On critical path", "time", minWidth=92),
 ]
 _COLLECTIVES_NOTE = (
-    "Skew: from the first rank's arrival to the last one's. Transfer: the longest any rank spent in it once "
-    "all the ranks it needed had arrived. Algorithm bandwidth: size over transfer (an all_gather counts the "
-    "whole result). Bus bandwidth: what a ring of as many ranks moves over each link, to compare with the "
-    "hardware's figure: all_reduce × 2(n−1)/n; all_gather, reduce_scatter, all_to_all × (n−1)/n. "
-    "GB/s: 10⁹ bytes per second."
+    "Skew: time from the arrival of the first rank to the arrival of the last. Transfer: the longest time "
+    "of a rank after all ranks that it needs have arrived. Algorithm bandwidth: size over transfer (for "
+    "an all_gather, the size of the result). Bus bandwidth: rate of each link in a ring of as many ranks, "
+    "which compares with the bandwidth of the hardware: all_reduce × 2(n−1)/n; all_gather, "
+    "reduce_scatter, all_to_all × (n−1)/n. GB/s: 10⁹ bytes per second."
 )
 _LINKS = [
     {"field": "source", "headerName": "From", "minWidth": 90},
@@ -365,7 +365,7 @@ def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
     if ops > _MOST_OPS:
         text = (
             f"{program.name} does {ops:,} ops for {bytes_text(demand.size_bytes)}, too many to draw here. "
-            f"'chakrascope algorithm inspect' has its figures, and with '--view traffic' every step."
+            "'chakrascope algorithm inspect' prints a summary, and with '--view traffic' every step."
         )
         return [empty(text)]
     found = inspect_program(program, demand.size_bytes)

@@ -153,7 +153,7 @@ def _cause(node: Mapping[str, Any]) -> str:
         return "nothing: it started at time 0"
     why = "a dependency" if node.get("cause_is_dependency") else "its lane was busy"
     origin = int(node.get("origin_rank", node["rank"]))
-    late = f"; its end was set by rank {origin}, which came last" if origin != int(node["rank"]) else ""
+    late = f"; rank {origin} arrived last and determined its end" if origin != int(node["rank"]) else ""
     return f"node {cause} ({why}){late}"
 
 

@@ -442,7 +442,7 @@ def _setup_of(
     shown: dict[str, Any] = {key: value for key, value in own.system.items() if key in SYSTEM_FIELDS}
     hidden = {key: value for key, value in own.system.items() if key not in SYSTEM_FIELDS}
     notes = [
-        f"'{key}' of its system is left as in the preset."
+        f"'{key}' of its system keeps the value of the preset."
         for key in sorted({*hidden, *kept})
         if hidden.get(key) != kept.get(key)
     ]

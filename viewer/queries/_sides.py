@@ -110,7 +110,7 @@ class Reading(Work):
             return f"{side}: looking for its steps."
         text = f"{side}: {self.steps[0]:,} of {count_text(self.steps[1], 'step')} read"
         return (
-            f"{text}, of the next one {self.ranks[0]:,} of {count_text(self.ranks[1], 'rank')}"
+            f"{text}; the next step: {self.ranks[0]:,} of {count_text(self.ranks[1], 'rank')}"
             if self.ranks[1]
             else text
         )

@@ -169,7 +169,9 @@ def _take(reader: Reader, process: _Process, header: _Header, line: _Line) -> No
     comm = Comm(header.n_ranks, header.rank, label=label)
     known = process.comms.setdefault(header.id, {}).setdefault(header.rank, comm)
     if known.size != header.n_ranks:
-        reader.fail(f"communicator {header.id} has {header.n_ranks} ranks, and {known.size} before")
+        reader.fail(
+            f"communicator {header.id} has {header.n_ranks} ranks, and {known.size} in an earlier record"
+        )
     if line.dump_stats is not None:
         stats = line.dump_stats
         process.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
@@ -247,7 +249,7 @@ def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[L
     if any(comm.keys() != places for comm in process.comms.values()):
         raise TraceError(
             f"{process.path}: process {process.pid} drives several devices, and its communicators do not "
-            "identify them. Logs can be read of jobs with one process per device."
+            "identify them. Only logs of jobs with one process per device can be read."
         )
     by_place: dict[int, list[LoggedOp]] = defaultdict(list)
     for place, op in process.ops:

@@ -16,7 +16,7 @@ from ..._result import Result
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 MOST_MESSAGES = 100_000
-"""At most this many messages are analysed: the first sent, because concurrency needs them all."""
+"""Maximum number of messages to analyse: the first ones, because concurrency depends on earlier ones."""
 _RANK = "\0rank"  # marks a rank number used as a host name
 
 

@@ -150,7 +150,7 @@ def parallel_warning(fabric: Fabric) -> list[str]:
     if not parallel:
         return []
     return [
-        f"{parallel} pairs of devices have parallel links, of which ASTRA-sim's ns-3 uses one each; "
+        f"{parallel} pairs of devices have parallel links; ASTRA-sim's ns-3 uses one link per pair, and "
         "'packet' uses all."
     ]
 

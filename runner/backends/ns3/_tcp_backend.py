@@ -230,22 +230,24 @@ def _assumptions(fabric: Fabric, part: TcpPart, makespan_ns: int) -> list[str]:
     sentences = part.assumptions()
     later = [change.time_ns for change in fabric.changes if change.time_ns > makespan_ns]
     if later:
-        sentences.append(f"The job was done before links changed at {later[0]} ns.")
+        sentences.append(f"The job ended before the link change at {later[0]} ns.")
     if len(later) < len(fabric.changes):
         sentences.append(
-            "A link that goes down loses what is on it and what waits for it; TCP sends that again. "
+            "A link that goes down loses the segments on the link and in its queue; TCP sends them again. "
             "Queues and marking thresholds do not change with the rate of a link."
         )
     marks = mark_thresholds(fabric, settings)
     if marks and settings["ecn-threshold"] is None:
         words = ", ".join(f"{count} B at {rate / 1e9:g} Gbit/s" for rate, count in marks.items())
-        sentences.append(f"Switches mark all packets from a queue on of {words} (half the buffer at most).")
+        sentences.append(
+            f"Switches mark all packets if the queue has at least {words} (at most half the buffer)."
+        )
     if open_before(settings, len(fabric.hosts)):
-        sentences.append("Every rank is connected to every other before the job starts, as gloo does.")
+        sentences.append("All ranks are connected to each other before the job starts, as with gloo.")
     else:
         sentences.append("Ranks connect when they first have a message, and the handshake takes its time.")
     sentences.append(
-        "TCP is ns-3's with Linux's small queues and slow start after idle, but without its RACK, tail loss "
-        "probes and quick acknowledgements: a lost last segment waits for 'min-rto'."
+        "TCP is modelled by ns-3, with Linux's small queues and slow start after idle, but without "
+        "RACK, tail loss probes and quick acknowledgements: a lost last segment waits for 'min-rto'."
     )
     return sentences

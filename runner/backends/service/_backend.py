@@ -158,7 +158,7 @@ class ServiceBackend:
     def _failure(self, status: str, log: AstraSimLog, lines: list[str]) -> BackendError:
         if status == "terminated":
             return BackendError(
-                f"Somebody else stopped the simulation at the ASTRA-sim Service at {self.address.place}; "
+                f"Another client stopped the simulation at the ASTRA-sim Service at {self.address.place}; "
                 "run it again."
             )
         reasons = [plain(line) for line in log.failures or lines[-SHOWN_LINES:]]
@@ -174,7 +174,7 @@ def _complaints(lines: list[str]) -> list[str]:
     """Return ASTRA-sim's standard error, which follows the last line of the log, as a warning."""
     ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
     complaints = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
-    return [f"ASTRA-sim complained at its end: {' | '.join(complaints)}."] if complaints else []
+    return [f"ASTRA-sim printed errors at its end: {' | '.join(complaints)}."] if complaints else []
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:

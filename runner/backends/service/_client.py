@@ -277,8 +277,8 @@ class ServiceClient:
             made.ParseFromString(content)
         except decode_error() as error:
             raise BackendError(
-                f"What the service at {self._place} answers to {method} is no {answer} ({len(content)} "
-                "bytes); is it an ASTRA-sim Service?"
+                f"The answer of the service at {self._place} to {method} is not a valid {answer} "
+                f"({len(content)} bytes); is it an ASTRA-sim Service?"
             ) from error
         return made
 
@@ -352,7 +352,7 @@ def _chunks(archive: Path) -> Iterator[bytes]:
 def _reason(details: str) -> str:
     """Return the reason in an error's *details*, normally a JSON object with ``errors``."""
     if "Invalid StatusCode." in details:
-        return "its reason was lost on the way, as services of version 1.2 to 1.4 do"
+        return "the reason is unknown, because services of version 1.2 to 1.4 do not report it"
     try:
         errors = json.loads(details)["errors"]
     except (ValueError, RecursionError, KeyError, TypeError):

@@ -287,7 +287,9 @@ def _algorithms(system: SystemConfig, dimensions: int, warnings: list[str]) -> d
         names = getattr(system, key)
         if names is None:
             names = ("ring",) * dimensions
-            warnings.append(f"'{key.replace('_', '-')}' is absent; the service cannot leave it out: ring.")
+            warnings.append(
+                f"'{key.replace('_', '-')}' is absent, but the service requires it: ring was used."
+            )
         allowed = _ALL_REDUCE if collective == "all_reduce" else _ALGORITHMS
         wrong = next((name for name in names if name not in allowed), None)
         if wrong:

@@ -148,8 +148,8 @@ def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         for edge in spine:
             edge["link"] = "tier_2_link"
         remarks.append(
-            "The blueprint 'clos-fat-tree' gives links to the third tier the bandwidth of those below them: "
-            "here they have their own."
+            "The blueprint 'clos-fat-tree' gives links to the third tier the bandwidth of the links "
+            "below them; here they have a separate bandwidth."
         )
     for device in data.get("devices", [data]):
         names = {part["name"] for part in device.get("components", ())}
@@ -177,7 +177,7 @@ def import_xml(path: Path) -> dict[str, Any]:
             f"The topology {path} cannot be read ({error.strerror}); check the path."
         ) from error
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise ConfigError(f"The topology {path} is not valid XML ({error}); is it whole?") from error
+        raise ConfigError(f"The topology {path} is not valid XML ({error}); is it complete?") from error
     kinds = {
         "topology": ("infragraph.translators.lstopo_translator", "LstopoParser"),
         "system": ("infragraph.translators.nccl_translator", "NcclParser"),

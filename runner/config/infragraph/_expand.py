@@ -112,8 +112,8 @@ class _Expansion:
             )
         if self._idle:
             remarks.append(
-                f"{count_text(len(self._idle), 'edge')} between a component and itself alone make no link, "
-                f"such as {self._idle[0]}."
+                f"{count_text(len(self._idle), 'edge')} only connect a component to itself and make no "
+                f"link, such as {self._idle[0]}."
             )
         if self._repeated:
             remarks.append(

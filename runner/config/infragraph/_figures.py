@@ -156,7 +156,7 @@ def _of_kind(
         key, width = widths[0]
         rate = kind.transfers * width
         assumptions.append(
-            f"is taken as {width} lanes of {float(kind.transfers) / 1e9:g} Gb/s, nothing subtracted for line "
+            f"counts as {width} lanes of {float(kind.transfers) / 1e9:g} Gb/s, without overhead of line "
             f"coding (link-defaults, '{key}')."
         )
     assumed = []
@@ -171,7 +171,7 @@ def _of_kind(
         assumed.append(text)
         lacking += [] if text else ["latency"]
     if any(assumed):
-        assumptions.append(f"has from link-defaults what it lacks: {' and '.join(filter(None, assumed))}.")
+        assumptions.append(f"has missing values from link-defaults: {' and '.join(filter(None, assumed))}.")
     return rate, delay, assumptions, lacking
 
 

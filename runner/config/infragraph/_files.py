@@ -76,7 +76,10 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
         assumptions = [
             text for text in made["assumptions"] if not text.startswith(("Dimensions found", "All "))
         ]
-        made["assumptions"] = [*assumptions, f"The dimensions are those given in {path.name}, not proven."]
+        made["assumptions"] = [
+            *assumptions,
+            f"The dimensions come from {path.name}, and were not checked against the links.",
+        ]
         missing = next((key for key in _DIMENSIONS if key not in beside), None)
         if missing:
             raise ConfigError(f"{path}: '{missing}' is missing among the keys of the dimensions.")

@@ -153,7 +153,7 @@ class _Network:
         if unknown is not None or sorted(given.values()) != list(range(len(ranks))):
             raise ConfigError(
                 f"{self._where}: the annotations 'rank' must number all {len(ranks)} components of type "
-                f"'{wanted}' from 0 on, each once"
+                f"'{wanted}' from 0, each once"
                 + (f"; '{unknown[:60]}' is not one of them." if unknown is not None else ".")
             )
         return [places[name] for name in sorted(given, key=lambda name: given[name])]

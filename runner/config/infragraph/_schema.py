@@ -239,7 +239,7 @@ def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, M
 def _text(data: Mapping[str, Any], key: str, where: str) -> str:
     value = data.get(key)
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{where}: '{key}' must be a name, not {shown(value)}; is the file whole?")
+        raise ConfigError(f"{where}: '{key}' must be a name, not {shown(value)}; is the file complete?")
     return value
 
 

@@ -252,7 +252,7 @@ def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
         return dict(data)
     others = [key for key in ("vision_config", "audio_config") if data.get(key)]
     if others:
-        remarks.append(f"Of the model, its text part alone is predicted, without {' and '.join(others)}")
+        remarks.append(f"Only the text part of the model is predicted, without {' and '.join(others)}")
     usual = _defaults()["text_parts"].get(kind, kind)
     return {**data, "model_type": usual, **(part if isinstance(part, Mapping) else {})}
 
@@ -338,7 +338,7 @@ def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
     try:
         kinds = Counter(kind for names, times in types for kind in list(names) * times)
     except (TypeError, ValueError):
-        remarks.append("What attention_types says is not understood; tokens attend to the whole sequence")
+        remarks.append("The value of attention_types is not supported; tokens attend to the whole sequence")
         return {}
     if not kinds["local"]:
         return {}
@@ -409,7 +409,9 @@ def _feed_forward(
     if dense == list(range(len(dense))):
         found["dense_layers"] = len(dense) or found.get("dense_layers", 0)
     else:
-        remarks.append("Layers without experts among those that have them (mlp_only_layers) have them too")
+        remarks.append(
+            "Layers without experts between layers with experts (mlp_only_layers) are predicted with experts"
+        )
 
 
 def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) -> None:

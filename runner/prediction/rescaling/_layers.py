@@ -58,8 +58,8 @@ def with_layers(workload: Workload, count: int) -> Workload:
         return with_stages(workload, layers=count)
     made = tuple(_deeper(layers, count - present, replicas) for layers in layers_of_graphs)
     assumption = (
-        f"{count} layers instead of {present}: one like those in the middle is repeated, and what follows "
-        "the backward pass (the optimizer) takes longer by its share of the weights"
+        f"{count} layers instead of {present}: a layer from the middle is repeated, and the work after "
+        "the backward pass (the optimizer) takes longer in proportion to the weights"
     )
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
     metadata.pop("accounting", None)
@@ -85,8 +85,8 @@ def _periods(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]
     periods = alike(graph, cuts, name_of)
     if periods is None:
         raise WorkloadError(
-            f"No two layers of rank {graph.rank} in a row are equal in the {phase} pass, so the cost of "
-            f"another one is unknown. {_INSTEAD}"
+            f"No two consecutive layers of rank {graph.rank} are equal in the {phase} pass, so the cost of a "
+            f"further layer is unknown. {_INSTEAD}"
         )
     return periods
 
@@ -158,7 +158,8 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
             "it from traces with shapes, or capture it again."
         )
     assumption = (
-        f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
+        f"compute times are lower bounds from the peaks of {name}: operations or bytes, whichever takes "
+        "longer"
     )
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
     metadata[COMPUTED_FOR] = name
@@ -246,8 +247,8 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
         if periods is not None
     )
     assumption = (
-        f"{count} micro-batches instead of {present}, each as large as before: every stage repeats what it "
-        "does between others, so a step has more samples"
+        f"{count} micro-batches instead of {present}, each as large as before: every stage repeats a "
+        "micro-batch from the middle of its step, so a step has more samples"
     )
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
     metadata.pop("accounting", None)

@@ -353,12 +353,12 @@ def _assumptions(captured: _Pipeline, shape: Shape, new: Layout, message_bytes: 
     lines = [
         f"{count_text(shape.stages, 'stage')} of the pipeline instead of {now}, with {each} each, and "
         f"{shape.micro_batches} micro-batches instead of {captured.micro_batches}, each as large as before, "
-        f"in the order of {schedule}: layers, messages and the ends of stages are captured ones, and what "
-        "follows the last pass (the optimizer) takes longer as there are more weights"
+        f"in the order of {schedule}: layers, messages and the ends of stages come from the capture, "
+        "and the work after the last pass (the optimizer) takes longer in proportion to the weights"
     ]
     if now == 1 < shape.stages:
         lines.append(
-            f"A layer hands on {bytes_text(message_bytes)} per micro-batch, and sending takes no host "
+            f"A layer sends {bytes_text(message_bytes)} per micro-batch, and sending takes no host "
             f"time; stages are {count_text(new.stride, 'rank')} apart"
         )
     return lines

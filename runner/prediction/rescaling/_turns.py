@@ -39,8 +39,8 @@ class Layout:
         turns = cls(workload.num_ranks, stages, stride)
         if len(strides) != 1 or any(turns.neighbours(rank) != near for rank, near in peers.items()):
             raise WorkloadError(
-                "The ranks of the workload do not form pipelines whose stages send to the next one and back, "
-                f"so they are not cut into others. {INSTEAD}"
+                "The ranks of the workload do not form pipelines in which each stage exchanges messages "
+                f"with the next, so they cannot be divided into other stages. {INSTEAD}"
             )
         return turns
 
@@ -155,7 +155,7 @@ class Stage:
         if len(np.unique(nodes["stream"][computes])) != 1:
             raise WorkloadError(
                 f"Rank {graph.rank} computes on several streams, as on a GPU, where the passes of two micro-"
-                f"batches may overlap: they are not cut into other stages. {INSTEAD}"
+                f"batches may overlap, so it cannot be divided into other stages. {INSTEAD}"
             )
         layers = Layers.of(graph)
         return _Reader(graph, layers).stage()
@@ -331,7 +331,7 @@ class _Reader:
         sent = low + np.flatnonzero(self.sends[low:high])
         received = low + np.flatnonzero(self.receives[low:high])
         if len(sent) and len(received) and sent[-1] > received[0]:
-            raise self._refusal("receives for a pass before it sends what the pass before gave")
+            raise self._refusal("receives for a pass before it sends the result of the previous pass")
         if len(sent):
             return int(sent[-1]) + 1
         if len(received):

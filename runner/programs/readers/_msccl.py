@@ -120,8 +120,8 @@ def _resolved(
     place = next((flag.place for flag in flags[other] if flag.number >= step), None)
     require(
         place is not None,
-        f"{where}: it waits for step {step} of thread block {other}, but no step from there on says that "
-        "anything waits for it, and a nop counts for nothing; set the step's 'hasdep' to 1.",
+        f"{where}: it waits for step {step} of thread block {other}, but neither that step nor a later "
+        "one has 'hasdep' 1 (nops do not count); set the step's 'hasdep' to 1.",
     )
     assert place is not None
     if other != number:

@@ -137,7 +137,7 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
     where = item.where
     sources = tuple(tables.region(part, kind, where) for part in item.list("src_buff"))
     destinations = tuple(tables.region(part, kind, where) for part in item.list("dst_buff"))
-    require(bool(sources) and bool(destinations), f"{where}: it moves data from or to nowhere.")
+    require(bool(sources) and bool(destinations), f"{where}: it has no source or no destination.")
     sizes = {region.count for region in (*sources, *destinations)}
     sources, destinations = _as_executed(name, kind, sources, destinations, where)
     pairs = zip(sources, destinations, strict=False)  # a reduction may have any number of sources

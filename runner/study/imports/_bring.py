@@ -184,9 +184,9 @@ def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
         f"{item.place}{f' ({item.problem})' if item.problem else ''}" for item in listed[:_NAMED]
     )
     if usable:
-        holds = f"more than one thing that can be: {places}. Unpack it, and import from the folder"
+        holds = f"several sets of traces or graphs: {places}. Unpack it, and import from the folder"
     else:
-        holds = f"nothing that can be{places and ': '}{places}"
+        holds = f"no usable traces or graphs{places and ': '}{places}"
     raise StudyError(f"{archive.place} cannot be imported: it holds {holds}.")
 
 

@@ -188,7 +188,7 @@ def test_hops_in_series_explain_a_switch_to_the_percent(study):
     second_hop = sent / (10 * 2**30 / 1e9)
     assert row["delta_ns"] == pytest.approx(second_hop, rel=0.02)
     assert row["why"].startswith(
-        "1.37 ms longer in the other run, all of the change in the transfer; +1.37 ms because"
+        "1.37 ms longer in the other run, all of the change is in the transfer; +1.37 ms because"
     )
     assert row["why"].endswith("one after the other; none of the change is congestion.")
     assert explained_collectives(other, base).iloc[0]["why"].startswith("1.37 ms less")
@@ -214,7 +214,7 @@ def test_backends_say_what_they_charge_and_how_much_queued(study):
 def test_other_networks_are_not_explained_by_hops(study):
     why = explained_collectives(study["aware"], study["faster"]).iloc[0]["why"]
     assert "hop" not in why
-    assert "all of the change in the transfer" in why
+    assert "all of the change is in the transfer" in why
 
 
 def test_what_differs_comes_first_and_nothing_is_left_out(study):

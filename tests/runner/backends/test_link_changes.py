@@ -151,7 +151,7 @@ def test_what_comes_after_the_job_changes_nothing(backend):
     assert late.makespan_ns == whole.makespan_ns
     pd.testing.assert_frame_equal(late.nodes, whole.nodes)
     if backend != "analytical-aware":
-        assert assumptions_with(late, "The job was done before links changed at 5000000000 ns.")
+        assert assumptions_with(late, "The job ended before the link change at 5000000000 ns.")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

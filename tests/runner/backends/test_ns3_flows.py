@@ -252,7 +252,7 @@ def test_a_failure_from_nought_on_is_one_from_the_start(ns3):
     slow = {"link": [0, 4], "rate": 0.25}
     timed = run(slow | {"at": 0, "until": "60s"})
     assert timed.makespan_ns == run(slow).makespan_ns
-    assert assumptions_with(timed, "The job was done before links changed at 60000000000 ns.")
+    assert assumptions_with(timed, "The job ended before the link change at 60000000000 ns.")
 
 
 def test_connections_go_round_a_switch_that_fails(ns3):
@@ -271,7 +271,7 @@ def test_what_was_lost_with_the_only_way_waits_for_the_timeout(ns3):
     failed = run({"link": [0, 4], "at": "1ms", "until": "2ms"})
     assert failed.makespan_ns > 200_000_000
     assert failed.provenance["packets"]["timeouts"] > 0
-    assert assumptions_with(failed, "A link that goes down loses what is on it")
+    assert assumptions_with(failed, "A link that goes down loses the segments on the link")
 
 
 def test_ranks_that_are_cut_off_for_good_are_an_error(ns3):
@@ -282,5 +282,5 @@ def test_ranks_that_are_cut_off_for_good_are_an_error(ns3):
 def test_a_change_after_the_job_changes_nothing(ns3):
     whole, later = run(), run({"device": 6, "at": "10s"})
     assert later.makespan_ns == whole.makespan_ns
-    assert assumptions_with(later, "The job was done before links changed at 10000000000 ns.")
+    assert assumptions_with(later, "The job ended before the link change at 10000000000 ns.")
     assert not assumptions_with(later, "A link that goes down")

@@ -139,7 +139,7 @@ def test_a_busy_service_is_waited_for(service):
             "SetConfig",
             "NOT_FOUND",
             "Exception calling application: Invalid StatusCode.NOT_FOUND fo",
-            "was lost",
+            "the reason is unknown",
         ),
         ("SetConfig", "UNKNOWN", "Exception calling application: bad\x1b[31m\nkey", "UNKNOWN.: bad .31m key"),
         (
@@ -188,7 +188,7 @@ def test_a_flood_is_cut_off(service):
     [
         (FAILED, r"failed at .*\(failed\).*Its last output: .*error. no such"),
         (INACTIVE, r"\(inactive\)"),
-        (4, "Somebody else"),
+        (4, "Another client"),
     ],
 )
 def test_other_ends_of_a_simulation_are_errors(service, status, words):
@@ -224,7 +224,7 @@ def test_a_complaint_after_all_ranks_finished_is_a_warning(service):
     service.instead["SetControlAction"] = start
     result = run(service)
     assert result.provenance["warnings"] == [
-        "ASTRA-sim complained at its end: Only some types are supported."
+        "ASTRA-sim printed errors at its end: Only some types are supported."
     ]
     assert len(result.nodes) == 16
 

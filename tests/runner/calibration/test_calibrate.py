@@ -156,7 +156,7 @@ def test_hosts_of_unequal_size_are_one_dimension_and_that_is_said():
     records = measured(workload(every_size(), 3), network(counts=(3,)), hosts={0: "a", 1: "a", 2: "b"})
     found = calibrate_records(records, SYSTEM)
     assert [dimension.count for dimension in found.dimensions] == [3]
-    assert any("as many ranks each" in text for text in found.undetermined)
+    assert any("equal numbers of consecutive ranks" in text for text in found.undetermined)
 
 
 def test_one_size_does_not_tell_latency_from_bandwidth():
@@ -266,4 +266,4 @@ def test_what_a_message_costs_its_sender_comes_back_or_is_not_written():
     assert calibrated_network(steady).efficiency.message_cost_ns == 10_000
     loose = calibrate_records(replace(records, message_costs_ns=(0.0, 10_000.0, 900_000.0)), SYSTEM)
     assert loose.message_cost_ns is None
-    assert any("costs its sender" in text for text in loose.undetermined)
+    assert any("cost of a message for its sender" in text for text in loose.undetermined)

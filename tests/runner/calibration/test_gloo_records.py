@@ -169,7 +169,7 @@ def test_exchanges_tell_whether_messages_wait_for_each_other(tmp_path, factor, h
         gloo_records(write(tmp_path, exchanges(factor))), SystemConfig.preset("default", 1)
     )
     assert found.handshake == calibrated_network(found).efficiency.handshake == handshake
-    assert any("neither one nor two" in text for text in found.undetermined) == (factor == 1.5)
+    assert any("close to neither 1 nor 2" in text for text in found.undetermined) == (factor == 1.5)
     assert not {point.operation for point in found.points} & {"exchange"}
 
 

@@ -87,7 +87,7 @@ def test_what_blueprints_get_wrong_is_put_right_and_said(tmp_path):
     network = blueprint(tmp_path, "dgx2")
     assert any("'nvlsw', which is missing; 'nvsw' is assumed" in text for text in network.assumptions)
     tree = blueprint(tmp_path, "clos-fat-tree", **FABRICS["clos-fat-tree"])
-    assert any("here they have their own" in text for text in tree.assumptions)
+    assert any("here they have a separate bandwidth" in text for text in tree.assumptions)
     number = {name: place for place, name in enumerate(tree.devices)}
     spine = number["tier_2.0.asic.0"]
     assert {round(link.bandwidth * 8 * 2**30) for link in tree.links if spine in (link.a, link.b)} == {

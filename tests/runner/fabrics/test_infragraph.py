@@ -143,7 +143,7 @@ def test_what_was_taken_for_granted_is_said_in_the_result(tmp_path):
     )
     said = result.provenance["assumptions"]
     assert (
-        "The link 'cable' (2 links) has from link-defaults what it lacks: bandwidth 25Gb/s ('cable') and "
+        "The link 'cable' (2 links) has missing values from link-defaults: bandwidth 25Gb/s ('cable') and "
         "latency 500ns ('cable')." in said
     )
     assert any("2 ports (switch.port) belong to the component behind them" in text for text in said)

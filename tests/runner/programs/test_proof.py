@@ -51,7 +51,7 @@ def test_a_dropped_signal():
     # Its last signal passes for it, so that its peers go on too early and lack one in the end.
     assert (problem.kind, problem.op) == ("deadlock", "18")
     assert problem.rank in {0, 1, 3}
-    assert "a signal of rank 2 on memory channel 0, and no op that is left brings it" in problem.message
+    assert "a signal of rank 2 on memory channel 0, and no remaining op provides it" in problem.message
 
 
 def test_a_missing_wait():
@@ -156,7 +156,7 @@ def test_a_program_that_is_too_large_to_be_followed():
         for rank in ranks:
             rank["semaphores"][2]["init_value"] = 1 << 30
 
-    with pytest.raises(ConfigError, match="it is too large to be followed"):
+    with pytest.raises(ConfigError, match="it is too large to check"):
         prove(changed_plan("allreduce_pipeline", change))
 
 

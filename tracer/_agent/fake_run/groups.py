@@ -75,7 +75,7 @@ def _receive(objects: list[Any], src: int | None = None, *_args: Any, **_kwargs:
     deadline = time.monotonic() + options["patience_s"]
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"rank {src} did not send what rank {options['rank']} waits for")
+            raise TimeoutError(f"rank {src} did not send the message that rank {options['rank']} waits for")
         time.sleep(_POLL_SECONDS)
     objects[:] = pickle.loads(path.read_bytes())
     return int(src or 0)

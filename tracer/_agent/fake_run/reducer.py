@@ -82,7 +82,7 @@ class _Reducer(_Nothing):
         """Register the communication hook *hook*, which then reduces the buckets."""
         from . import session  # noqa: PLC0415 - the other module is imported first
 
-        session.note("gradients are reduced by the script's communication hook as in its second step")
+        session.note("the script's communication hook reduces gradients as in the second step")
         self._hook = (state, hook)
 
     def _set_static_graph(self) -> None:
