@@ -17,11 +17,11 @@ constexpr std::uint64_t kKeptBytes = 1 << 28;
 }  // namespace
 
 void Stream::send(std::uint64_t message, std::uint64_t bytes) {
-    asked_ += bytes;
-    under_way_.push_back({message, asked_});
-    recent_.push_back({message, asked_});
+    requested_ += bytes;
+    in_flight_.push_back({message, requested_});
+    recent_.push_back({message, requested_});
     if (!sender_) return;
-    if (written_ + bytes == asked_) sender_->about_to_send();
+    if (written_ + bytes == requested_) sender_->about_to_send();
     write();
 }
 
@@ -38,9 +38,9 @@ void Stream::set_receiver(ns3::Ptr<HostSocket> socket) {
 }
 
 void Stream::write() {
-    while (written_ < asked_) {
+    while (written_ < requested_) {
         const std::uint64_t room = sender_->GetTxAvailable();
-        const auto bytes = static_cast<std::uint32_t>(std::min({asked_ - written_, room, kLargestWrite}));
+        const auto bytes = static_cast<std::uint32_t>(std::min({requested_ - written_, room, kLargestWrite}));
         if (bytes == 0 || sender_->Send(ns3::Create<ns3::Packet>(bytes), 0) < 0) return;
         written_ += bytes;
     }
@@ -51,9 +51,9 @@ void Stream::read(ns3::Ptr<ns3::Socket> socket) {
         if (packet->GetSize() == 0) break;
         received_ += packet->GetSize();
     }
-    while (!under_way_.empty() && under_way_.front().end <= received_) {
-        const std::uint64_t message = under_way_.front().id;
-        under_way_.pop_front();
+    while (!in_flight_.empty() && in_flight_.front().end <= received_) {
+        const std::uint64_t message = in_flight_.front().id;
+        in_flight_.pop_front();
         complete_(message);
     }
     while (!recent_.empty() && recent_.front().end + kKeptBytes < received_) recent_.pop_front();

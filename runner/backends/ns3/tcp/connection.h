@@ -45,10 +45,10 @@ class Stream {
     const Complete complete_;
     ns3::Ptr<HostSocket> sender_;
     ns3::Ptr<HostSocket> receiver_;
-    std::deque<Message> under_way_;
+    std::deque<Message> in_flight_;
     std::deque<Message> recent_;  // messages in flight, and messages that may still be retransmitted
     std::unordered_map<std::uint64_t, std::uint64_t> retransmissions_;
-    std::uint64_t asked_ = 0;
+    std::uint64_t requested_ = 0;
     std::uint64_t written_ = 0;
     std::uint64_t received_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // ns-3's Cubic with the hybrid slow start of current Linux. The hybrid slow start of ns-3 checks a
-// train of acknowledgements before it detects a new round. Therefore, ns-3 ends every slow start at 16
-// segments if round-trip times are below 2 ms.
+// train of acknowledgements before it detects a new round. At round-trip times below 2 ms, ns-3
+// therefore ends every slow start at 16 segments.
 #pragma once
 
 #include <ns3/tcp-cubic.h>

@@ -5,7 +5,7 @@
 //   set NAME VALUE             one setting
 //   nodes COUNT SWITCH...      all nodes; nodes that are not switches are hosts
 //   link A B BITS_PER_S DELAY_PS LOSS MARK_BYTES
-//   change AT_PS LINK BITS_PER_S  the rate from AT_PS on; links are numbered from 0; 0: down
+//   change AT_PS LINK BITS_PER_S  set the rate at AT_PS; links are numbered from 0; rate 0: down
 //   build                      -> ready
 //   send ID FROM TO BYTES AT_PS
 //   run LIMIT_PS               -> for every completion: d ID TIME_PS; then: now TIME_PS [idle]

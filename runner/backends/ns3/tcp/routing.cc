@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint32_t kPortBytes = 4;
 
-// Return a hash of the value, by a well-known finalizer. Each input bit flips half of the output bits
-// on average.
+// Return a hash of the value: the 64-bit finalizer of MurmurHash3, in which each input bit flips half
+// of the output bits on average.
 std::uint64_t mixed(std::uint64_t value) {
     value ^= value >> 33;
     value *= 0xff51afd7ed558ccdull;

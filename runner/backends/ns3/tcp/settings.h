@@ -8,7 +8,7 @@
 
 namespace chakrascope::tcp {
 
-// The values of settings, which are integers or words, by name. Settings have no default values here,
+// The values of settings, which are integers or strings, by name. Settings have no default values here,
 // because the caller sets and reports every default value.
 class Settings {
   public:

@@ -109,7 +109,7 @@ std::uint32_t HostSocket::SendDataPacket(ns3::SequenceNumber32 sequence, std::ui
     ++habits_.totals->segments;
     if (again) {
         ++habits_.totals->retransmissions;
-        if (told_) told_(static_cast<std::uint64_t>(m_txBuffer->TailSequence() - sequence));
+        if (retransmitted_) retransmitted_(static_cast<std::uint64_t>(m_txBuffer->TailSequence() - sequence));
     }
     last_sent_ = ns3::Simulator::Now();
     // The segment is counted before it is sent, because it may leave the host during the call.

@@ -36,7 +36,9 @@ class HostSocket final : public ns3::TcpSocketBase {
     void left_host(std::uint32_t bytes);
     // Set a callback for each retransmitted segment. The argument of the callback is the distance of
     // the segment's first byte from the end of the written data.
-    void on_retransmission(std::function<void(std::uint64_t)> told) { told_ = std::move(told); }
+    void on_retransmission(std::function<void(std::uint64_t)> callback) {
+        retransmitted_ = std::move(callback);
+    }
 
   protected:
     ns3::Ptr<ns3::TcpSocketBase> Fork() override;
@@ -51,7 +53,7 @@ class HostSocket final : public ns3::TcpSocketBase {
     Habits habits_;
     std::uint64_t unsent_bytes_ = 0;  // data bytes in the queues of this host
     mutable bool throttled_ = false;
-    std::function<void(std::uint64_t)> told_;
+    std::function<void(std::uint64_t)> retransmitted_;
     ns3::Time last_sent_;
     ns3::EventId resuming_;
 };

@@ -168,8 +168,8 @@ void Network::start(std::uint64_t message, std::int32_t from, std::int32_t to, s
 }
 
 void Network::complete(std::uint64_t message) {
-    // Stop at the end of the current nanosecond, which is one instant for the caller. Symmetric hosts
-    // therefore finish together.
+    // Stop at the end of the current nanosecond, which is one instant for the caller, so that symmetric
+    // hosts finish together.
     if (completions_.empty())
         ns3::Simulator::Schedule(ns3::PicoSeconds((kPsPerNs - now_ps() % kPsPerNs) % kPsPerNs),
                                  [] { ns3::Simulator::Stop(); });

@@ -85,7 +85,7 @@ std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     if (cluster.meetings.active()) {
         if (Meetings::takes(phase)) return make_met(rank, stream);
         // Except for phases that are computed as a whole, the order of events within a tick can
-        // determine the event that ends the phase.
+        // determine which event ends the phase.
         cluster.tied = true;
     }
     if (phase.custom != nullptr) return make_custom(rank, stream);

@@ -1,6 +1,5 @@
 // Counts the members that have begun each phase of each chunk. A phase that all members have begun will
-// certainly end. Until all members have begun the phase, the chunk waits and occupies no slot of a
-// queue.
+// certainly end. Until then, the chunk waits and occupies no slot of a queue.
 #pragma once
 
 #include <cstdint>

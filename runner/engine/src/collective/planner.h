@@ -29,7 +29,7 @@ struct CollectiveRequest {
     std::int64_t priority = 0;
     std::int32_t root = -1;          // the root's rank; -1 for the first member
     const Blocks* blocks = nullptr;  // blocks of an uneven collective
-    // The number of concurrent pieces if ranks send before the receiver's request, else 0.
+    // Number of concurrent pieces if ranks send without a request of the receiver; otherwise 0.
     std::uint64_t abreast = 0;
 };
 

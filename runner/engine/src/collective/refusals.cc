@@ -74,7 +74,7 @@ class Inspector {
 
 }  // namespace
 
-std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
+std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& separate,
                                        bool sizes) {
     std::set<std::tuple<CommType, std::int64_t, std::uint8_t, std::uint64_t>> seen;
     std::vector<Node> distinct;
@@ -83,7 +83,7 @@ std::vector<Node> distinct_collectives(const Program& program, const std::set<st
         if (node.type != NodeType::Coll) continue;
         const std::uint64_t size = sizes ? node.comm_size : node.comm_size > 0;
         const bool fresh = seen.emplace(node.comm_type, node.group, node.involved_dims, size).second;
-        if (fresh || apart.contains(program.id(i))) distinct.push_back(program.node(i));
+        if (fresh || separate.contains(program.id(i))) distinct.push_back(program.node(i));
     }
     return distinct;
 }

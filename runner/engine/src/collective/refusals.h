@@ -14,8 +14,8 @@ namespace chakrascope::engine {
 
 // Return representatives of the collectives of a program: one collective of each kind, group, set of
 // dimensions and size. If `sizes` is false, only zero and nonzero sizes are distinguished. All
-// collectives of the nodes in `apart` are returned.
-std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
+// collectives of the nodes in `separate` are returned.
+std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& separate,
                                        bool sizes);
 
 // Return the error that a simulation would raise for each collective, or "" for a collective that can

@@ -38,8 +38,8 @@ class RingOrDirect final : public Algorithm {
         inject();
     }
 
-    // Detect a credit in the same tick as the last arrival of the first half. The credit
-    // and the arrival may be processed in either order.
+    // Detect a tie: a credit in the same tick as the last arrival of the first half. The two events may
+    // be processed in either order.
     void watch_tie(Time& mine, Time other) {
         Cluster& cluster = rank_.cluster();
         mine = cluster.events.now();
@@ -95,7 +95,7 @@ class RingOrDirect final : public Algorithm {
     std::int32_t step_;
     std::uint64_t parallel_;  // number of messages in flight
     std::uint64_t sends_left_;
-    // injections per cycle that may reduce, after `parallel_` others
+    // number of injections per cycle with a reduction; they follow `parallel_` injections without one
     std::uint64_t reduced_length_;
     std::uint64_t message_;
     std::uint64_t injected_ = 0, sent_ = 0, received_ = 0, credits_ = 0;

@@ -174,8 +174,7 @@ void StreamScheduler::watch_order(bool certain) {
     if (cluster.meetings.active() && !certain) cluster.tied = true;
 }
 
-// Return whether chunks of several collectives wait in the queue and some of these chunks may overtake
-// others.
+// Return whether chunks of several collectives wait in the queue, and one chunk may overtake another.
 bool StreamScheduler::is_mixed(const Queue& queue) {
     const CollectiveRun* run = nullptr;
     for (const Stream* stream : queue.streams) {

@@ -40,8 +40,8 @@ class StreamScheduler {
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
     void watch_ties(Queue& queue);
-    // Record whether the order in which the end of a phase takes effect is certain. This record is
-    // used if phases are computed as a whole.
+    // Record whether the position of a phase's end among the events of its tick is certain. Only used if
+    // phases are computed as a whole.
     void watch_order(bool certain);
     static bool is_mixed(const Queue& queue);
     void release(std::int32_t queue);

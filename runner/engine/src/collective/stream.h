@@ -48,7 +48,7 @@ struct Stream {
     std::uint32_t next_phase = 0;
     std::int32_t queue = -1;  // the queue that contains the stream; -1 before its first phase
     Time listed = 0;          // tick at which the stream joined its queue
-    Origin listed_by;         // origin of the event that added the stream to the queue
+    Origin listed_by;         // origin of the event that added the stream to its queue
     bool started = false;
     std::int64_t tag = 0;
     std::unique_ptr<Algorithm> algorithm;

@@ -259,14 +259,14 @@ UnevenCollectives::UnevenCollectives(const Config& config, const Programs& progr
 
 void UnevenCollectives::add(const std::vector<std::int32_t>& members, const std::vector<std::uint32_t>& nodes,
                             std::unique_ptr<const Blocks> blocks) {
-    for (std::size_t i = 0; i < members.size(); ++i) found_[place_of(members[i], nodes[i])] = blocks.get();
+    for (std::size_t i = 0; i < members.size(); ++i) by_node_[place_of(members[i], nodes[i])] = blocks.get();
     blocks_.push_back(std::move(blocks));
 }
 
 const Blocks* UnevenCollectives::find(std::int32_t rank, std::uint32_t node) const {
-    if (found_.empty()) return nullptr;
-    const auto entry = found_.find(place_of(rank, node));
-    return entry == found_.end() ? nullptr : entry->second;
+    if (by_node_.empty()) return nullptr;
+    const auto entry = by_node_.find(place_of(rank, node));
+    return entry == by_node_.end() ? nullptr : entry->second;
 }
 
 std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream) {

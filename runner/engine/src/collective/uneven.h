@@ -16,8 +16,8 @@
 namespace chakrascope::engine {
 
 // The bytes that each member of an uneven collective has for each other member, in the listed order of
-// members. One row is enough for an all-gather, because a member has the same amount for all members.
-// One row is also enough for a reduce-scatter, because all members have the same amount for one member.
+// members. An all-gather only has one row, because a member has the same amount for all members. A
+// reduce-scatter also has only one row, because all members have the same amount for one member.
 struct Blocks {
     CommType type = CommType::AllToAll;
     std::vector<std::vector<std::uint64_t>> rows;
@@ -41,7 +41,7 @@ class UnevenCollectives {
     UnevenCollectives(const Config& config, const Programs& programs,
                       const std::vector<std::int32_t>& program_of_rank);
 
-    bool empty() const { return found_.empty(); }
+    bool empty() const { return by_node_.empty(); }
     // Return the blocks of the collective of a node; null if the collective is even.
     const Blocks* find(std::int32_t rank, std::uint32_t node) const;
 
@@ -50,7 +50,7 @@ class UnevenCollectives {
              std::unique_ptr<const Blocks> blocks);
 
     std::vector<std::unique_ptr<const Blocks>> blocks_;
-    std::unordered_map<std::uint64_t, const Blocks*> found_;  // blocks by rank and node
+    std::unordered_map<std::uint64_t, const Blocks*> by_node_;  // blocks by rank and node
 };
 
 }  // namespace chakrascope::engine

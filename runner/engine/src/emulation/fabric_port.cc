@@ -254,7 +254,7 @@ void FabricPort::left(Slot& slot, std::vector<Event>& events) {
         peers_.at(slot.peer).greeting_sent = true;  // a grant is only sent after the greeting
         return;
     }
-    if (--message->under_way > 0 || !message->all_handed) return;
+    if (--message->in_flight > 0 || !message->all_passed) return;
     events.push_back({Event::Kind::Sent, slot.peer, path_, message->header, message->begun, monotonic_ns()});
     --unsent_;
 }
@@ -282,16 +282,16 @@ bool FabricPort::send_data(std::int32_t number, Peer& peer) {
     const std::shared_ptr<Outgoing>& message = peer.queue.front();
     Packet data = packet(What::Data, 0);
     data.frame = to_frame(message->header);
-    const std::uint64_t left = message->header.size - message->handed;
+    const std::uint64_t left = message->header.size - message->passed;
     data.bytes = static_cast<std::uint32_t>(std::min(left, peer.piece));
     if (message->begun == 0) message->begun = monotonic_ns();
     if (!hand_over(number, peer, data, message)) return false;
     --peer.room;
-    ++message->under_way;
-    message->handed += data.bytes;
+    ++message->in_flight;
+    message->passed += data.bytes;
     peer.queued -= data.bytes;
     if (data.bytes < left) return true;
-    message->all_handed = true;
+    message->all_passed = true;
     peer.queued -= sizeof(Packet);
     peer.queue.pop_front();
     return true;

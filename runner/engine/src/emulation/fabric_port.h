@@ -50,7 +50,7 @@ class FabricPort {
     // Return a file descriptor that becomes readable when there is work to do; -1 if the provider has
     // no such file.
     int wait_file() const { return wait_file_; }
-    // Whether no work is possible until the file becomes readable.
+    // Whether the caller may sleep until the file becomes readable.
     bool may_wait();
 
   private:
@@ -65,9 +65,9 @@ class FabricPort {
 
     struct Outgoing {
         Header header;
-        std::uint64_t handed = 0;  // bytes passed to the provider
-        std::uint32_t under_way = 0;
-        bool all_handed = false;
+        std::uint64_t passed = 0;  // bytes passed to the provider
+        std::uint32_t in_flight = 0;
+        bool all_passed = false;
         Time begun = 0;
     };
 

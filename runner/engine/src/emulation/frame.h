@@ -20,7 +20,7 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 48);
 
-constexpr std::uint32_t kFrameMagic = 0x4D434843;  // the letters CHCM
+constexpr std::uint32_t kFrameMagic = 0x4D434843;  // "CHCM" in ASCII
 
 inline Frame to_frame(const Header& header) {
     return {kFrameMagic,        static_cast<std::uint32_t>(header.kind),

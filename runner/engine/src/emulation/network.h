@@ -34,7 +34,7 @@ struct ReceivedMessage {
 struct Traffic {
     std::vector<SentMessage> sent;  // messages by their numbers
     std::vector<ReceivedMessage> received;
-    bool waiting = false;  // whether the rank has sent all its messages, and only waits to receive
+    bool waiting = false;  // whether the rank has sent all its messages, and only waits for others
 };
 
 class EmulatedNetwork final : public Network {

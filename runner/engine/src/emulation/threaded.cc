@@ -26,7 +26,7 @@ void ThreadedTransport::post(std::int32_t peer, const Header& header) {
 
 void ThreadedTransport::progress(Until until, std::vector<Event>& events) {
     for (;;) {
-        if (told_.load(std::memory_order_acquire)) take(events);
+        if (has_notices_.load(std::memory_order_acquire)) take(events);
         if (!events.empty() || monotonic_ns() >= until.at) return;
         sleeper_.doze(wake_, until);
     }
@@ -34,7 +34,7 @@ void ThreadedTransport::progress(Until until, std::vector<Event>& events) {
 
 void ThreadedTransport::take(std::vector<Event>& events) {
     const std::lock_guard guard(lock_);
-    told_.store(false, std::memory_order_relaxed);
+    has_notices_.store(false, std::memory_order_relaxed);
     std::uint64_t count = 0;
     if (read(wake_, &count, sizeof count) < 0 && errno != EAGAIN)
         throw engine::BackendError(std::string("An eventfd cannot be read: ") + std::strerror(errno) + ".");
@@ -45,7 +45,7 @@ void ThreadedTransport::take(std::vector<Event>& events) {
     events_.clear();
     // Events that happened before the loss of a peer are reported first.
     if (!error_.empty() && events.empty()) throw engine::BackendError(error_);
-    if (!error_.empty()) told_.store(true, std::memory_order_relaxed);
+    if (!error_.empty()) has_notices_.store(true, std::memory_order_relaxed);
 }
 
 void ThreadedTransport::happened(const Event& event) {
@@ -62,7 +62,7 @@ void ThreadedTransport::lost(std::int32_t peer, const std::string& why) {
 void ThreadedTransport::tell(const std::function<void()>& what) {
     const std::lock_guard guard(lock_);
     what();
-    told_.store(true, std::memory_order_release);
+    has_notices_.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
     while (write(wake_, &one, sizeof one) < 0 && errno == EINTR) {
     }

@@ -26,8 +26,8 @@ class ThreadedTransport final : public Transport {
     void progress(Until until, std::vector<Event>& events) override;
     bool idle() const override { return unsent_ == 0; }
 
-    // Process a notice of the threads: a message was sent or received (`happened`), or a peer is lost
-    // (`lost`).
+    // Callbacks of the threads: `happened` reports a message that was sent or received, and `lost` the
+    // loss of a peer.
     void happened(const Event& event);
     void lost(std::int32_t peer, const std::string& why);
 
@@ -39,7 +39,7 @@ class ThreadedTransport final : public Transport {
     int wake_ = -1;
     Sleeper sleeper_;
     std::uint64_t unsent_ = 0;  // number of messages that have not left yet
-    std::atomic<bool> told_ = false;
+    std::atomic<bool> has_notices_ = false;
     std::mutex lock_;  // protects the following members
     std::vector<Event> events_;
     std::string error_;

@@ -11,7 +11,7 @@ namespace chakrascope::emulation {
 
 using Time = std::uint64_t;
 
-// A deadline. An exact deadline is met within some tens of microseconds.
+// A deadline. An exact deadline is met to within tens of microseconds.
 struct Until {
     Time at = 0;
     bool exact = true;
@@ -51,8 +51,8 @@ struct Event {
 
 // The interface of transports. A transport object belongs to one rank, and is used by one thread.
 //
-// The content of the payload is arbitrary, but its length is as stated in the header. Payloads use
-// buffers of bounded size, regardless of the size of the message.
+// The payload has arbitrary content, and the length given in the header. Payloads use buffers of
+// bounded size, regardless of the size of the message.
 class Transport {
   public:
     virtual ~Transport() = default;

@@ -54,12 +54,12 @@ struct FabricReport {
     std::vector<FlowRecord> flows;  // messages in order of their end times
     std::vector<FabricLinkUse> links;
     std::vector<LinkInterval> intervals;  // the same interval length for all links
-    std::vector<std::string> flags;       // short names of poorly modelled effects
+    std::vector<std::string> flags;       // short names of effects that the model does not cover
     std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
     std::uint32_t largest_train = 1;  // number of packets in the largest train
-    bool split_trains = false;        // whether trains were split, or not formed, near pauses
+    bool split_trains = false;        // whether pauses split trains, or prevented trains
 };
 
 }  // namespace chakrascope::engine

@@ -101,7 +101,7 @@ void FlowNetwork::carry(std::uint32_t message) {
         announced_.push_back(keep(flow));
     } else {
         if (next_change_ == changes_.size()) throw no_way(flow);
-        flow.stage = Stage::kWithoutWay;
+        flow.stage = Stage::kUnrouted;
         keep(flow);
     }
 }

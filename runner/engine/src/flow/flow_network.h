@@ -32,12 +32,12 @@ class FlowNetwork final : public Network {
     const FabricReport* report() const override;
 
   private:
-    enum class Stage : std::uint8_t { kGone, kOnItsWay, kFlowing, kWithoutWay };
+    enum class Stage : std::uint8_t { kGone, kInTransit, kFlowing, kUnrouted };
     struct Flow {
         std::uint32_t message = 0;
         std::uint32_t bundle = 0;
         std::uint16_t port = 0;
-        Stage stage = Stage::kOnItsWay;
+        Stage stage = Stage::kInTransit;
         bool begun = false;     // whether the flow has begun
         std::uint32_t hop = 0;  // its most contended link, as an index into the path
         bool waited = false;    // whether it has waited in the queue there

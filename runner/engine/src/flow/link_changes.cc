@@ -33,7 +33,7 @@ FlowNetwork::Stopped FlowNetwork::stop(std::uint32_t number, double time) {
     Flow& flow = flows_[number];
     Stopped stopped;
     stopped.flow = number;
-    if (flow.stage == Stage::kWithoutWay) return stopped;
+    if (flow.stage == Stage::kUnrouted) return stopped;
     const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
     stopped.path.assign(path.begin(), path.end());
     if (flow.stage == Stage::kFlowing) {
@@ -87,7 +87,7 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
         if (!item.has_way) {
             if (next_change_ == changes_.size()) throw no_way(flow);
             ++record.waiting;
-            flow.stage = Stage::kWithoutWay;
+            flow.stage = Stage::kUnrouted;
             continue;
         }
         take_bundle(flow);
@@ -121,8 +121,8 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
             continue;
         }
         const double head = timing_.head(sharing_.forward(flow.bundle), flow.hop, flow.packets);
-        const double reach = flow.stage == Stage::kWithoutWay ? time + head : reached[item.flow];
-        flow.stage = Stage::kOnItsWay;
+        const double reach = flow.stage == Stage::kUnrouted ? time + head : reached[item.flow];
+        flow.stage = Stage::kInTransit;
         reaches_.push({reach, flow.order, item.flow});
     }
 }

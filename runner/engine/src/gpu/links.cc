@@ -32,7 +32,7 @@ Parcel& Links::parcel() {
 }
 
 void Links::send(Parcel& parcel) {
-    ++under_way_;
+    ++in_flight_;
     enter(link_at(parcel.way.front()).sources[parcel.kind], parcel);
 }
 
@@ -147,7 +147,7 @@ void Links::come(Parcel* parcel) {
         enter(link_at(parcel->way[parcel->at]).sources[parcel->kind], *parcel);
         return restore(credit);
     }
-    --under_way_;
+    --in_flight_;
     const auto arrived = std::move(parcel->arrived);
     free_.push_back(parcel);
     if (link.settings.buffer_flits > 0) restore(credit);

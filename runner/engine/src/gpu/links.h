@@ -68,7 +68,7 @@ class Links {
     double least_credit() const { return least_credit_; }
     double most_credit() const { return most_credit_; }
     // Return the number of parcels in flight.
-    std::uint64_t under_way() const { return under_way_; }
+    std::uint64_t in_flight() const { return in_flight_; }
 
   private:
     struct Queue {
@@ -114,7 +114,7 @@ class Links {
     std::deque<Return> returns_;
     std::vector<Return*> free_returns_;
     double least_credit_ = 1, most_credit_ = 1;
-    std::uint64_t under_way_ = 0, numbers_ = 0;
+    std::uint64_t in_flight_ = 0, numbers_ = 0;
 };
 
 }  // namespace chakrascope::gpu

@@ -20,7 +20,7 @@ class ExternalNetwork final : public Network {
         const Route route = mailbox_.route(message);
         posted_.emplace_back(next_, route.source, route.destination, mailbox_.size(message),
                              static_cast<std::int64_t>(events_.now()));
-        under_way_.emplace(next_++, Carried{message, events_.origin()});
+        in_flight_.emplace(next_++, Carried{message, events_.origin()});
     }
 
     // Return no links, because the external network records the traffic of links.
@@ -34,16 +34,16 @@ class ExternalNetwork final : public Network {
 
     // Let the external network simulate up to the time limit, and return whether any message arrived.
     bool advance(std::int64_t limit) {
-        if (under_way_.empty()) return false;
+        if (in_flight_.empty()) return false;
         const std::vector<ExternalArrival> arrivals = advance_(posted_, limit);
         posted_.clear();
         for (const auto& [number, time] : arrivals) {
-            const auto entry = under_way_.find(number);
-            if (entry == under_way_.end()) continue;
+            const auto entry = in_flight_.find(number);
+            if (entry == in_flight_.end()) continue;
             events_.set_origin(entry->second.origin);
             events_.at(std::max(static_cast<Time>(time), events_.now()),
                        bind<&Mailbox::arrived>(&mailbox_, entry->second.message));
-            under_way_.erase(entry);
+            in_flight_.erase(entry);
         }
         return !arrivals.empty();
     }
@@ -53,7 +53,7 @@ class ExternalNetwork final : public Network {
     Mailbox& mailbox_;
     std::uint64_t next_ = 0;
     std::vector<ExternalMessage> posted_;
-    std::unordered_map<std::uint64_t, Carried> under_way_;
+    std::unordered_map<std::uint64_t, Carried> in_flight_;
     std::vector<LinkUse> links_;
 };
 

@@ -73,7 +73,7 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
       cuts_(config.semantics == Semantics::AstraSim),
       message_cost_(config.message_cost_ns),
       matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == Semantics::AstraSim),
-      apart_(static_cast<bool>(config.network_between)) {
+      separate_(static_cast<bool>(config.network_between)) {
     if (config.network_between) {
         network_ = config.network_between(events, *this);
     } else if (config.gpu) {
@@ -130,21 +130,21 @@ void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
     const MessageKey request{key.tag + kControlTags, key.destination, key.source, kRequestBytes, key.range};
     const std::uint32_t place = posted(request, {request.source, request.destination}, {});
     messages_[place].request = true;
-    if (apart_) return network_->carry(place);  // a real connection keeps messages in order
+    if (separate_) return network_->carry(place);  // a real connection keeps messages in order
     Stream& ahead = stream(request.source, request.destination);
-    if (ahead.under_way.empty()) return network_->carry(place);
+    if (ahead.in_flight.empty()) return network_->carry(place);
     ahead.requests.push_back({ahead.begun, place});
 }
 
 void Mailbox::requested(std::uint64_t meeting) {
     const Meeting waiting = take(meeting);
-    if (apart_) {
+    if (separate_) {
         post_send(waiting.key, {waiting.key.source, waiting.key.destination}, {});
         if (waiting.callback) events_.at(events_.now(), waiting.callback);
         return;
     }
     Stream& own = stream(waiting.key.source, waiting.key.destination);
-    own.under_way.insert(++own.begun);
+    own.in_flight.insert(++own.begun);
     const std::uint64_t arrives = keep(waiting.key, {});
     meetings_[arrives].number = own.begun;
     const Route route{waiting.key.source, waiting.key.destination};
@@ -165,14 +165,14 @@ Time Mailbox::line_up(Route route, std::uint64_t size) {
     return leaves;
 }
 
-// Process the arrival of a message and of the requests that directly followed the message.
+// Process the arrival of a control message, and of requests that directly followed it.
 void Mailbox::passed(std::uint64_t meeting) {
     const Meeting waiting = take(meeting);
     Stream& own = stream(waiting.key.source, waiting.key.destination);
-    own.under_way.erase(waiting.number);
+    own.in_flight.erase(waiting.number);
     std::vector<std::uint32_t> come;
     while (!own.requests.empty() &&
-           (own.under_way.empty() || own.requests.front().behind < *own.under_way.begin())) {
+           (own.in_flight.empty() || own.requests.front().behind < *own.in_flight.begin())) {
         come.push_back(own.requests.front().message);
         own.requests.pop_front();
     }
@@ -231,7 +231,7 @@ std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
 }
 
 std::uint32_t Mailbox::posted(const MessageKey& key, Route route, Callback delivered) {
-    const std::uint32_t place = matches_by_arrival_ || apart_ ? create(key) : match(key, true);
+    const std::uint32_t place = matches_by_arrival_ || separate_ ? create(key) : match(key, true);
     messages_[place].sent = true;
     messages_[place].begun = events_.now();
     messages_[place].route = route;

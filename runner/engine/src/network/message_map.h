@@ -44,8 +44,8 @@ class MessageMap {
     }
     Value& operator[](std::size_t place) { return slots_[place].value; }
 
-    // Erase the entry in a slot, and move up the following entries that lookups could otherwise no
-    // longer find.
+    // Erase the entry in a slot, and move the following entries of its probe sequence up, so that lookups
+    // still find them.
     void erase(std::size_t gap) {
         --count_;
         for (std::size_t place = next(gap); slots_[place].used; place = next(place)) {

@@ -103,8 +103,8 @@ class Mailbox {
   public:
     Mailbox(const Config& config, EventQueue& events);
 
-    // Send a message now. `delivered` runs when the message is at its destination, even if the message
-    // has not been received. A message sent in line leaves after earlier in-line messages on the same
+    // Send a message now. `delivered` runs when the message reaches its destination, even if no receive
+    // has been posted. A message sent in line leaves after earlier in-line messages on the same
     // path, even on a network without queues.
     void send(const MessageKey& key, Route route, Callback delivered, bool in_line = false);
     // Receive a message. `received` runs when the message arrives, or later in this tick if the message
@@ -117,9 +117,8 @@ class Mailbox {
 
     // Process a message at its destination; called by the network.
     void arrived(std::uint64_t message);
-    // Process a message sent from this mailbox that is at its destination (`delivered`), or a message
-    // that arrived from another rank (`came`). Called by networks in which each rank has a separate
-    // mailbox.
+    // Callbacks of networks in which each rank has a separate mailbox: `delivered` reports that a message
+    // of this mailbox has reached its destination, and `came` reports a message from another rank.
     void delivered(std::uint64_t message);
     void came(const MessageKey& key);
     const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
@@ -167,7 +166,7 @@ class Mailbox {
     };
     struct Stream {  // the messages in flight from one rank to another
         std::uint64_t begun = 0;
-        std::set<std::uint64_t> under_way;
+        std::set<std::uint64_t> in_flight;
         std::deque<Request> requests;
         Time free = 0;  // time at which the last in-line message has left
     };
@@ -196,7 +195,7 @@ class Mailbox {
     const bool cuts_;                // whether sizes are truncated to 32 bits, as in ASTRA-sim
     const Time message_cost_;        // time for which each message occupies its sender
     const bool matches_by_arrival_;  // whether matching is by arrival; otherwise by the order of issue
-    const bool apart_;               // whether each rank has a separate mailbox
+    const bool separate_;               // whether each rank has a separate mailbox
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;

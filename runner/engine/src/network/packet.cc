@@ -29,7 +29,7 @@ class PacketNetwork final : public Network {
         carried_[message] = {{route.source, route.destination, size, now, 0}, events_.origin()};
         simulation_.send(message, hosts_[static_cast<std::size_t>(route.source)],
                          hosts_[static_cast<std::size_t>(route.destination)], size, now * kTicksPerNs);
-        ++under_way_;
+        ++in_flight_;
     }
 
     const std::vector<LinkUse>& links() const override {
@@ -66,7 +66,7 @@ class PacketNetwork final : public Network {
 
     // Simulate packets up to the limit, and return whether any message arrived.
     bool advance(std::int64_t limit) {
-        if (under_way_ == 0) return false;
+        if (in_flight_ == 0) return false;
         bool cancelled = false;
         const Ticks until = limit >= 0 && limit < kForever / kTicksPerNs ? limit * kTicksPerNs : kForever;
         const auto keep_going = [&](Ticks now) {
@@ -86,14 +86,14 @@ class PacketNetwork final : public Network {
             events_.set_origin(carried.origin);
             events_.at(std::max(static_cast<Time>(carried.flow.end_ns), events_.now()),
                        bind<&Mailbox::arrived>(&mailbox_, completion.message));
-            --under_way_;
+            --in_flight_;
         }
         return !completions.empty();
     }
 
     BackendError lost() const {
         return BackendError(
-            std::to_string(under_way_) +
+            std::to_string(in_flight_) +
             " messages never arrive: their packets were lost and RETRANSMIT_TIMEOUT is 0, or switches pause "
             "each other in a deadlock; set RETRANSMIT_TIMEOUT (us), or give the switches a larger "
             "BUFFER_SIZE "
@@ -107,7 +107,7 @@ class PacketNetwork final : public Network {
     const std::vector<std::int32_t> devices_;
     std::vector<Carried> carried_;  // messages by their slot in the mailbox
     std::vector<FlowRecord> flows_;
-    std::uint64_t under_way_ = 0;
+    std::uint64_t in_flight_ = 0;
     mutable FabricReport report_;
     mutable std::vector<LinkUse> links_;
 };

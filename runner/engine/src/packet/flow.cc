@@ -14,10 +14,10 @@ bool Flow::window_full() const {
         limit = std::max<std::uint64_t>(
             1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
     }
-    const std::uint64_t under_way = sent - acknowledged;
-    if (under_way < limit || train == 1) return under_way >= limit;
+    const std::uint64_t in_flight = sent - acknowledged;
+    if (in_flight < limit || train == 1) return in_flight >= limit;
     const std::uint64_t payload = world.settings.payload_bytes;
-    return under_way >= limit + held_back * payload || train_now() == 1;
+    return in_flight >= limit + held_back * payload || train_now() == 1;
 }
 
 void Flow::left_as_train() {

@@ -60,7 +60,7 @@ void BusPort::kick() {
     if (current_ == State::Free && !out_.empty() && !arbitrate()) begin();
 }
 
-// Yield the bus to the partner port if the partner has waited while this port sent many items in a row.
+// Yield the bus to the partner port if it has waited while this port sent many consecutive items.
 bool BusPort::arbitrate() {
     if (streak_ <= kLongestStreak || partner_->out_.empty() || partner_->streak_ > kLongestStreak)
         return false;

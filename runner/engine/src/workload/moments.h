@@ -1,5 +1,4 @@
-// Detects events of a rank in one tick that could run in a different order in a simulation of every
-// message.
+// Detects events of a rank in one tick that could run in another order if every message were simulated.
 //
 // The callbacks of a rank in a tick run in the order of the ticks in which they were registered, at the
 // position of the first callback. A message arrives at the position of the tick in which it was sent.

@@ -71,8 +71,8 @@ struct Node : Facts {
     std::uint64_t duration_ns = 0;
 };
 
-// A program takes about 18 bytes per node with 1.5 dependencies, because jobs have up to a hundred
-// million nodes.
+// Compact, because jobs have up to a hundred million nodes: a program takes about 18 bytes per node
+// with 1.5 dependencies.
 class Program {
   public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }

@@ -99,8 +99,8 @@ void Rank::watch_order() {
         cluster_.tied = true;
 }
 
-// Detect two nodes that end at the same time. The order of their ends can determine the nodes that
-// start next.
+// Detect two nodes that end at the same time. The order of their ends can determine which nodes start
+// next.
 void Rank::watch_ties() {
     if (cluster_.fold == nullptr || cluster_.fold->is_given() || cluster_.config.replay_only) return;
     if (last_end_ == cluster_.events.now()) cluster_.tied = true;
