@@ -38,7 +38,7 @@ from chakrascope.converter import Workload, convert
 from chakrascope.runner import NetworkConfig, Study, backend_report, simulate
 from chakrascope.runner.calibration import calibrate_records, calibrated_network, gloo_records
 from chakrascope.runner.config import SystemConfig
-from chakrascope.runner.emulation import Namespaces, what_namespaces_lack
+from chakrascope.runner.emulation import Namespaces, missing_requirements
 
 SCRIPT = Path(__file__).parents[1] / "examples/closed_loop/train.py"
 JOBS = ("ddp", "fsdp", "tensor", "pipeline", "experts")
@@ -339,7 +339,7 @@ def measure(
 
 def check_backends(ways: Collection[str]) -> None:
     """Exit before measuring if this machine lacks a requirement of *ways*."""
-    lacking = what_namespaces_lack()
+    lacking = missing_requirements()
     if lacking:
         sys.exit(f"Network namespaces need {' and '.join(lacking)}.")
     states = {row["backend"]: row for row in backend_report()}

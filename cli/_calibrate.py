@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..runner.calibration import Calibration, Records
     from ..runner.config import SystemConfig
 
-_LEAST_LARGEST = 1024
+_MIN_LARGEST = 1024
 _SHOWN = ["operation", "size_bytes", "count", "measured_ns", "model_ns", "error", "efficiency"]
 _COLUMNS = (
     "dimension", "operation", "ranks", "size_bytes", "count", "measured_ns", "model_ns", "messages_ns",
@@ -168,7 +168,7 @@ def calibrate_command(
 def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:
     from ..runner.calibration import measure_network
 
-    if largest_bytes < _LEAST_LARGEST:
+    if largest_bytes < _MIN_LARGEST:
         raise UsageError("--largest must be 1KiB or more: smaller messages do not determine the bandwidth.")
     with stage(f"measuring over {place}"):
         return measure_network(place, system, largest_bytes=largest_bytes)

@@ -53,7 +53,7 @@ _NAMES = {
     "exposed_comm_ns_other": "exposed_other_ns",
     "segments_in_common": "common",
 }
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 _TEXTS = {"median": change_text, "worst": change_text, "on_both": share_text}
 # Tables that fit on one screen together; --view prints any other.
 _FIRST = ("settings", "overview", "kinds")
@@ -156,7 +156,7 @@ def compare_command(
             if name == "settings":
                 _print_settings(comparison.settings)
             elif name == "nodes":
-                _print(name, comparison.first_nodes(_MOST_SHOWN), comparison.num_nodes)
+                _print(name, comparison.first_nodes(_MAX_SHOWN), comparison.num_nodes)
             else:
                 _print(name, getattr(comparison, name))
         for note in comparison.notes:
@@ -285,4 +285,4 @@ def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
     shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)
     texts = {column: text for column, text in _TEXTS.items() if column in shown}
     shown = shown.assign(**{column: shown[column].map(text) for column, text in texts.items()})
-    print_frame(shown, "table", title=name.capitalize(), limit=_MOST_SHOWN, count=count)
+    print_frame(shown, "table", title=name.capitalize(), limit=_MAX_SHOWN, count=count)

@@ -15,8 +15,8 @@ from ..support import count_text
 from ._output import (
     cluster_option,
     console,
+    conversion_cache,
     counter,
-    kept_if_stopped,
     print_next,
     print_rows,
     stage,
@@ -84,7 +84,7 @@ def convert_latest(
 
     trace_dir = study.latest_trace_set()
     title = f"converted {trace_dir.name} to Chakra graphs"
-    with kept_if_stopped(study.path) as finished, stage(title) as status:
+    with conversion_cache(study.path) as finished, stage(title) as status:
         workload = convert(
             trace_dir,
             step=step,
@@ -111,7 +111,7 @@ def convert_foreign(
     from ..converter import Workload, convert_files
 
     target = study_folder or Path(str(prefix))
-    with kept_if_stopped(target) as finished, stage("converted to Chakra graphs") as status:
+    with conversion_cache(target) as finished, stage("converted to Chakra graphs") as status:
         workload = convert_files(
             files["host"],
             files["device"],

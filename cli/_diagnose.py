@@ -35,8 +35,8 @@ _NARROW = {
     "workers": ["replica_slowdown", "stage_slowdown"],
 }
 _STEP_COLUMNS = ["step", "recorded_ns", "replayed_ns", "slowdown", "slowest_rank", "rank_slowdown"]
-_MOST_ROWS = 16
-_MOST_CELLS = 56
+_MAX_ROWS = 16
+_MAX_CELLS = 56
 _LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # slowdown up to -> character in the heat map
 _HIGHEST = "#"
 
@@ -200,7 +200,7 @@ def _print_table(name: str, rows: pd.DataFrame, show: str | None) -> None:
         _print_heat_map(rows)
         return
     rows = rows[_STEP_COLUMNS] if name == "steps" else rows.drop(columns=_NARROW.get(name, []))
-    print_frame(rows.round(3), "table", title=_TITLES[name], limit=_MOST_ROWS if show is None else 1000)
+    print_frame(rows.round(3), "table", title=_TITLES[name], limit=_MAX_ROWS if show is None else 1000)
 
 
 def _print_heat_map(rows: pd.DataFrame) -> None:
@@ -210,8 +210,8 @@ def _print_heat_map(rows: pd.DataFrame) -> None:
     """
     values = rows.drop(columns="rank").to_numpy()
     steps = [name.removeprefix("step ") for name in rows.columns[1:]]
-    worst = sorted(values.mean(axis=1).argsort(kind="stable")[::-1][:_MOST_ROWS])
-    cells = min(_MOST_CELLS, len(steps))
+    worst = sorted(values.mean(axis=1).argsort(kind="stable")[::-1][:_MAX_ROWS])
+    cells = min(_MAX_CELLS, len(steps))
     bounds = [len(steps) * cell // cells for cell in range(cells + 1)]
     _say(f"{_TITLES['heat-map']}, steps {steps[0]} to {steps[-1]}")
     for row in worst:

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ._junit import Case, junit_option, write_junit
-from ._output import console, counter, error_console, format_option, kept_if_stopped, print_frame, print_json
+from ._output import console, conversion_cache, counter, error_console, format_option, print_frame, print_json
 
 if TYPE_CHECKING:
     from ..converter import Finding
@@ -46,7 +46,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
         if Study.is_study(target):
             findings = check_study(Study(Path(target)), jobs=None, progress=progress)
         else:
-            with kept_if_stopped(Path(f"{target}.doctor")) as finished:
+            with conversion_cache(Path(f"{target}.doctor")) as finished:
                 findings = doctor(target, jobs=None, progress=progress, finished=finished)
     if output_format == "table":
         print_findings(findings, target)

@@ -159,7 +159,7 @@ def _place(
 
     Raises `UsageError` for options that contradict each other.
     """
-    from ..runner.emulation import what_namespaces_lack
+    from ..runner.emulation import missing_requirements
 
     options = [f"{key}={value}" for key, value in common.items() if value is not None]
     if hosts is not None:
@@ -178,7 +178,7 @@ def _place(
         return ",".join([f"namespaces={namespaces}", *options])
     if slow or any(value is not None for value in shaped.values()):
         raise UsageError("--link, --slow and --nics need --namespaces N.")
-    lacking = what_namespaces_lack()
+    lacking = missing_requirements()
     hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
     error_console.print(
         "The messages use this machine's loopback interface. To use a separate network, add --namespaces "

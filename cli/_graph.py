@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import UsageError
-from ..runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
+from ..runner.analysis import FEW_HOPS, FOLDS, MAX_HOPS
 from ..support import count_text, ranks_text
 from ._doctor import print_findings
 from ._options import LateChoice
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-_MOST_COLUMNS = 2  # maximum number of groups of ranks with a column each
-_MOST_ROWS = 1_000_000  # the largest --count
+_MAX_COLUMNS = 2  # maximum number of groups of ranks with a column each
+_MAX_ROWS = 1_000_000  # the largest --count
 # Columns for which a terminal has no room.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
@@ -52,7 +52,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 @click.argument("text", required=False)
 @click.option(
     "--count",
-    type=click.IntRange(1, _MOST_ROWS),
+    type=click.IntRange(1, _MAX_ROWS),
     default=20,
     show_default=True,
     help="Maximum number of nodes to list for TEXT.",
@@ -69,7 +69,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 )
 @click.option(
     "--hops",
-    type=click.IntRange(1, MOST_HOPS),
+    type=click.IntRange(1, MAX_HOPS),
     default=FEW_HOPS,
     show_default=True,
     help="Show the neighbours that are at most this many edges away from the node.",
@@ -197,11 +197,11 @@ def _print_of_a_run(
     output_format: str,
 ) -> None:
     """Print nodes of a run that match *text*, the graph around a node, or a folded graph."""
-    from ..runner.analysis import found_nodes, graph_tables, longest_segment
+    from ..runner.analysis import graph_tables, longest_segment, node_matches
 
     run = open_run(Path(target), run_id, output_format)
     if text is not None:
-        nodes = found_nodes(run.nodes, run.words, text, count)
+        nodes = node_matches(run.nodes, run.words, text, count)
         print_frame(
             nodes.drop(columns="kind") if output_format == "table" else nodes, output_format, title="Nodes"
         )
@@ -312,7 +312,7 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
     alike: dict[tuple[int, ...], list[int]] = {}
     for program, found in figures.items():
         alike.setdefault(tuple(found.get(name, 0) for name in names), []).extend(programs[program]["ranks"])
-    if len(alike) <= _MOST_COLUMNS:
+    if len(alike) <= _MAX_COLUMNS:
         heads = [f"{'ranks' if len(ranks) > 1 else 'rank'} {ranks_text(ranks)}" for ranks in alike.values()]
         columns: pd.DataFrame = pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
         return columns

@@ -11,7 +11,7 @@ from rich.markup import escape
 from ..errors import StudyError, WorkloadError, did_you_mean
 from ._convert import Step, capture_option, step_option
 from ._doctor import print_findings
-from ._output import console, counter, format_option, kept_if_stopped, print_frame, print_next, stage
+from ._output import console, conversion_cache, counter, format_option, print_frame, print_next, stage
 from ._run import new_study
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def import_command(
         return
     item = _chosen(items, folder, place)
     asked: dict[str, Any] = {"step": step, "capture_trace": capture_trace}
-    with kept_if_stopped(Study(study_folder).import_target(item.id)) as finished:
+    with conversion_cache(Study(study_folder).import_target(item.id)) as finished:
         with stage(f"checked {item.place}") as status:
             findings = check_item(folder, item.id, counter(status, "ranks"), finished=finished, **asked)
         print_findings(findings, item.place)

@@ -39,7 +39,7 @@ _SPEED = (
     "times 2(n-1)/n for an all-reduce and (n-1)/n for other collectives of n ranks"
 )
 
-_MOST_NAMED = 8  # maximum number of targets in the suggested next command
+_MAX_NAMED = 8  # maximum number of targets in the suggested next command
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
@@ -78,7 +78,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
     else:
         _print_for_people(matched, findings, targets[0], show)
         if all(found.severity != "error" for found in findings):
-            few = targets if len(targets) <= _MOST_NAMED else ()
+            few = targets if len(targets) <= _MAX_NAMED else ()
             print_next("convert", *few, then="-o PREFIX" if few else "LOGS... -o PREFIX")
 
 

@@ -18,7 +18,7 @@ import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ..support import visible
-from ._output import error_console, flushed_output, open_what_is_closed, write_what_the_terminal_can
+from ._output import error_console, flushed_output, open_closed_streams, replace_unencodable_output
 
 _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 
@@ -246,8 +246,8 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; the kind of an error determines the exit code."""
-    open_what_is_closed()
-    write_what_the_terminal_can()
+    open_closed_streams()
+    replace_unencodable_output()
     # PyArrow's default allocator does not return freed memory, and takes 60 ms longer than jemalloc
     # to write a workload.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")

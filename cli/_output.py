@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
-_LEAST_WIDTH = 8  # minimum width of a text column, in characters
+_MIN_WIDTH = 8  # minimum width of a text column, in characters
 _BORDER = 3  # width between two columns with a line
 _GAP = 2  # width between two columns without a line
-_LEAST_COLUMNS = 3  # minimum number of columns on a narrow terminal
+_MIN_COLUMNS = 3  # minimum number of columns on a narrow terminal
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
@@ -79,7 +79,7 @@ format_option = click.option(
 )
 
 
-def open_what_is_closed() -> None:
+def open_closed_streams() -> None:
     """Redirect closed standard streams to the null device.
 
     Otherwise, the next files to be opened would get their descriptors.
@@ -113,7 +113,7 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_what_the_terminal_can() -> None:
+def replace_unencodable_output() -> None:
     """Replace characters that a standard stream cannot encode; in ASCII, µs becomes us."""
     codecs.register_error("chakrascope", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
@@ -274,7 +274,7 @@ def _columns_that_fit(
     for place in (*reversed(equal), *(place for place in reversed(places) if place not in equal)):
         if _widths([filled[each] for each in fitting], room - _GAP * len(fitting), whole=True) is not None:
             return fitting
-        if len(fitting) == _LEAST_COLUMNS:
+        if len(fitting) == _MIN_COLUMNS:
             break
         fitting.remove(place)
     return places
@@ -312,7 +312,7 @@ def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: 
         for width, (numeric, texts) in zip(words, columns, strict=True)
     ]
     broken = [
-        max(_longest_word(texts[0]), min(_LEAST_WIDTH, width))
+        max(_longest_word(texts[0]), min(_MIN_WIDTH, width))
         for width, (_, texts) in zip(words, columns, strict=True)
     ]
     pairs = ((numbers, words),) if whole else ((words, words), (numbers, broken), (words, broken))
@@ -417,7 +417,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
+def conversion_cache(target: Path) -> Iterator[FinishedRanks]:
     """Yield the cache of converted ranks for *target*; print its path if the block is interrupted."""
     from ..converter.building import finished_ranks
 

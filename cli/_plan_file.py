@@ -15,7 +15,7 @@ from ..support import write_file, writing
 from ..support.documents import read_yaml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 _ELSEWHERE = {"plan", "save-plan", "output", "format", "list-models", "help"}
 
 
@@ -41,12 +41,12 @@ def plan_file_options(command: Command) -> Command:
     return read(write(command))
 
 
-def given_options(ctx: click.Context) -> dict[str, Any]:
+def command_line_options(ctx: click.Context) -> dict[str, Any]:
     """Return the options given on the command line or in a plan file, by name."""
     given = {
         name: ctx.params[str(option.name)]
         for name, option in _options(ctx.command).items()
-        if ctx.get_parameter_source(str(option.name)) in GIVEN
+        if ctx.get_parameter_source(str(option.name)) in EXPLICIT
     }
     return {name: _plain(value) for name, value in given.items()}
 

@@ -15,7 +15,7 @@ from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._options import CommandWithMore, network_changes, on_option, quantity
 from ._output import clock, console, print_json, print_next, print_rows, stage
-from ._plan_file import GIVEN, given_options, plan_file_options, save_plan
+from ._plan_file import EXPLICIT, command_line_options, plan_file_options, save_plan
 from ._predict_script import ScriptJob, predict_script
 from ._predict_search import search_command
 from ._target import choose_network, with_failures
@@ -188,12 +188,12 @@ _OF_BOTH = {
 }  # fmt: skip
 
 
-def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None:
+def _refuse_other_options(ctx: click.Context, *, is_script: bool) -> None:
     """Raise `UsageError` for an option of models with a script, or of scripts with a model."""
     chosen = [
         param
         for param in ctx.command.params
-        if ctx.get_parameter_source(str(param.name)) in GIVEN
+        if ctx.get_parameter_source(str(param.name)) in EXPLICIT
         and param.name not in _OF_BOTH
         and (param.name in _OF_SCRIPTS) != is_script
     ]
@@ -342,9 +342,9 @@ def predict_command(
             f"Give --model NAME, or --script FILE with the script's own arguments after `--`.{meant}"
         )
     chip, cluster = _cluster(machine_name, chip_name, network, link_default, failed)
-    _refuse_options_of_the_other(ctx, is_script=script is not None)
+    _refuse_other_options(ctx, is_script=script is not None)
     if plan_file is not None:
-        save_plan(given_options(ctx), plan_file)
+        save_plan(command_line_options(ctx), plan_file)
     if script is not None:
         predict_script(
             ScriptJob([str(script), *arguments], world or 0, mesh, every_rank),

@@ -81,9 +81,9 @@ def runs_command(
     are enough if no other ID begins with them.
     """
     if clear_traces:
-        from ..runner import clear_kept_traces
+        from ..runner import clear_cached_traces
 
-        console.print(f"Deleted {bytes_text(clear_kept_traces())} of cached studies.")
+        console.print(f"Deleted {bytes_text(clear_cached_traces())} of cached studies.")
         return
     if not folders:
         _refuse_without_folder(
@@ -198,9 +198,9 @@ def _print_cached(output_format: str) -> None:
     """Print the cached studies of converted traces, most recently used first."""
     import pandas as pd
 
-    from ..runner import kept_traces
+    from ..runner import cached_traces
 
-    rows = [{"study": str(study), "size_bytes": size} for study, size in kept_traces()]
+    rows = [{"study": str(study), "size_bytes": size} for study, size in cached_traces()]
     title = "Cached studies of converted traces"
     print_frame(pd.DataFrame(rows, columns=["study", "size_bytes"]), output_format, title=title)
 

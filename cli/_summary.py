@@ -34,7 +34,7 @@ _OF_STEPS = (
     "the bound on the critical path across ranks of `summary`. Steps that were not converted are missing: "
     "`convert --step all` converts every captured step."
 )
-_MOST_STEPS = 32
+_MAX_STEPS = 32
 _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns",
                  "kernels", "bound_by"]  # fmt: skip
 
@@ -147,8 +147,8 @@ def _print_steps(steps: list[dict[str, Any]]) -> None:
     )
     annotated = any(row["tokens"] >= 0 for row in steps)
     columns = [name for name in _STEP_COLUMNS if annotated or name not in ("kind", "tokens")]
-    shown = [{_SHOWN.get(name, name): row[name] for name in columns} for row in steps[:_MOST_STEPS]]
+    shown = [{_SHOWN.get(name, name): row[name] for name in columns} for row in steps[:_MAX_STEPS]]
     print_rows(shown, title="Each converted step, on the rank where it took longest")
     console.print(_OF_STEPS, style="dim")
-    if len(steps) > _MOST_STEPS:
-        console.print(f"The first {_MOST_STEPS} of {len(steps):,} steps; --format csv has all.", style="dim")
+    if len(steps) > _MAX_STEPS:
+        console.print(f"The first {_MAX_STEPS} of {len(steps):,} steps; --format csv has all.", style="dim")

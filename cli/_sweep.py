@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..runner import Study, Sweep
     from ..runner.sweep import Goal, Range, Space, SweepProgress
 
-_MOST_ROWS = 20
+_MAX_ROWS = 20
 
 
 def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
@@ -169,8 +169,8 @@ def sweep_command(
     from ..runner.sweep import (
         Goal,
         Prices,
+        available_goal,
         comparison_notes,
-        known_goal,
         multiply,
         pair_table,
         parse_limits,
@@ -189,7 +189,7 @@ def sweep_command(
     )
     if shown is not None:
         found = read_sweep(study, shown)
-        goal = known_goal(found.points, Goal(least, at_most))
+        goal = available_goal(found.points, Goal(least, at_most))
         found = replace(found, points=goal.best_first(found.points))
     else:
         backends = on_machine(machine, backends)
@@ -348,7 +348,7 @@ def _print(
         scale = "" if per_captured_step(done) is done else " per captured step"
         order = f"by {least.removesuffix('_ns')}" if front is None else f"Pareto front{scale}"
         title = f"Sweep {found.name}, {order}"
-        print_frame(_for_people(done, least, machines), "table", title=title, limit=_MOST_ROWS)
+        print_frame(_for_people(done, least, machines), "table", title=title, limit=_MAX_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
     more = f", {found.failed} failed" if found.failed else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..runner.analysis import Lanes, RunAnalysis
 
 _RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
-_EVER_NS = 1 << 62
+_NO_END_NS = 1 << 62
 _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10**6))
 
 
@@ -110,7 +110,7 @@ def timeline_command(
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
     if host:
         # Without --to, the window has no end: the captured step may be longer than the simulated one.
-        until = window[1] if to_ms is not None else _EVER_NS
+        until = window[1] if to_ms is not None else _NO_END_NS
         print_stacks(run, range(first, last + 1), (window[0], until), output_format)
     else:
         inside = lanes.area(*window, chosen.tolist())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..runner.analysis import RunAnalysis
 
-_MOST_STACKS = 40
+_MAX_STACKS = 40
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
 
 
@@ -115,7 +115,7 @@ _STACKS = _View(
     note="total: time of the call, including the calls that it makes; self: excluding them; on path: time "
     "during which the critical path is in host work of the rank. The table lists the longest stacks of each "
     "thread, and skips calls that spend 99 % of their time in one other call.",
-    limit=_MOST_STACKS,
+    limit=_MAX_STACKS,
 )
 _SLACK_FACTS = ["name", "kind", "operator", "module", "phase"]
 _NO_CALLS = (
@@ -259,7 +259,7 @@ def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
     for caller in callers:
         indents.append(indents[caller] + (not passing[caller]) if caller >= 0 else 0)
     placed = table.assign(indent=indents)[[not one for one in passing]]
-    longest = placed.nlargest(_MOST_STACKS, "total_ns").sort_index()
+    longest = placed.nlargest(_MAX_STACKS, "total_ns").sort_index()
     thread = (longest["thread"] + ": ").where(longest["indent"] == 0, "")
     shown: pd.DataFrame = longest.assign(name=[" " * n for n in longest["indent"]] + thread + longest["name"])
     return shown

@@ -24,7 +24,7 @@ _GZIP_WINDOW = 31
 _OTHER_TOOLS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PIECE_BYTES = 2**20
 _COMPRESSED_PIECE_BYTES = 2**16
-_UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs expand to 5 to 40 times their size
+_UNPACKED_FREELY, _MAX_TIMES = 2**26, 200  # traces and graphs expand to 5 to 40 times their size
 
 
 class UnpacksTooFar(Exception):
@@ -33,7 +33,7 @@ class UnpacksTooFar(Exception):
 
 def most_unpacked_bytes(packed_bytes: int) -> int:
     """Return the limit on the unpacked size of a file of *packed_bytes*."""
-    return max(_UNPACKED_FREELY, packed_bytes * _MOST_TIMES)
+    return max(_UNPACKED_FREELY, packed_bytes * _MAX_TIMES)
 
 
 class Reader(Protocol):
@@ -94,7 +94,7 @@ def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
         given += len(piece)
         if given > most_unpacked_bytes(taken):
             raise UnpacksTooFar(
-                f"unpacks to more than {_MOST_TIMES} times its size, which no trace or graph does. Next: "
+                f"unpacks to more than {_MAX_TIMES} times its size, which no trace or graph does. Next: "
                 "unpack the file yourself if you trust it."
             )
         yield piece

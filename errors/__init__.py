@@ -55,7 +55,7 @@ __all__ = [
 
 
 _LONGEST_MESSAGE = 2_000
-_MOST_NAMES = 40
+_MAX_NAMES = 40
 _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
 
 
@@ -235,5 +235,5 @@ def did_you_mean(wrong: str, allowed: Iterable[str], listed_by: str = "") -> str
     hint = f" - did you mean '{best}'?" if best else "."
     if listed_by:
         return f"{hint} `{listed_by}` lists all."
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{hint} Allowed: {', '.join(names[:_MOST_NAMES])}{more}."
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{hint} Allowed: {', '.join(names[:_MAX_NAMES])}{more}."

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from ._experiment import Detail as Detail
     from ._experiment import Experiment as Experiment
     from ._experiment import WorkloadSource as WorkloadSource
-    from ._given_traces import clear_kept_traces as clear_kept_traces
-    from ._given_traces import kept_traces as kept_traces
+    from ._given_traces import cached_traces as cached_traces
+    from ._given_traces import clear_cached_traces as clear_cached_traces
     from ._given_traces import study_of_traces as study_of_traces
     from ._result import Result as Result
     from ._simulate import prepare as prepare
@@ -126,9 +126,10 @@ __all__ = [
     "backend_names",
     "backend_report",
     "backends_that",
+    "cached_traces",
     "check_setup",
     "check_study",
-    "clear_kept_traces",
+    "clear_cached_traces",
     "collective_differences",
     "collective_overview",
     "communication_of",
@@ -142,7 +143,6 @@ __all__ = [
     "find_items",
     "flow_differences",
     "get_backend",
-    "kept_traces",
     "list_presets",
     "load_groups",
     "measured_result",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..support.table import CodedColumns, Columns, TextColumn, first_rows
 
-_MOST_SPREAD = 4
+_MAX_SPREAD = 4
 """Integers are sorted only if their range exceeds this number of values per row."""
 
 
@@ -75,7 +75,7 @@ def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDAr
 def _dense(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
     """Return integer codes that are equal for equal values of *key*, and an upper bound of the codes."""
     least, most = (int(key.min()), int(key.max())) if len(key) else (0, 0)
-    if most - least < _MOST_SPREAD * len(key):
+    if most - least < _MAX_SPREAD * len(key):
         return key.astype(np.int64) - key.min().astype(np.int64), most - least + 1
     values, codes = np.unique(key, return_inverse=True)
     return codes.reshape(-1), len(values)

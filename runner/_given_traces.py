@@ -15,10 +15,10 @@ from ..support import is_temporary, new_folder, package_version, remove_folder
 from ._memory import check_operations
 from ._simulate import prepare
 from .backends import get_backend
-from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
+from .study import ImportItem, Study, find_items, import_with_defaults, proposed_name, safe_name
 
-_MOST_BYTES = 4 << 30  # limit on the total size of cached studies
-_MOST_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
+_MAX_BYTES = 4 << 30  # limit on the total size of cached studies
+_MAX_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
 _NAMED = 4
 _NSIGHT = (".nsys-rep", ".qdrep", ".ncu-rep", ".sqlite")
 _BLOCK = 1 << 20
@@ -45,7 +45,7 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
     name = safe_name(proposed_name(item), "trace")
 
     def fill(study: Study) -> None:
-        import_found(study, folder, item, name, progress)
+        import_with_defaults(study, folder, item, name, progress)
         measured = prepare(study.workload_prefix(), "default", None, backend="replay")
         study.add_run(measured, get_backend("replay").run(measured))
 
@@ -78,7 +78,7 @@ def _study_of_table(path: Path) -> Study:
     return _cached_study(cached, lambda study: shutil.copyfile(path, study.operations_file))
 
 
-def kept_traces() -> list[tuple[Path, int]]:
+def cached_traces() -> list[tuple[Path, int]]:
     """Return the cached studies with their size in bytes, most recently used first."""
     folder = traces_folder()
     keys = [path for path in folder.iterdir() if not is_temporary(path.name)] if folder.is_dir() else []
@@ -86,9 +86,9 @@ def kept_traces() -> list[tuple[Path, int]]:
     return [(study, _size_bytes(study)) for study in studies]
 
 
-def clear_kept_traces() -> int:
+def clear_cached_traces() -> int:
     """Delete all cached studies, and return their total size in bytes."""
-    size_bytes = sum(size for _, size in kept_traces())
+    size_bytes = sum(size for _, size in cached_traces())
     shutil.rmtree(traces_folder(), ignore_errors=True)
     return size_bytes
 
@@ -133,7 +133,7 @@ def _key(folder: Path, item: ImportItem) -> str:
         file = folder / name
         stat = file.stat()
         digest.update(f"{file.name}\0{stat.st_size}\0".encode("utf-8", "surrogatepass"))
-        if item.size_bytes > _MOST_READ_BYTES:
+        if item.size_bytes > _MAX_READ_BYTES:
             digest.update(str(stat.st_mtime_ns).encode())
             continue
         with file.open("rb") as content:
@@ -145,9 +145,9 @@ def _key(folder: Path, item: ImportItem) -> str:
 def _remove_oldest(latest: Path) -> None:
     """Delete the least recently used studies beyond the size limit, but never *latest*."""
     total = 0
-    for study, size_bytes in kept_traces():
+    for study, size_bytes in cached_traces():
         total += size_bytes
-        if total > _MOST_BYTES and study.parent != latest:
+        if total > _MAX_BYTES and study.parent != latest:
             remove_folder(study.parent)
 
 

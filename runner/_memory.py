@@ -60,7 +60,7 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
     if needed > limit:
         raise BackendError(
             f"Simulating {int(programs * ranks):,} nodes needs about {bytes_text(needed)} of memory, and "
-            f"{_whose(limit)}. Next: simulate fewer ranks (equal ranks are simulated only once on "
+            f"{_limit_text(limit)}. Next: simulate fewer ranks (equal ranks are simulated only once on "
             f"{backends_that('folds')}) or fewer steps, or use a larger machine{_or_raise()}."
         )
 
@@ -83,7 +83,7 @@ def check_table(rows: int) -> None:
     if needed > limit:
         raise StudyError(
             f"The table of the run's {rows:,} nodes needs about {bytes_text(needed)} of memory, and "
-            f"{_whose(limit)}. `summary` and `critical-path` read only parts of the table; for other "
+            f"{_limit_text(limit)}. `summary` and `critical-path` read only parts of the table; for other "
             f"commands, use a larger machine{_or_raise()}."
         )
 
@@ -101,8 +101,9 @@ def check_operations(path: Path) -> None:
     needed, limit = _START_BYTES + rows * _OPERATION_BYTES, memory_limit()
     if needed > limit:
         raise TraceError(
-            f"{path}: about {rows:,} operations need {bytes_text(needed)} of memory, and {_whose(limit)}. "
-            f"Next: export fewer steps, such as every tenth, or use a larger machine{_or_raise()}."
+            f"{path}: about {rows:,} operations need {bytes_text(needed)} of memory, and "
+            f"{_limit_text(limit)}. Next: export fewer steps, such as every tenth, or use a larger "
+            f"machine{_or_raise()}."
         )
 
 
@@ -120,7 +121,7 @@ def _program_nodes(source: WorkloadSource) -> int:
     return sum(sizes) // _ENCODED_BYTES
 
 
-def _whose(limit: int) -> str:
+def _limit_text(limit: int) -> str:
     named = bool(os.environ.get(_VARIABLE, "").strip())
     return f"{_VARIABLE} allows {bytes_text(limit)}" if named else f"this machine has {bytes_text(limit)}"
 

@@ -14,7 +14,7 @@ from ..errors import StudyError
 from ..support.table import Columns, Memory, ParquetFile, ParquetWriter, Table
 
 # Ranks share a piece of up to this many rows, because very small pieces cost more time than they save.
-LEAST_ROWS = 1 << 16
+MIN_ROWS = 1 << 16
 
 
 class RecordedNodes:
@@ -30,7 +30,7 @@ class RecordedNodes:
         counts: list[int] = output.node_counts.tolist()
         for end, count in enumerate(counts, 1):
             rows += count
-            if rows >= LEAST_ROWS or end == len(counts):
+            if rows >= MIN_ROWS or end == len(counts):
                 self._ends.append(end)
                 pieces.append(rows)
                 rows = 0
@@ -75,11 +75,11 @@ def _pieces(table: Table) -> Iterator[Columns]:
     columns = table.columns()
     ranks = columns.get("rank", np.empty(0, np.int32))
     ends = [table.num_rows]
-    if len(ranks) > LEAST_ROWS and not (ranks[1:] < ranks[:-1]).any():
+    if len(ranks) > MIN_ROWS and not (ranks[1:] < ranks[:-1]).any():
         ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), *ends]
     start = 0
     for end in ends:
-        if end - start >= LEAST_ROWS or end == ends[-1]:
+        if end - start >= MIN_ROWS or end == ends[-1]:
             yield {name: column[start:end] for name, column in columns.items()}
             start = end
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _STYLE = "font-family:system-ui,sans-serif;font-size:13px;color:inherit;background:transparent;"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35);padding:3px 10px;"
-_MOST_TEXT = 160
-_MOST_LABEL = 40
+_MAX_TEXT = 160
+_MAX_LABEL = 40
 _LABELS, _BARS, _ROW, _TEXTS = 300, 420, 22, 110
 
 
@@ -110,8 +110,8 @@ def _bar(row: Bar, top: int, low: float, scale: float) -> list[Svg]:
     start, end = sorted((max(low, row.start), max(low, row.end)))
     left = _LABELS + (start - low) * scale
     width = max(1.0, (end - start) * scale)
-    label = row.label if len(row.label) <= _MOST_LABEL else f"{row.label[: _MOST_LABEL - 1]}…"
-    tip = element("title", visible(row.label[:_MOST_TEXT]))
+    label = row.label if len(row.label) <= _MAX_LABEL else f"{row.label[: _MAX_LABEL - 1]}…"
+    tip = element("title", visible(row.label[:_MAX_TEXT]))
     return [
         element("text", visible(label), tip, x=_LABELS - 8, y=top + 13, text_anchor="end"),
         element("rect", x=left, y=top + 2, width=width, height=_ROW - 6, fill=row.colour),
@@ -139,7 +139,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}"
     text = str(value)
-    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def _text(text: str) -> str:

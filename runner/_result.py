@@ -69,7 +69,7 @@ _KINDS = "iub"  # NumPy kinds: signed integers, unsigned integers and booleans
 _NS_BEYOND = 1 << 63
 MANY_NODES = 1 << 18
 """The number of nodes (50 bytes each) from which the node table is read only on request."""
-_MOST_NOTES = 4
+_MAX_NOTES = 4
 # Columns that results of version 0.2 lack. The ranks of these results count copies as computation.
 _SINCE_0_3 = ("copy_ns", "exposed_copy_ns")
 # Tables that only some backends fill. Empty optional tables are not written.
@@ -153,7 +153,7 @@ class Result:
         counts = f"{count_text(len(self.ranks), 'rank')}, {count_text(len(self.nodes), 'node')}"
         title = f"{duration_text(self.makespan_ns)} on {self.backend}, {counts}"
         notes = [str(line) for key in ("warnings", "assumptions") for line in self.provenance.get(key, [])]
-        return block(title, html_table(self.ranks, "Ranks"), notes=notes[:_MOST_NOTES])
+        return block(title, html_table(self.ranks, "Ranks"), notes=notes[:_MAX_NOTES])
 
     def save(self, folder: str | Path) -> None:
         """Write the result to the new *folder*, atomically.

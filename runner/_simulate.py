@@ -20,9 +20,9 @@ from .config import (
     MemoryConfig,
     NetworkConfig,
     SystemConfig,
-    found_from_here,
     is_preset,
     load_groups,
+    with_absolute_algorithms,
     with_algorithms,
 )
 
@@ -141,7 +141,7 @@ def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemCon
         return system
     if is_preset("system", system):
         return SystemConfig.preset(str(system), dimensions)
-    return found_from_here(SystemConfig.load(system))
+    return with_absolute_algorithms(SystemConfig.load(system))
 
 
 def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:

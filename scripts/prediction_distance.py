@@ -18,7 +18,7 @@ from chakrascope.support import Svg, element, picture
 _BINS = (0.5, 1.0, 2.0, 4.0, math.inf)
 _LEFT_OUT, _OTHER = "family left out of the fit", "another lab"
 _COLOURS = {_LEFT_OUT: "#2f6fde", _OTHER: "#d9731a"}
-_MOST_ERROR, _MOST_DISTANCE = 0.4, 8.0
+_MAX_ERROR, _MAX_DISTANCE = 0.4, 8.0
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 300, 52, 16, 16, 46
 
 
@@ -122,11 +122,11 @@ def described(found: Sequence[Point]) -> str:
 
 def _axes() -> Iterator[Svg]:
     grey, bottom = {"fill": "#444444"}, _HEIGHT - _BOTTOM
-    for error in (0.0, 0.1, 0.2, 0.3, _MOST_ERROR):
+    for error in (0.0, 0.1, 0.2, 0.3, _MAX_ERROR):
         y = _down(error)
         yield element("line", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y, stroke="#dddddd")
         yield element("text", f"{error:.0%}", x=_LEFT - 8, y=y + 4, text_anchor="end", **grey)
-    for doublings in range(0, int(_MOST_DISTANCE) + 1, 2):
+    for doublings in range(0, int(_MAX_DISTANCE) + 1, 2):
         x = _across(doublings)
         yield element("line", x1=x, x2=x, y1=_TOP, y2=bottom, stroke="#eeeeee")
         yield element("text", f"{doublings}", x=x, y=_HEIGHT - 28, text_anchor="middle", **grey)
@@ -137,8 +137,8 @@ def _axes() -> Iterator[Svg]:
 
 
 def _across(distance: float) -> float:
-    return _LEFT + min(distance, _MOST_DISTANCE) / _MOST_DISTANCE * (_WIDTH - _LEFT - _RIGHT)
+    return _LEFT + min(distance, _MAX_DISTANCE) / _MAX_DISTANCE * (_WIDTH - _LEFT - _RIGHT)
 
 
 def _down(error: float) -> float:
-    return _TOP + (1 - min(error, _MOST_ERROR) / _MOST_ERROR) * (_HEIGHT - _TOP - _BOTTOM)
+    return _TOP + (1 - min(error, _MAX_ERROR) / _MAX_ERROR) * (_HEIGHT - _TOP - _BOTTOM)

@@ -28,7 +28,7 @@ _MIB = 1 << 20
 _RANKS = 8
 # Fluid messages in a ring are packets but for what a message begins with.
 _CLOSE = 0.02
-_MOST_MIB = 8
+_MAX_MIB = 8
 # Programs on ns-3 are compiled on first use; all else is.
 _SOURCES = re.compile(r"^(?!chakrascope/runner/backends/ns3/).*(\.cc|\.h|\.pyc|CMakeLists\.txt)$|/tests/")
 _LICENCES = {"licenses/LICENSE", "licenses/runner/backends/ns3/tcp/LICENSE"}
@@ -85,8 +85,8 @@ def check_contents(wheel: Path) -> None:
     missing = sorted(_LICENCES - {name.removeprefix(f"{information}/") for name in names})
     if missing:
         faults.append(f"no {', '.join(missing)}")
-    if wheel.stat().st_size > _MOST_MIB * _MIB:
-        faults.append(f"{wheel.stat().st_size / _MIB:.1f} MiB, over {_MOST_MIB}")
+    if wheel.stat().st_size > _MAX_MIB * _MIB:
+        faults.append(f"{wheel.stat().st_size / _MIB:.1f} MiB, over {_MAX_MIB}")
     if faults:
         sys.exit(f"{wheel.name} holds what it must not: {'; '.join(faults)}")
 

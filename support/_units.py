@@ -21,7 +21,7 @@ _RATES = {  # value of 1 byte/ns in the first unit, factor between units, and th
     "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
     "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),
 }
-_MOST_DECIMALS = 9
+_MAX_DECIMALS = 9
 
 
 def duration_text(duration_ns: float) -> str:
@@ -31,7 +31,7 @@ def duration_text(duration_ns: float) -> str:
 
 def instant_text(time_ns: float, resolution_ns: float = 1000) -> str:
     """Format a point in time in ns, such as ``1,234.567 ms``, with enough digits for *resolution_ns*."""
-    decimals = min(max(0, 6 - math.floor(math.log10(resolution_ns))), _MOST_DECIMALS)
+    decimals = min(max(0, 6 - math.floor(math.log10(resolution_ns))), _MAX_DECIMALS)
     return f"{_sign(time_ns)}{_digits(_rounded(abs(time_ns), 10**6, decimals), decimals)} ms"
 
 
@@ -99,7 +99,7 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
             number = _rounded(size, scale, decimals)
             if number < 1000 or (decimals == 0 and (number < step or unit == units[-1])):
                 if unit == units[0]:  # the smallest unit has decimals only if needed
-                    while number < 100 and decimals < _MOST_DECIMALS:
+                    while number < 100 and decimals < _MAX_DECIMALS:
                         decimals += 1  # noqa: PLW2901 - adds decimals up to three significant digits
                         number = _rounded(size, scale, decimals)
                 return f"{_sign(value)}{_digits(number, decimals)} {unit}"

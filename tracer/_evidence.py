@@ -19,7 +19,7 @@ from ..errors import TraceError, TraceFormatError
 _FORMAT = "chakrascope-evidence"
 _VERSION = 1
 # The tables in the file have bounded sizes, so a larger file is damaged or a decompression bomb.
-_MOST_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28
 OPTIONAL_COLUMNS = ("idle_ns", "compile_ns", "faults", "system_ns")
 _ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns", *OPTIONAL_COLUMNS)
 
@@ -244,13 +244,13 @@ _NEXT = "The file is damaged or truncated: copy the trace set again or capture a
 def _contents(path: Path) -> bytes:
     try:
         with gzip.open(path) as file:
-            data = file.read(_MOST_BYTES + 1)
+            data = file.read(_MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceFormatError(f"{path} cannot be decompressed ({error}). {_NEXT}") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
-    if len(data) > _MOST_BYTES:
-        raise TraceFormatError(f"{path} unpacks to more than {_MOST_BYTES >> 20} MiB. {_NEXT}")
+    if len(data) > _MAX_BYTES:
+        raise TraceFormatError(f"{path} unpacks to more than {_MAX_BYTES >> 20} MiB. {_NEXT}")
     return data
 
 

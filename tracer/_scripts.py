@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 300
 _LAST_LINES = 4  # number of shown lines of a failed script's output
 _RANKS_OF_A_NODE = 8
 # The number of ranks to run if one rank cannot represent other ranks.
-_MOST_RUN = 64
+_MAX_RUN = 64
 _DATA = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
 _FIRST_FSDP = "fully_sharded_data_parallel.py"  # the file name in torch
 _SHAPES = frozenset(
@@ -54,9 +54,9 @@ def record_script(
     """
     if not 1 <= world <= MAX_RANKS:
         raise UsageError(f"A job has 1 to {MAX_RANKS} ranks, not {world}. Change --world.")
-    if every_rank and world > _MOST_RUN:
+    if every_rank and world > _MAX_RUN:
         raise UsageError(
-            f"At most {_MOST_RUN} ranks are run one by one, not {world}: larger jobs repeat the graphs "
+            f"At most {_MAX_RUN} ranks are run one by one, not {world}: larger jobs repeat the graphs "
             "of equal ranks. Predict a smaller job."
         )
     run = _Run([*command], Path(out).absolute(), world, on_status)

@@ -14,7 +14,7 @@ from ._evidence import OPTIONAL_COLUMNS, StepReadings
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
-_MOST_BYTES = 1 << 28  # bytes of one part, which covers ten seconds
+_MAX_BYTES = 1 << 28  # bytes of one part, which covers ten seconds
 _READ_BYTES = 1 << 16
 
 
@@ -80,10 +80,10 @@ def _documents(path: Path) -> Iterator[bytes]:
                 member: Any = zlib.decompressobj(zlib.MAX_WBITS | 16)
                 document = bytearray()
                 while rest and not member.eof:
-                    document += member.decompress(rest, _MOST_BYTES + 1 - len(document))
-                    if len(document) > _MOST_BYTES:
+                    document += member.decompress(rest, _MAX_BYTES + 1 - len(document))
+                    if len(document) > _MAX_BYTES:
                         raise TraceFormatError(
-                            f"{path}: a part unpacks to over {_MOST_BYTES >> 20} MiB. {_NEXT}"
+                            f"{path}: a part unpacks to over {_MAX_BYTES >> 20} MiB. {_NEXT}"
                         )
                     rest = member.unconsumed_tail or member.unused_data or file.read(_READ_BYTES)
                 if member.eof:

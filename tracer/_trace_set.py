@@ -23,7 +23,7 @@ MAX_RANKS = 1_000_000
 _FORMAT = "chakrascope-trace-set"
 _VERSION = 1
 # The largest size of a manifest, which is enough for the process groups of ten thousand ranks.
-_MOST_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28
 _NAMED_AT_MOST = 8
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -200,7 +200,7 @@ def _read(file: Path) -> Manifest:
 def _contents(file: Path) -> bytes:
     try:
         size = file.stat().st_size
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise TraceFormatError(
                 f"{file} is {size >> 20} MiB, too large for a manifest. "
                 "Give the folder that `chakrascope trace` wrote."

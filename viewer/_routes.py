@@ -42,11 +42,11 @@ from ..runner.sweep import SWEEP_TABLES
 from ._exports import table_file
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import (
-    area_asked_for,
-    index_asked_for,
-    open_asked_for,
     register_timeline,
-    source_asked_for,
+    requested_area,
+    requested_index,
+    requested_run,
+    requested_source,
 )
 from .queries import (
     Networks,
@@ -89,10 +89,10 @@ def register(server: Flask, view: StudyView) -> None:
 def _register_search(server: Flask, view: StudyView) -> None:
     @server.get("/api/find")
     def find() -> Response:
-        run, text = open_asked_for(view), request.args.get("q", "")[:_LONGEST_SEARCH]
+        run, text = requested_run(view), request.args.get("q", "")[:_LONGEST_SEARCH]
         rank = request.args.get("rank", -1, type=int)
         hits = (
-            _found_in_one(run, text, rank)
+            _search_one_rank(run, text, rank)
             if run.is_large
             else search_hits(run.nodes, run.words, run.workload.program_of_rank, text, rank=rank)
         )
@@ -100,7 +100,7 @@ def _register_search(server: Flask, view: StudyView) -> None:
         return jsonify({"run": run.info.id, "hits": rows})
 
 
-def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
+def _search_one_rank(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
     """Search one rank of a large run: the one in *text*, else *rank*, else rank 0."""
     place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
     wanted = int(place[1]) if place else max(rank, 0)
@@ -112,12 +112,12 @@ def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
 def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/area.<extension>")
     def area_file(extension: str) -> Response:
-        run = source_asked_for(view)
-        return table_file(lambda: area_asked_for(run), "area", extension)
+        run = requested_source(view)
+        return table_file(lambda: requested_area(run), "area", extension)
 
     @server.get("/export/graph-<part>.<extension>")
     def graph(part: str, extension: str) -> Response:
-        run, selection = open_asked_for(view), Selection.parse(request.query_string.decode())
+        run, selection = requested_run(view), Selection.parse(request.query_string.decode())
         if part not in {"nodes", "edges"} or not has_selected(run, selection):
             abort(404)
 
@@ -168,7 +168,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:
-        run = open_asked_for(view)
+        run = requested_run(view)
         if run.is_large and name in _OF_ALL_NODES:
             raise StudyError(
                 f"This table needs all {run.result.num_nodes:,} nodes, which is more than the viewer reads. "
@@ -182,7 +182,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
             return table_file(lambda: OVERVIEWS[name]([run, *others]), name, extension)
         if name not in COMPARISONS:
             abort(404)
-        other = open_asked_for(view, "against")
+        other = requested_run(view, "against")
         return table_file(lambda: COMPARISONS[name](run, other), name, extension)
 
 
@@ -242,7 +242,7 @@ def _register_notes(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/notes")
     def notes() -> Response:
-        return _listed(view, open_asked_for(view))
+        return _listed(view, requested_run(view))
 
     @server.post("/api/notes")
     def change() -> Response:
@@ -250,7 +250,7 @@ def _register_notes(server: Flask, view: StudyView) -> None:
         asked = request.get_json()
         if not isinstance(asked, dict):
             abort(400)
-        run = open_asked_for(view)
+        run = requested_run(view)
         try:
             if "remove" in asked:
                 remove_timeline_note(view.study, run.info.id, str(asked["remove"]))
@@ -291,7 +291,7 @@ def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
     about, lane = "", -1
     if note.node >= 0:
         found = run.node(note.rank, note.node)
-        lane = index_asked_for(run).lane_of(note.rank, note.node)[0]
+        lane = requested_index(run).lane_of(note.rank, note.node)[0]
         about = "" if found is None else str(found["name"])[:80]
     return {
         "id": note.id, "text": note.text, "t0_ns": note.t0_ns, "t1_ns": note.t1_ns, "rank": note.rank,

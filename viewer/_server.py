@@ -136,7 +136,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 _BELOW = "/study/"
-_MOST_OPEN = 16
+_MAX_OPEN = 16
 
 
 class Site:
@@ -179,7 +179,7 @@ class Site:
             if key not in self._open:
                 self._open[key] = self._viewer(name)
             self._open.move_to_end(key)
-            while len(self._open) > _MOST_OPEN:
+            while len(self._open) > _MAX_OPEN:
                 self._open.popitem(last=False)
             return self._open[key]
 

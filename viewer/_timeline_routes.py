@@ -25,16 +25,16 @@ from ..support import count_text
 from ._exports import export, table_file
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
-from .queries import flows, node_details, open_beside
+from .queries import flows, node_details, open_source
 from .timeline import COLOURED_BY, Colours, TimelineIndex
 
 _LARGEST = 1 << 62  # lanes and times in ns are 64-bit numbers
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
-_MOST_RANGES, _LARGEST_RANGE, _MOST_TEXT = 4_096, 1_000_000, 200
-_MOST_ARRIVALS = 400
-_MOST_NEIGHBOURS = 6
+_MAX_RANGES, _LARGEST_RANGE, _MAX_TEXT = 4_096, 1_000_000, 200
+_MAX_ARRIVALS = 400
+_MAX_NEIGHBOURS = 6
 _LAUNCHES = (EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE)
 
 
@@ -43,14 +43,14 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/lanes")
     def lanes() -> Response:
-        run = source_asked_for(view)
-        index = index_asked_for(run)
+        run = requested_source(view)
+        index = requested_index(run)
         return jsonify(_lanes(run, index, index.colours(_colour(), _like(view))))
 
     @server.get("/api/slices")
     def slices() -> Response:
-        run = source_asked_for(view)
-        index, text = index_asked_for(run), request.args.get("seek", "")[:_MOST_TEXT]
+        run = requested_source(view)
+        index, text = requested_index(run), request.args.get("seek", "")[:_MAX_TEXT]
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
         span = _integer("t0", 0), _integer("t1", index.makespan_ns)
         lanes = _ids("lanes", 0) if "lanes" in request.args else None
@@ -60,12 +60,12 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/seek")
     def seek() -> Response:
-        run = open_asked_for(view)
-        return jsonify(_sought(run, request.args.get("seek", "")[:_MOST_TEXT]))
+        run = requested_run(view)
+        return jsonify(_sought(run, request.args.get("seek", "")[:_MAX_TEXT]))
 
     @server.get("/api/node")
     def node() -> Response:
-        run = source_asked_for(view)
+        run = requested_source(view)
         rank, node_id = _integer("rank", -1), _integer("node", -1)
         found = run.node(rank, node_id)
         if found is None:
@@ -74,12 +74,12 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/host")
     def host() -> Response:
-        run, rank = open_asked_for(view), _integer("rank", -1)
+        run, rank = requested_run(view), _integer("rank", -1)
         return jsonify({"node": host_cause(run.nodes_of(rank), _integer("node", -1))})
 
     @server.get("/api/counterpart")
     def like() -> Response:
-        run, other = source_asked_for(view), source_asked_for(view, "beside")
+        run, other = requested_source(view), requested_source(view, "beside")
         rank, step = _integer("rank", -1), _integer("step", -1)
         # A node's counterpart in the other run is on the same rank.
         nodes, others = run.nodes_of(rank), other.nodes_of(rank)
@@ -91,7 +91,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/area")
     def area() -> Response:
-        run = source_asked_for(view)
+        run = requested_source(view)
         nodes, inside, left_out = _area(run)
         table = _area_table(nodes, inside, nested=_is_nested(run))
         details = area_overview(nodes, inside, max(0, _integer("t1", 0) - _integer("t0", 0)))
@@ -112,7 +112,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/arrivals")
     def arrivals() -> Response:
-        run = open_asked_for(view)
+        run = requested_run(view)
         table = run.arrivals
         shown = table[table["collective"].isin(_widest(table))]
         return jsonify({name: shown[name].tolist() for name in shown.columns})
@@ -123,19 +123,19 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/host.<extension>")
     def host_stacks(extension: str) -> Response:
-        run = open_asked_for(view)
+        run = requested_run(view)
         window = (_integer("t0", 0), _integer("t1", 0)) if "t1" in request.args else None
         ranks = _ids("ranks", run.info.num_ranks)
         return table_file(lambda: host_stack_table(run, ranks, window), "host", extension)
 
     @server.get("/export/timeline.json")
     def timeline() -> Response:
-        run = open_asked_for(view)
+        run = requested_run(view)
         ranks = _ids("ranks", 0) or None
         return export(lambda: run.trace(ranks), "timeline.json", "application/json")
 
 
-def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
+def requested_run(view: StudyView, argument: str = "run") -> OpenRun:
     """Return the run in *argument*, or the default run; status 404 for an unknown one."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
@@ -143,20 +143,20 @@ def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
         abort(404)
 
 
-def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run or capture in *argument*, of any study that is served; see `open_beside`."""
+def requested_source(view: StudyView, argument: str = "run") -> OpenRun:
+    """Return the run or capture in *argument*, of any study that is served; see `open_source`."""
     try:
-        return open_beside(view, request.args.get(argument, ""))
+        return open_source(view, request.args.get(argument, ""))
     except ChakrascopeError:
         abort(404)
 
 
 def _like(view: StudyView) -> TimelineIndex | None:
     """Return the timeline index of the run in the argument ``like``, whose colours are reused, or None."""
-    return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
+    return requested_index(requested_source(view, "like")) if request.args.get("like") else None
 
 
-def area_asked_for(run: OpenRun) -> pd.DataFrame:
+def requested_area(run: OpenRun) -> pd.DataFrame:
     """Return total times in the requested area: by name for nested rows, otherwise by operator."""
     nodes, inside, _ = _area(run)
     return _area_table(nodes, inside, nested=_is_nested(run))
@@ -168,10 +168,10 @@ def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> p
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     """Return the nodes in the requested area, their parts inside it, and how many ranks were left out."""
-    return index_asked_for(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
+    return requested_index(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
-def index_asked_for(run: OpenRun) -> TimelineIndex:
+def requested_index(run: OpenRun) -> TimelineIndex:
     """Return the timeline index that the request asks for, with or without measured and nested rows."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
@@ -190,7 +190,7 @@ def _colour() -> str:
 def _widest(table: pd.DataFrame) -> pd.Series:
     """Return the numbers of the collectives with the largest arrival skew."""
     skew = table.groupby("collective")["late_ns"].max()
-    found: pd.Series = skew.nlargest(_MOST_ARRIVALS).index.to_series()
+    found: pd.Series = skew.nlargest(_MAX_ARRIVALS).index.to_series()
     return found
 
 
@@ -201,7 +201,7 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     of all, is returned.
     """
     wanted = _ids("ranks", run.info.num_ranks)
-    hits = index_asked_for(run).seek(text.strip(), wanted if text.strip() else [])
+    hits = requested_index(run).seek(text.strip(), wanted if text.strip() else [])
     partial = {"ranks": hits.ranks} if hits.ranks < hits.of else {}
     if not len(hits.rank):
         return {"count": 0, **partial}
@@ -218,14 +218,14 @@ def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
     rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
-    lane, start, end = index_asked_for(run).lane_of(rank, node)
+    lane, start, end = requested_index(run).lane_of(rank, node)
     return {"rank": rank, "node": node, "lane": lane, "start_ns": start, "end_ns": end}
 
 
 def _node(
     run: OpenRun, rank: int, node_id: int, found: dict[str, Any], *, with_flows: bool
 ) -> dict[str, Any]:
-    index = index_asked_for(run)
+    index = requested_index(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.edges_of(rank) if with_flows else None
     # Slack is slow to compute in a large run, so a node under the pointer has none.
@@ -267,9 +267,9 @@ def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> l
     """Return the nodes before and after a node in the dependency graph, with names."""
 
     def name_of(near: int) -> str:
-        return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MOST_TEXT]
+        return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MAX_TEXT]
 
-    return [asdict(near) for near in neighbours(edges, name_of, node_id, _MOST_NEIGHBOURS)]
+    return [asdict(near) for near in neighbours(edges, name_of, node_id, _MAX_NEIGHBOURS)]
 
 
 def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def _ids(name: str, count: int) -> list[int]:
     if not text:
         return list(range(count))
     found: list[int] = []
-    for part in text.split(",")[:_MOST_RANGES]:
+    for part in text.split(",")[:_MAX_RANGES]:
         first, _, last = part.partition("-")
         if not (first.isascii() and first.isdigit() and len(first) <= 9):
             abort(400)

@@ -31,7 +31,7 @@ from chakrascope.runner.analysis import RunAnalysis, analyse_run
 LEAST_LONGER = 1.2  # of the step: a plant that makes it less than this as long is no bottleneck
 _HELD = 0.4
 _SHARES = (0.4, 0.8, 1.6)
-_MOST_STEPS = 3
+_MAX_STEPS = 3
 
 
 def read_job(path: Path) -> tuple[list[list[Event]], int]:
@@ -58,9 +58,9 @@ def read_job(path: Path) -> tuple[list[list[Event]], int]:
 def _last_steps(events: list[Event]) -> list[Event]:
     """Return the last steps, without the device work that was launched before them."""
     spans = steps(events)
-    if len(spans) <= _MOST_STEPS:
+    if len(spans) <= _MAX_STEPS:
         return events
-    begin = spans[-_MOST_STEPS][0]
+    begin = spans[-_MAX_STEPS][0]
     launches = launches_of(events)
     return [
         event

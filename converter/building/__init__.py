@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ._belonging import Doubt as Doubt
     from ._belonging import Identity as Identity
     from ._belonging import as_assumptions as as_assumptions
+    from ._belonging import disjoint_steps as disjoint_steps
     from ._belonging import doubts_of_pair as doubts_of_pair
     from ._belonging import doubts_of_ranks as doubts_of_ranks
-    from ._belonging import worked_apart as worked_apart
     from ._conversion import UNMARKED as UNMARKED
     from ._conversion import Progress as Progress
     from ._convert import convert as convert
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from ._stand_ins import groups_like as groups_like
     from ._stand_ins import measured_group_sizes as measured_group_sizes
     from ._stand_ins import measured_world_size as measured_world_size
+    from ._stand_ins import stand_in_assumption as stand_in_assumption
     from ._stand_ins import stand_in_of as stand_in_of
     from ._stand_ins import step_choice_text as step_choice_text
-    from ._stand_ins import stood_in as stood_in
     from ._step_times import FreeCores as FreeCores
     from ._step_times import StepTimes as StepTimes
     from ._step_times import free_cores as free_cores

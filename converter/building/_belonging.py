@@ -231,7 +231,7 @@ def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], plac
 
     *spans* maps each rank to the first step in the graph of the rank.
     """
-    doubts = worked_apart(spans, place)
+    doubts = disjoint_steps(spans, place)
     if not doubts or len({_collectives(graph) for graph in graphs}) == 1:
         return doubts
     cause = (
@@ -249,7 +249,7 @@ def _collectives(graph: Graph) -> bytes:
     return kinds
 
 
-def worked_apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
+def disjoint_steps(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
     """Return a doubt if one rank ended its step before another rank began; *spans* maps ranks to steps."""
     if len(spans) < 2:
         return []

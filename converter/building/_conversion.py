@@ -125,7 +125,7 @@ class Conversion:
 
     def _selection(self, opened: Sequence[OpenRank]) -> Selection:
         """Return the steps to convert and the job's size; raises `TraceError` for files of other ranks."""
-        _unless_repeated_alike(opened)
+        _unify_repetitions(opened)
         as_assumptions(doubts_of_ranks([rank.identity for rank in opened], self.job_size))
         steps, timed = [rank.steps for rank in opened], [rank.own or rank.steps for rank in opened]
         chosen = choose_steps(steps, self._which(opened[0]), self.place, timed)
@@ -251,7 +251,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
+def _unify_repetitions(opened: Sequence[OpenRank]) -> None:
     """If ranks have different numbers of repetitions, treat each trace without marked steps as one step."""
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:

@@ -81,7 +81,7 @@ _OVERWRITES = frozenset({
 })  # fmt: skip
 # The kernels of inference engines that receive their outputs as arguments. Normalizations receive an output
 # only if the first argument has the same shape as another argument.
-_GIVEN_OUTPUTS = frozenset({
+_OUTPUT_ARGUMENTS = frozenset({
     "rmsnorm", "rms_norm", "add_rmsnorm", "rmsnorm2d_fwd_with_add", "rmsnorm2d_fwd_with_add_ck",
     "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
 })  # fmt: skip
@@ -358,7 +358,7 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
     if name in _REWRITTEN:
         once = sum(_size(op.inputs[index : index + 1]) for index in _REWRITTEN[name])
         return once, once
-    if name in _GIVEN_OUTPUTS and (class_of(name) != "normalization" or op.shapes[0] in op.shapes[1:]):
+    if name in _OUTPUT_ARGUMENTS and (class_of(name) != "normalization" or op.shapes[0] in op.shapes[1:]):
         return _size(op.inputs[1:]), _size(op.inputs[:1])
     given = _size(op.inputs[_OUT_AT[name] :]) if name in _OUT_AT else 0
     if given:

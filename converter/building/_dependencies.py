@@ -96,7 +96,7 @@ def _needing(
     }
 
 
-def with_settled_messages(
+def with_message_ends(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces, gaps: Gaps
 ) -> list[Communication]:
     """Return *comms* with messages that end at the arrival or departure of their data, if known.
@@ -389,10 +389,10 @@ def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
 
 
 # The maximum time in which a call issues its communication. A call that takes longer is blocked.
-_HANDED_OVER_WITHIN_NS = 100_000
+_LONGEST_ISSUE_NS = 100_000
 
 
-def with_held_calls(
+def with_issue_times(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces
 ) -> tuple[list[Communication], Pieces]:
     """Return *comms* with their times of issue, and *pieces* cut at these times.
@@ -406,7 +406,7 @@ def with_held_calls(
     for comm in comms:
         took = min(comm.begun_ns, int(ops.end_ns[comm.op])) - int(ops.start_ns[comm.op])
         name = int(names[comm.op])
-        quickest[name] = min(max(1, took), quickest.get(name, _HANDED_OVER_WITHIN_NS))
+        quickest[name] = min(max(1, took), quickest.get(name, _LONGEST_ISSUE_NS))
     issued, cuts = list(comms), {}
     for index, comm in enumerate(comms):
         place = last.get(comm.op)
@@ -414,7 +414,7 @@ def with_held_calls(
             continue
         own_ns = int(pieces.start_ns[place])
         at_ns = max(int(ops.start_ns[comm.op]) + quickest[int(names[comm.op])], own_ns + 1)
-        if int(pieces.end_ns[place]) - at_ns > _HANDED_OVER_WITHIN_NS:
+        if int(pieces.end_ns[place]) - at_ns > _LONGEST_ISSUE_NS:
             issued[index], cuts[place] = replace(comm, issued_ns=at_ns), at_ns
     return issued, _cut(pieces, cuts)
 

@@ -154,7 +154,7 @@ class _Builder:
             working = bursts(lane, launches.call_start_ns[mine], launches.call_end_ns[mine], points)
             nodes, first = self._add_host(lane, own_waits[lane.number], Marks.of(), working)
             columns = (working.start_ns, working.end_ns, nodes.burst_first + first, nodes.burst_last + first)
-            stretches = zip(*(column.tolist() for column in columns), working.handed_over, strict=True)
+            stretches = zip(*(column.tolist() for column in columns), working.is_awaited, strict=True)
             for start, end, begin, last, over in stretches:
                 if over:
                     handovers.append(_Handover(start, end, [begin], [last]))

@@ -29,7 +29,7 @@ from ._host_causes import HostCauses
 from ._rank_graph import Group
 
 # The distance between the lane numbers of simultaneous sends and receives of a kernel.
-_BESIDE = 1_000_000
+_LANE_DISTANCE = 1_000_000
 # Columns with the kind, size and members of a communication.
 _ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")
 
@@ -288,7 +288,7 @@ class DeviceNodes(GraphBuilder):
                         self.splits[self.size + int(at)] = value
                     else:
                         columns[name][at] = value
-                columns["stream"][at] += beside * _BESIDE
+                columns["stream"][at] += beside * _LANE_DISTANCE
                 columns["num_ops"][at] = columns["tensor_size_bytes"][at] = -1
 
 

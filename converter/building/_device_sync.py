@@ -22,8 +22,8 @@ from ..readers import COMM_OPS, PARAMETERS, DeviceTrace, HostTrace, Op, paramete
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
 # A stream counts as having waited for work of another stream if it was idle for at least the first time, and
 # continued within the second time after the end of this work.
-_STOOD_STILL_NS = 20_000
-_WENT_ON_WITHIN_NS = 10_000
+_IDLE_NS = 20_000
+_RESUMED_WITHIN_NS = 10_000
 # Unexplained time between pieces of work accumulates to this length before it becomes a node.
 _GAP_NS = 5_000
 _LAG = 4
@@ -129,10 +129,10 @@ class _LaneWaits:
         self._pending: list[tuple[bool, int]] = []  # (is a launch, launch or time of the wait request)
         self._last = -1
 
-    def edges(self, asked_ns: Sequence[int]) -> list[tuple[int, int]]:
-        """Return pairs (source, waiting); *asked_ns* are the times of the thread's wait requests."""
+    def edges(self, request_ns: Sequence[int]) -> list[tuple[int, int]]:
+        """Return pairs (source, waiting); *request_ns* are the times of the thread's wait requests."""
         found: list[tuple[int, int]] = []
-        starts, asked = self._launches.call_start_ns[self._own].tolist(), list(asked_ns)
+        starts, asked = self._launches.call_start_ns[self._own].tolist(), list(request_ns)
         is_comm = self._launches.is_comm[self._own].tolist()
         at = 0
         for index, start, communicates in zip(self._own.tolist(), starts, is_comm, strict=True):
@@ -149,13 +149,13 @@ class _LaneWaits:
                 self._pending.clear()
         return found
 
-    def _wait(self, asked_ns: int) -> None:
+    def _wait(self, request_ns: int) -> None:
         """Record a stream wait; the stream's next work determines the source of the wait."""
-        chain = self._lane.operators(asked_ns)
+        chain = self._lane.operators(request_ns)
         waited = self._waited_sequence(chain)
         if waited is not None and waited[1] >= 0:
             starts = self._launches.call_start_ns
-            earlier = [i for i in self._by_sequence.get(waited, ()) if starts[i] < asked_ns]
+            earlier = [i for i in self._by_sequence.get(waited, ()) if starts[i] < request_ns]
             if earlier:
                 self._pending.append((True, earlier[-1]))
                 self._unwaited.pop(earlier[-1], None)
@@ -166,7 +166,7 @@ class _LaneWaits:
             del self._unwaited[oldest]
             self._pending.append((True, oldest))
         else:
-            self._pending.append((False, asked_ns))
+            self._pending.append((False, request_ns))
 
     def _waited_sequence(self, chain: Sequence[Op]) -> tuple[str, int] | None:
         """Return group and sequence number of the collective that the operator around a call awaits.
@@ -218,11 +218,11 @@ def coinciding_waits(
     ends, owners = ends[order], owners[order]
     found: list[tuple[int, int]] = []
     held: dict[int, int] = {}
-    for index in np.flatnonzero(launches.start_ns - ready > _STOOD_STILL_NS).tolist():
+    for index in np.flatnonzero(launches.start_ns - ready > _IDLE_NS).tolist():
         start = launches.start_ns[index]
         at = max(0, int(np.searchsorted(ends, start, side="right")) - 1)
         end, source = int(ends[at]), int(owners[at])
-        if start - _WENT_ON_WITHIN_NS <= end <= start and source < index:
+        if start - _RESUMED_WITHIN_NS <= end <= start and source < index:
             if source < 0:
                 held[index] = end
             else:

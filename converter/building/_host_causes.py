@@ -44,7 +44,7 @@ GAPS, OPERATIONS, MOMENTS = range(3)
 DISPATCH_NS = 50_000
 # The minimum length of a part of a piece that becomes a node. The limit is lower inside operators, which may
 # have many short parts.
-LEAST_NS, _LEAST_INSIDE_NS = 20_000, 2_000
+MIN_NS, _MIN_INSIDE_NS = 20_000, 2_000
 # The causes that state only that host code ran. Any other cause has precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
 # Causes that explain long gaps only, even if a sample near a short gap shows them.
@@ -111,7 +111,7 @@ def allocation_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> lis
     calls = trace.calls
     asks = which(trace.texts, is_allocation)[calls.name]
     asks &= calls.thread == (trace.events.thread[own[0]] if len(own) else -1)
-    asks &= (calls.start_ns < window.end_ns) & (calls.end_ns - calls.start_ns >= LEAST_NS)
+    asks &= (calls.start_ns < window.end_ns) & (calls.end_ns - calls.start_ns >= MIN_NS)
     rows = np.flatnonzero(asks & (calls.end_ns > window.start_ns))
     rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
     starts = np.maximum(calls.start_ns[rows], window.start_ns).tolist()
@@ -197,7 +197,7 @@ class HostCauses:
 
     def boundaries(self) -> np.ndarray:
         """Return the times at which spans that become nodes begin and end."""
-        long = [span for span in self.spans if span.end_ns - span.start_ns >= LEAST_NS]
+        long = [span for span in self.spans if span.end_ns - span.start_ns >= MIN_NS]
         return np.unique(np.array([time for span in long for time in span[:2]], dtype=np.int64))
 
     def of_nodes(
@@ -261,7 +261,7 @@ class HostCauses:
             place = next((span.place for span in self.overlapping(start_ns, end_ns)), "")
         exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == _DELAYED)]
         whole = Part(end_ns, cause, place)
-        return _parts(exact, start_ns, end_ns, whole, _LEAST_INSIDE_NS) if exact else (whole,)
+        return _parts(exact, start_ns, end_ns, whole, _MIN_INSIDE_NS) if exact else (whole,)
 
     def _of_hook(self, part: Part) -> Part:
         """Return a *part* of autograd's time with a hook's place, unless it already has a certain place."""
@@ -344,7 +344,7 @@ def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_
 
 
 def _parts(
-    spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part, least_ns: int = LEAST_NS
+    spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part, least_ns: int = MIN_NS
 ) -> list[Part]:
     """Divide the time from *start_ns* to *end_ns* into parts for *spans*, and parts with cause *rest*.
 

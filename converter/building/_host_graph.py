@@ -51,10 +51,10 @@ from ._dependencies import (
     data_dependencies,
     uses_of,
     wait_pieces,
-    with_held_calls,
-    with_settled_messages,
+    with_issue_times,
+    with_message_ends,
 )
-from ._host_causes import DISPATCH_NS, LEAST_NS, HostCauses, Part
+from ._host_causes import DISPATCH_NS, MIN_NS, HostCauses, Part
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, costs_by_phase, without_recording
 from ._places import places_of
@@ -249,7 +249,7 @@ class _Builder:
                 parts = [one._replace(place=place) if one.cause in _OWN_WORK else one for one in parts]
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
                 # The operator did its work, although the thread had a processor only for a part of the time.
-                done_ns = begin_ns + LEAST_NS
+                done_ns = begin_ns + MIN_NS
                 rest = [part for part in parts if part.end_ns > done_ns]
                 parts = [Part(done_ns if rest else piece.end_ns, "", parts[0].place), *rest]
             return parts
@@ -355,9 +355,9 @@ def _assembled(
     a communication depends on the communication. The measured wait belongs to no node.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
-    comms, pieces = with_held_calls(comms, ops, pieces)
+    comms, pieces = with_issue_times(comms, ops, pieces)
     gaps = Gaps.of(comms, ops, pieces)
-    comms = with_settled_messages(comms, ops, pieces, gaps)
+    comms = with_message_ends(comms, ops, pieces, gaps)
     waits = _waits(ops, comms, pieces, host, gaps)
     comms = _over_when_awaited(comms, waits, pieces)
     builder = _builder(window, ops, _costs(ops, pieces, host), pieces, causes)

@@ -51,7 +51,7 @@ _NO_ENDS = (
     "the logs have no end times: a collective is assumed to end when the last rank has enqueued it; later "
     "communication counts as computation"
 )
-_SEEN_LATE = (
+_LATE_ENDS = (
     "the logs have the times at which the host enqueued collectives and a thread noticed their ends, up to "
     "100 ms late"
 )
@@ -276,8 +276,8 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
                 item.end_ns = item.begin_ns + op.duration_ns
             elif op.ended_ns != UNKNOWN:
                 item.end_ns = max(item.begin_ns, op.ended_ns - ahead[rank])
-                if matched.logs.reader.sees_ends_late:
-                    notes.add(_SEEN_LATE)
+                if matched.logs.reader.has_late_ends:
+                    notes.add(_LATE_ENDS)
             else:
                 latest = last_entry.get(id(op), item.begin_ns) if comparable else item.begin_ns
                 item.end_ns = item.begin_ns if op.rooted else max(item.begin_ns, latest)

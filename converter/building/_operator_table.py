@@ -28,7 +28,7 @@ from ._recorded_shapes import recorded_operator
 # copies.
 TRANSFER = "transfer"
 _TO_HOST = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
-_MOST_ARGUMENTS = 3
+_MAX_ARGUMENTS = 3
 # Assumed bytes per element of tensors in lists, for which a device trace records no type.
 _LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
 
@@ -185,8 +185,8 @@ def _arguments(op: HostOp) -> str:
         elif any(shape):
             alike = f" of [{','.join(map(str, shape[0]))}]" if shape.count(shape[0]) == len(shape) else ""
             spelled.append(f"{len(shape)} tensors{alike}")
-    more = len(spelled) - _MOST_ARGUMENTS
-    return " ".join(spelled[:_MOST_ARGUMENTS]) + (f" and {more} more" if more > 0 else "")
+    more = len(spelled) - _MAX_ARGUMENTS
+    return " ".join(spelled[:_MAX_ARGUMENTS]) + (f" and {more} more" if more > 0 else "")
 
 
 # The positions of query, key and value among the arguments, from vllm/attention/layer.py,

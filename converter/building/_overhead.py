@@ -27,9 +27,9 @@ _SCATTER, _ERROR = "unprofiled_quartiles_ns", "unprofiled_error_ns"
 _KEY, _REMOVED = "profiler_overhead", "profiler_ns"
 # The minimum number of baseline steps. With fewer steps, the first steps or a step with a checkpoint dominate
 # the median.
-_LEAST_STEPS = 5
+_MIN_STEPS = 5
 # Maximum interquartile range of baseline steps, relative to the median.
-_MOST_SCATTER = 0.2
+_MAX_SCATTER = 0.2
 # The minimum ratio of captured to unprofiled steps that is reported. Steps without a profiler also differ by
 # up to this ratio.
 _WORTH_TELLING = 1.1
@@ -41,10 +41,10 @@ _LONG = 1.5
 _MEDIAN_ERROR = 0.93
 # Maximum relative error of a median used as a baseline. A difference of fewer than _ERRORS standard errors
 # may be due to chance.
-_MOST_ERROR, _ERRORS = 0.1, 2
+_MAX_ERROR, _ERRORS = 0.1, 2
 # Maximum recording cost per event. PyTorch's profiler takes 1 to 5 us per event, including its Python part.
 # Additional time has other causes.
-_MOST_NS = 10_000
+_MAX_NS = 10_000
 # Events per block in which PyTorch allocates events (`BlockSize` in torch/csrc/profiler/collection.h). The
 # first event of a block costs much more than the other events.
 _BLOCK = 512
@@ -73,12 +73,12 @@ class ProfilerOverhead(NamedTuple):
     def is_scattered(self) -> bool:
         """Whether unprofiled steps differ too much for a comparison."""
         low, high = self.quartiles_ns or (0, 0)
-        return high - low > _MOST_SCATTER * self.unprofiled_ns
+        return high - low > _MAX_SCATTER * self.unprofiled_ns
 
     @property
     def usual_ns(self) -> int:
         """The median unprofiled step (ns), or 0 if the error of the median is large."""
-        return self.unprofiled_ns if 0 <= self.error_ns <= _MOST_ERROR * self.unprofiled_ns else 0
+        return self.unprofiled_ns if 0 <= self.error_ns <= _MAX_ERROR * self.unprofiled_ns else 0
 
     @property
     def ratio(self) -> float:
@@ -116,7 +116,7 @@ def measured_overhead(
     """
     recorded = [_durations_ns(steps) for steps in captured]
     unprofiled = [_durations_ns(entry.unprofiled_steps) for entry in entries]
-    if not entries or not all(recorded) or min(map(len, unprofiled)) < _LEAST_STEPS:
+    if not entries or not all(recorded) or min(map(len, unprofiled)) < _MIN_STEPS:
         return {}
     slowest = max(unprofiled, key=median_low)
     low, _, high = quantiles(slowest, n=4, method="inclusive")
@@ -197,7 +197,7 @@ def without_overhead(workload: Workload, place: str) -> Workload:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
         raise UsageError(
-            f"{place} has too few unprofiled step times: --rescale-host needs {_LEAST_STEPS} steps outside "
+            f"{place} has too few unprofiled step times: --rescale-host needs {_MIN_STEPS} steps outside "
             "the captured ones. Capture again with 'chakrascope trace' and let the script take more "
             "steps, or convert without --rescale-host."
         )
@@ -255,13 +255,13 @@ def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequ
     used = {index: steps.cpu_ns[end] - steps.cpu_ns[begin] for index, begin, end in steps.steps()}
     recorded = {index for index, _, end in steps.steps() if steps.recorded[end]}
     plain = [used[index] for index in sorted(used.keys() - recorded)]
-    plain = plain[_FIRST:] if len(plain) >= _FIRST + _LEAST_STEPS else plain
+    plain = plain[_FIRST:] if len(plain) >= _FIRST + _MIN_STEPS else plain
     usual = [one for one in plain if one <= _LONG * median(plain)]
-    if len(usual) < _LEAST_STEPS:
+    if len(usual) < _MIN_STEPS:
         return 0.0
     error = _error_of_median(usual)
     _, middle, high = quantiles(usual, n=4, method="inclusive")
-    if error > _MOST_ERROR * middle:
+    if error > _MAX_ERROR * middle:
         return 0.0
     own = [step for step in converted if step.index in used]
     excess = sum(used[step.index] - high for step in own)
@@ -269,7 +269,7 @@ def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequ
     count = int(np.diff(np.searchsorted(events.start_ns, bounds)).sum()) if own else 0
     if not count or excess < _ERRORS * error * len(own):
         return 0.0
-    return min(excess / count, _MOST_NS)
+    return min(excess / count, _MAX_NS)
 
 
 def costs_by_phase(
@@ -289,7 +289,7 @@ def costs_by_phase(
     if not longer.any():
         return costs
     per_event = cost_ns * counts.sum() * longer / longer.sum() / np.maximum(counts, 1)
-    shared: np.ndarray = np.where(phases >= 0, np.minimum(per_event, _MOST_NS)[phases], cost_ns)
+    shared: np.ndarray = np.where(phases >= 0, np.minimum(per_event, _MAX_NS)[phases], cost_ns)
     return shared
 
 

@@ -115,11 +115,11 @@ class RankGraph:
 
 _KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
 # The minimum share of steps in which a rank must be late, and the minimum share of the delay.
-_MOST_STEPS, _MOST_OF_IT = 0.75, 0.5
-_FEWEST_STEPS = 2
+_MAX_STEPS, _MAX_OF_IT = 0.75, 0.5
+_MIN_STEPS = 2
 # The number of first unprofiled steps to skip (because they allocate memory), the minimum number of
 # unprofiled steps, and the minimum share of these steps that ranks spend waiting.
-_FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
+_FIRST, _MIN_UNPROFILED, _MIN_WAIT = 3, 6, 0.02
 
 
 def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) -> dict[int, list[int]]:
@@ -162,10 +162,10 @@ def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
     waits = {rank: _waits(evidence) for rank, evidence in of_ranks.items()}
     steps = sorted(set.intersection(*map(set, waits.values()))) if len(waits) > 1 else []
     steps = steps[_FIRST:]
-    if len(steps) < _FEWEST_UNPROFILED:
+    if len(steps) < _MIN_UNPROFILED:
         return {}
     waited, took = np.array([[own[step] for own in waits.values()] for step in steps], dtype=np.int64).T
-    if np.median(waited.max(axis=0)) < _LEAST_WAIT * np.median(took):
+    if np.median(waited.max(axis=0)) < _MIN_WAIT * np.median(took):
         return {}
     less = {
         str(rank): np.median(np.delete(waited, place, axis=0), axis=0) - waited[place]
@@ -198,9 +198,9 @@ def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> boo
         late_ns = usually_late_ns(metadata, rank)
     else:
         own = _of_rank(metadata, _KEY, rank)
-    if len(own) < _FEWEST_STEPS:
+    if len(own) < _MIN_STEPS:
         return True
-    return late_ns > 0 and sum(ns >= _MOST_OF_IT * late_ns for ns in own) >= _MOST_STEPS * len(own)
+    return late_ns > 0 and sum(ns >= _MAX_OF_IT * late_ns for ns in own) >= _MAX_STEPS * len(own)
 
 
 def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:

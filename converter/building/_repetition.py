@@ -12,15 +12,15 @@ from .._columns import positions, which
 from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
-_LEAST_REPEATED = 3
-_LEAST_PIECES = 4  # minimum pieces per step; fewer pieces are a loop within a step
-_LEAST_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
+_MIN_REPEATED = 3
+_MIN_PIECES = 4  # minimum pieces per step; fewer pieces are a loop within a step
+_MIN_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
 _SAME = 0.9  # minimum share of the sequence that recurs one period later
 _AS_GOOD = 0.002  # a shorter period is preferred if its match is worse than the best by at most this much
 _CONTEXT = 4  # pieces that identify the beginning of a step
 _SPACING = 0.1  # maximum deviation of the distance between beginnings, as a share of the period
-_MOST_PIECES = 1 << 18
-_MOST_PERIODS = 256  # candidate periods to compare in full
+_MAX_PIECES = 1 << 18
+_MAX_PERIODS = 256  # candidate periods to compare in full
 _DIMENSIONS = 8
 # The prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
 OPTIMIZER_STEP = "Optimizer.step#"
@@ -100,13 +100,13 @@ def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
     The steps cover the whole trace. Of at least three steps, the first and the last may be incomplete.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
-    if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
+    if not 2 * _MIN_REPEATED <= len(pieces.symbol) <= _MAX_PIECES:
         return [], ""
     period = next((found for found in _periods(pieces.symbol) if _is_all(pieces.symbol, found)), 0)
-    least = _LEAST_REPEATED
+    least = _MIN_REPEATED
     if not period and _has_equal_halves(pieces.symbol):
         period, least = len(pieces.symbol) // 2, 2
-    if period < _LEAST_PIECES:
+    if period < _MIN_PIECES:
         return [], ""
     first = _beginnings(pieces, period, least)
     if len(first) < least:
@@ -164,7 +164,7 @@ def _on_the_host(trace: DeviceTrace) -> _Pieces:
 
 def _periods(symbols: np.ndarray) -> Iterator[int]:
     """Yield the periods that explain nearly all of the sequence, shortest first."""
-    longest = len(symbols) // _LEAST_REPEATED
+    longest = len(symbols) // _MIN_REPEATED
     likely = _likely(symbols, longest)
     same = {period: float(np.mean(symbols[period:] == symbols[:-period])) for period in likely}
     best = max(same.values(), default=0.0)
@@ -184,7 +184,7 @@ def _likely(symbols: np.ndarray, longest: int) -> list[int]:
     power = sum(np.abs(np.fft.rfft(row[numbers.ravel()], size)) ** 2 for row in signs)
     alike = np.fft.irfft(power, size)[1 : longest + 1] / _DIMENSIONS
     alike /= len(symbols) - np.arange(1, longest + 1)
-    return sorted((np.argsort(-alike, kind="stable")[:_MOST_PERIODS] + 1).tolist())
+    return sorted((np.argsort(-alike, kind="stable")[:_MAX_PERIODS] + 1).tolist())
 
 
 def _is_all(symbols: np.ndarray, period: int) -> bool:
@@ -197,7 +197,7 @@ def _is_all(symbols: np.ndarray, period: int) -> bool:
 def _has_equal_halves(symbols: np.ndarray) -> bool:
     """Return whether the sequence consists of two equal, long halves without a shorter period."""
     half, odd = divmod(len(symbols), 2)
-    if odd or half < _LEAST_PIECES_OF_TWO or not np.array_equal(symbols[:half], symbols[half:]):
+    if odd or half < _MIN_PIECES_OF_TWO or not np.array_equal(symbols[:half], symbols[half:]):
         return False
     shorter = (period for period in range(1, half // 2 + 1) if half % period == 0)
     return not any(np.array_equal(symbols[period:half], symbols[: half - period]) for period in shorter)

@@ -85,7 +85,7 @@ def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
     return None if other is None else int(other)
 
 
-def stood_in(metadata: Mapping[str, Any]) -> str:
+def stand_in_assumption(metadata: Mapping[str, Any]) -> str:
     """Return the assumption in *metadata* on ranks that represent other ranks, or "" without one."""
     return str(metadata.get(STAND_INS, ""))
 

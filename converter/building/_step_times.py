@@ -52,7 +52,7 @@ _STARTING = "process_start"
 # Causes of scattered long steps that may result from the machine or from another rank.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
 # Maximum number of ranks to read. Ranks of a job take steps together, so some ranks represent all ranks.
-_MOST_RANKS = 16
+_MAX_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
@@ -136,9 +136,7 @@ class _Step(NamedTuple):
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
     """Return the workload's metadata on the steps of a run, or {} if too few steps were timed."""
     evidence = {
-        entry.rank: read_evidence(folder / entry.evidence)
-        for entry in entries[:_MOST_RANKS]
-        if entry.evidence
+        entry.rank: read_evidence(folder / entry.evidence) for entry in entries[:_MAX_RANKS] if entry.evidence
     }
     slowest = _slowest(evidence)
     if len(slowest) >= _FEWEST + _FIRST:
@@ -146,7 +144,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     if len(slowest) < _FEWEST:
         return {}
     times, long = _times(slowest)
-    if not times.every and _follow_each_other(long, sorted(slowest)) and _alike(long, slowest, evidence):
+    if not times.every and _are_consecutive(long, sorted(slowest)) and _alike(long, slowest, evidence):
         times, long = StepTimes(*times[:5]), set()  # in this case, the machine was slower for a while
     if times.matters:
         working = _slowest(evidence, working=True)
@@ -222,7 +220,7 @@ def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
     return spread._replace(long_count=len(long), every=every, long_ns=long_ns, gain_ns=gain_ns), long
 
 
-def _follow_each_other(long: Collection[int], steps: Sequence[int]) -> bool:
+def _are_consecutive(long: Collection[int], steps: Sequence[int]) -> bool:
     """Return whether *long* steps form far fewer groups of consecutive *steps* than random steps would."""
     few, count = len(long), len(steps)
     if few < _TIMES or few >= count:
@@ -371,7 +369,7 @@ def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
 _CORES = "cores"
 _FIRST_STEADY = 3  # number of the first steady step; earlier steps allocate, compile and start workers
 _Row = tuple[float, float, float]
-_LEAST_NS = 100_000_000  # the kernel counts CPU time in hundredths of a second
+_MIN_NS = 100_000_000  # the kernel counts CPU time in hundredths of a second
 
 
 class FreeCores(NamedTuple):
@@ -405,7 +403,7 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
         for rank, own in spans.items()
         if own
         for durations, *rest in [tuple(zip(*own, strict=True))]
-        if sum(durations) >= _LEAST_NS
+        if sum(durations) >= _MIN_NS
     }
     used: dict[str, float] = {}
     for host, ranks in Counter(hosts.values()).items():

@@ -25,8 +25,8 @@ _start_ns = attrgetter("start_ns")
 StepChoice = int | str
 _EACH = ("all", "median")
 _STUMP_SHARE = 0.1
-_MOST_NAMES = 5
-_MOST_SUGGESTED = 20
+_MAX_NAMES = 5
+_MAX_SUGGESTED = 20
 # Pattern of names that end with a number and contain no characters with a meaning in a glob.
 _NUMBERED = re.compile(r"([^\[\]*?]*#)\d+")
 _UNKNOWN = -1
@@ -151,7 +151,7 @@ def _most_frequent(annotation: str, counts: Counter[str]) -> str:
     """Return the end of an error message that lists the most frequent annotations."""
     if not counts:
         return ": the traces have no annotations. Next: mark the steps in the script, or leave out --step."
-    most = counts.most_common(_MOST_NAMES)
+    most = counts.most_common(_MAX_NAMES)
     named = ", ".join(f"'{name}' ({count:,} times)" if count > 1 else f"'{name}'" for name, count in most)
     hint = did_you_mean(annotation, counts).partition(" Allowed: ")[0]
     more = f", and {len(counts) - len(most):,} more" if len(counts) > len(most) else ""
@@ -186,7 +186,7 @@ def step_names(device: DeviceTrace) -> list[str]:
     for number in np.flatnonzero(sums).tolist():
         numbered = _NUMBERED.fullmatch(device.texts[number])
         covered[f"{numbered[1]}*" if numbered else device.texts[number]] += int(sums[number])
-    return [name for name, _ in covered.most_common(_MOST_SUGGESTED)]
+    return [name for name, _ in covered.most_common(_MAX_SUGGESTED)]
 
 
 def _length(step: StepRange) -> int:

@@ -34,7 +34,7 @@ _KINDS = (
     EDGE_COLUMNS,
 )
 # Minimum and maximum rows of a row group. Small programs share a row group; large programs have several.
-_LEAST_ROWS, _MOST_ROWS = 1 << 16, 1 << 18
+_MIN_ROWS, _MAX_ROWS = 1 << 16, 1 << 18
 _CACHED_COLUMNS = 128
 _DAMAGES_OF_0_2 = (
     OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, NotImplementedError, struct.error,
@@ -140,14 +140,14 @@ def _pieces(
     first, rows = 0, 0
     for last, count in enumerate(counts, 1):
         rows += count
-        if rows < _LEAST_ROWS and last < len(parts):
+        if rows < _MIN_ROWS and last < len(parts):
             continue
         together = parts[first:last]
         own_ranks = np.repeat(np.array(ranks[first:last], np.int64), counts[first:last])
         if len(together) > 1:
             together = [{name: _joined([own[name] for own in together]) for name in names}]
-        for start in range(0, max(rows, 1), _MOST_ROWS):
-            piece = slice(start, min(start + _MOST_ROWS, rows))
+        for start in range(0, max(rows, 1), _MAX_ROWS):
+            piece = slice(start, min(start + _MAX_ROWS, rows))
             yield {"rank": own_ranks[piece], **{name: _part(together[0], name, piece) for name in names}}
         first, rows = last, 0
 

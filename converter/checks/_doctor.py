@@ -21,14 +21,14 @@ from ..building import (
     convert,
     convert_files,
     convert_logs,
+    disjoint_steps,
     doubts_of_pair,
     doubts_of_ranks,
     finished_ranks,
     profiler_overhead,
     read_rank,
+    stand_in_assumption,
     step_times,
-    stood_in,
-    worked_apart,
 )
 from ..chakra import Workload
 from ..linking import MatchedLogs, match_logs, troubles_of
@@ -218,7 +218,7 @@ def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
         return
     index = min(common)
     spans = {rank.rank: next(step for step in rank.steps if step.index == index) for rank in ranks}
-    yield from as_findings(worked_apart(spans, str(folder)))
+    yield from as_findings(disjoint_steps(spans, str(folder)))
 
 
 def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
@@ -268,7 +268,7 @@ def _sentence(note: str) -> str:
 
 
 _UNEXPLAINED_SHARE = 0.03
-_KNOW_IT = (
+_NOT_AN_ERROR = (
     "Not an error, but consider it when reading results. A capture by 'chakrascope trace', or host and "
     "device traces together, have the most information."
 )
@@ -367,7 +367,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
         refusal = Finding("error", str(folder), error.message)
         reported = any(finding.cause == error.message for finding in lacking)
         return [*findings, *lacking, *([] if reported else [refusal])]
-    if remark := stood_in(workload.metadata):
+    if remark := stand_in_assumption(workload.metadata):
         findings += [replace(finding, severity="warning") for finding in lacking]
         findings.append(Finding("warning", str(folder), f"{remark[0].upper()}{remark[1:]}.", _ALL_RANKS))
     findings += check_workload(workload, str(folder))
@@ -411,7 +411,9 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
     ]
     causes = [f"{note[0].upper()}{note[1:]}." for note in notes]
     reported = {finding.cause for finding in findings}
-    return findings + [Finding("note", place, cause, _KNOW_IT) for cause in causes if cause not in reported]
+    return findings + [
+        Finding("note", place, cause, _NOT_AN_ERROR) for cause in causes if cause not in reported
+    ]
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:

@@ -357,7 +357,7 @@ def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
 
 # Maximum number of nodes to check for deadlocks. Larger workloads are usually scaled out from workloads that
 # can be checked.
-_MOST_NODES = 5_000_000
+_MAX_NODES = 5_000_000
 # The code for a wait for a message, which has no `EdgeKind`.
 _MESSAGE = -1
 
@@ -370,7 +370,7 @@ def circular_wait(workload: Workload) -> str | None:
     counterpart. Workloads of more than five million nodes are not checked.
     """
     counts = [graph.num_nodes for graph in workload.graphs]
-    if sum(counts[program] for program in workload.program_of_rank.tolist()) > _MOST_NODES:
+    if sum(counts[program] for program in workload.program_of_rank.tolist()) > _MAX_NODES:
         return None
     nodes = _Nodes.of(workload)
     src, dst, kind = nodes.waits()

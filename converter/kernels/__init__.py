@@ -22,8 +22,8 @@ VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
 built-in patterns."""
 
 _SHIPPED = Path(__file__).with_name("patterns.yml")
-_MOST_BYTES = 1 << 20
-_MOST_PATTERNS = 10_000
+_MAX_BYTES = 1 << 20
+_MAX_PATTERNS = 10_000
 _LONGEST_PATTERN = 1_000
 _LONGEST_NAME = 2_000
 _OPERATION = re.compile(r"[a-z][a-z0-9_]*")
@@ -103,7 +103,7 @@ def function_name(kernel: str) -> tuple[str, str]:
 def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
     """Read a file of kernel patterns; raises `ConfigError` with the error and its place in the file."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise ConfigError(
                 f"The file of kernel patterns {path} is larger than 1 MiB. Next: keep one entry per library."
             )
@@ -123,8 +123,8 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
             f"The kernel patterns {path} are invalid ({_first_line(error)}); docs/how-to/convert.md has "
             "an example."
         ) from error
-    if sum(len(library.kernels) for library in libraries) > _MOST_PATTERNS:
-        raise ConfigError(f"The file of kernel patterns {path} has more than {_MOST_PATTERNS:,} kernels.")
+    if sum(len(library.kernels) for library in libraries) > _MAX_PATTERNS:
+        raise ConfigError(f"The file of kernel patterns {path} has more than {_MAX_PATTERNS:,} kernels.")
     return tuple(_checked(path, library, kernel) for library in libraries for kernel in library.kernels)
 
 
@@ -162,7 +162,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class UnsizedCommunication(msgspec.Struct, frozen=True):
@@ -181,8 +181,8 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The consequence of communication of unknown size for a result, as a sentence."""
         named = list(self.by_operation.items())
-        parts = [f"{name} {duration_text(took)}" for name, took in named[:_MOST_NAMED]]
-        parts += ["others"] * (len(named) > _MOST_NAMED)
+        parts = [f"{name} {duration_text(took)}" for name, took in named[:_MAX_NAMED]]
+        parts += ["others"] * (len(named) > _MAX_NAMED)
         took, kernels = duration_text(self.duration_ns), count_text(self.kernels, "kernel")
         return (
             f"Communication with unknown size or peers keeps its measured time on every network: {took} in "

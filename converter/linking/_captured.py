@@ -17,7 +17,7 @@ from ._host_lanes import Lane
 _Piece = tuple[int, str]
 # Minimum share of matched kernels. Nearly all kernels match the graph's own capture, and only a few match the
 # capture of another graph.
-_LEAST_MATCHED = 0.5
+_MIN_MATCHED = 0.5
 _ALLOCATION = "aten::empty"
 _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
 
@@ -194,7 +194,7 @@ def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dic
     fits = {
         number: (len(match), -len(graphs[number].pieces))
         for number, match in matches.items()
-        if match and len(match) >= _LEAST_MATCHED * len(pieces)
+        if match and len(match) >= _MIN_MATCHED * len(pieces)
     }
     best = max(fits.values(), default=None)
     return {number: matches[number] for number, fit in fits.items() if fit == best}

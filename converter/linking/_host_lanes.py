@@ -68,12 +68,12 @@ class Lane(msgspec.Struct):
 class Bursts(Columns, frozen=True):
     """Intervals in which a thread other than the main thread works, in order.
 
-    *handed_over* means that the main thread started the burst and waited for its end, as in ``backward()``.
+    *is_awaited* means that the main thread started the burst and waited for its end, as in ``backward()``.
     """
 
     start_ns: np.ndarray
     end_ns: np.ndarray
-    handed_over: np.ndarray
+    is_awaited: np.ndarray
 
 
 def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:

@@ -21,7 +21,7 @@ from ..chakra import NodeType
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text
 
 _Series = tuple[str, str]
-_MOST_SHIFT = 8  # maximum number of messages by which one log of a pair ends before the other log
+_MAX_SHIFT = 8  # maximum number of messages by which one log of a pair ends before the other log
 _FEWEST = 3
 _Ops = Mapping[int, LoggedOp]
 _MOST = 10
@@ -57,7 +57,7 @@ class Mismatch(msgspec.Struct, frozen=True):
 
     group: str
     sequence: int
-    says: dict[int, str]
+    descriptions: dict[int, str]
 
 
 class Unfinished(msgspec.Struct, frozen=True):
@@ -173,8 +173,10 @@ def _ended_early(ops: Mapping[int, LoggedOp], sequence: int, last: int) -> bool:
 
 
 def _mismatch(found: MatchedCollective) -> Mismatch | None:
-    says = {rank: op.agrees for rank, op in found.ops.items()}
-    return Mismatch(found.group, found.sequence, says) if len(set(says.values())) > 1 else None
+    descriptions = {rank: op.agrees for rank, op in found.ops.items()}
+    return (
+        Mismatch(found.group, found.sequence, descriptions) if len(set(descriptions.values())) > 1 else None
+    )
 
 
 def _unfinished(
@@ -275,7 +277,7 @@ def _aligned(
     """
     from_end = len(receives) - len(sends)
     shifts = sorted(
-        range(from_end - _MOST_SHIFT, from_end + _MOST_SHIFT + 1), key=lambda at: abs(at - from_end)
+        range(from_end - _MAX_SHIFT, from_end + _MAX_SHIFT + 1), key=lambda at: abs(at - from_end)
     )
     candidates = [pairs for shift in shifts if (pairs := _in_order(sends, receives, shift))]
     return min(candidates, key=lambda pairs: _cost(pairs, apart_ns), default=[])
@@ -403,10 +405,10 @@ def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
 def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
     """Return the error about a collective that ranks describe differently."""
     saying: dict[str, list[int]] = defaultdict(list)
-    for rank, description in found.says.items():
+    for rank, description in found.descriptions.items():
         saying[description].append(rank)
     described = [
-        f"{ranks_text(ranks)} {'says' if len(ranks) == 1 else 'say'} {description}"
+        f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} {description}"
         for description, ranks in sorted(saying.items(), key=lambda pair: -len(pair[1]))
     ]
     return LogTrouble(

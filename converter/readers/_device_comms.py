@@ -21,7 +21,7 @@ PARAMETERS = "record_param_comms"
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 # Operators that communicate and compute, so that their first tensor is not what they send.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
-_MOST_IN_NODE = 8  # maximum number of ranks in custom all-reduces of vLLM, SGLang and PyTorch
+_MAX_IN_NODE = 8  # maximum number of ranks in custom all-reduces of vLLM, SGLang and PyTorch
 _ALL_RANKS = (
     "custom and symmetric-memory collectives are assumed to span all ranks, like the only process group"
 )
@@ -283,7 +283,7 @@ def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
     never leave.
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}
-    return sizes == {world_size} or (not sizes and 1 < world_size <= _MOST_IN_NODE)
+    return sizes == {world_size} or (not sizes and 1 < world_size <= _MAX_IN_NODE)
 
 
 def _integer(values: Sequence[Any], index: int) -> int:

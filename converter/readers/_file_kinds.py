@@ -239,9 +239,9 @@ def _rank_word(name: str) -> re.Match[str] | None:
     return next(filter(None, (word.search(name) for word in words)), None)
 
 
-_MOST_BYTES = 2**34
-_MOST_MEMBERS = 20_000
-_MOST_DEPTH = 16
+_MAX_BYTES = 2**34
+_MAX_MEMBERS = 20_000
+_MAX_DEPTH = 16
 _PIECE_BYTES = 2**20
 # How much of an archive is searched for traces, in bytes.
 _LOOKED_AT_BYTES = 2**26
@@ -297,7 +297,7 @@ def holds_traces(path: Path) -> bool:
             for index, (name, _, _) in enumerate(_members(path, stack, _LOOKED_AT_BYTES)):
                 if name.endswith(_TRACE_NAMES):
                     return True
-                if index > _MOST_MEMBERS:
+                if index > _MAX_MEMBERS:
                     break
     except (*_DAMAGES, OSError, ChakrascopeError, _TooMuch):
         return False
@@ -307,14 +307,14 @@ def holds_traces(path: Path) -> bool:
 def _unpack(path: Path, folder: Path) -> None:
     """Extract the plain files of the archive *path* into *folder*."""
     status = path.stat()
-    most = min(_MOST_BYTES, most_unpacked_bytes(status.st_size))
+    most = min(_MAX_BYTES, most_unpacked_bytes(status.st_size))
     try:
         with ExitStack() as stack:
             left = most
             for count, (name, is_file, opened) in enumerate(_members(path, stack, most)):
-                if count >= _MOST_MEMBERS:
+                if count >= _MAX_MEMBERS:
                     raise TraceFormatError(
-                        f"{path} has more than {_MOST_MEMBERS:,} files. Next: unpack it yourself and give "
+                        f"{path} has more than {_MAX_MEMBERS:,} files. Next: unpack it yourself and give "
                         "the folder."
                     )
                 if is_file:
@@ -359,7 +359,7 @@ def _target(path: Path, folder: Path, name: str) -> Path:
             f"{path} holds {name[:80]!r}, which is a path outside of the archive. No capture writes such "
             "paths. Next: do not unpack the archive."
         )
-    if len(parts) > _MOST_DEPTH:
+    if len(parts) > _MAX_DEPTH:
         raise TraceFormatError(
             f"{path} holds {name[:80]!r}, which has too many folder levels. Next: unpack it yourself and "
             "give the folder."
@@ -416,7 +416,7 @@ class _Limited:
     def __init__(self, source: IO[bytes], most: int) -> None:
         self._source = source
         # Headers and padding count as well.
-        self._most = most + _MOST_MEMBERS * 2 * tarfile.BLOCKSIZE
+        self._most = most + _MAX_MEMBERS * 2 * tarfile.BLOCKSIZE
         self._place = 0
 
     def read(self, size: int = -1) -> bytes:

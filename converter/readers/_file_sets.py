@@ -40,7 +40,7 @@ NAMED_LIKE_TRACE = (
 """The end of an error about a file that `damaged_trace` finds."""
 
 _JSON_NAMES = (".json", ".json.gz")
-_MOST_FILES = 20_000
+_MAX_FILES = 20_000
 # What traces of jobs on the host give as their device.
 HOST_DEVICES = frozenset({"", "cpu"})
 # The kinds of files that each side accepts in a folder.
@@ -150,7 +150,7 @@ def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int,
     if isinstance(files, str) and RANK in files:
         found = _matching(files, side)
     elif isinstance(files, str) and not Path(files).is_file():
-        found = _by_own_word(_listed(files, side), side, devices)
+        found = _by_stated_rank(_listed(files, side), side, devices)
     else:
         listed = [files] if isinstance(files, str) else list(files)
         found = {rank: Path(path) for rank, path in enumerate(listed)}
@@ -182,14 +182,14 @@ def _of_one_rank(path: Path) -> bool:
 
 def _traces_in(folder: Path) -> list[Path]:
     """Return the traces in *folder*, or in its subfolders if *folder* itself has no trace."""
-    for files in (folder.iterdir(), islice(folder.rglob("*"), _MOST_FILES)):
+    for files in (folder.iterdir(), islice(folder.rglob("*"), _MAX_FILES)):
         named = [path for path in files if path.name.endswith(_JSON_NAMES) and path.is_file()]
         if found := [path for path in named if kind_of(path) in _KINDS["device"] + _KINDS["host"]]:
             return found
     return []
 
 
-def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
+def _by_stated_rank(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
     """Return *paths* by rank, which the trace files or their names state; a single file is rank 0."""
     if len(paths) == 1:
         return {0: paths[0]}

@@ -29,9 +29,9 @@ MODULE_FRAME = "nn.Module: "
 STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
-_MOST_KINDS = 5  # maximum number of kinds of unreadable events in an error
+_MAX_KINDS = 5  # maximum number of kinds of unreadable events in an error
 # A larger fraction of events with impossible times means that the whole trace is unreliable.
-_MOST_MISTIMED = 0.05
+_MAX_MISTIMED = 0.05
 
 
 class _Distributed(msgspec.Struct):
@@ -315,7 +315,7 @@ def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
         return ""
     total = count + usable
     text = f"{count:,} of {total:,} events have impossible times (the first is {first})"
-    if count > _MOST_MISTIMED * total:
+    if count > _MAX_MISTIMED * total:
         raise TraceFormatError(f"{path}: {text}: the profiler's clock failed. Capture again.")
     return f"{path.name}: {text}: they were left out"
 
@@ -325,8 +325,8 @@ def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
     counts = {"runtime calls": calls, "kernels and copies": works}
     counts |= {f"events of kind '{kind}'": count for kind, count in unread.items()}
     held = [f"{count:,} {what}" for what, count in counts.items() if count]
-    more = len(held) - _MOST_KINDS
-    held = held[:_MOST_KINDS] + [f"{more:,} more kinds"] * (more > 0)
+    more = len(held) - _MAX_KINDS
+    held = held[:_MAX_KINDS] + [f"{more:,} more kinds"] * (more > 0)
     return f", but {', '.join(held)}" if held else ""
 
 

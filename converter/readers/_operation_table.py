@@ -46,7 +46,7 @@ _OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")
 _SIGNED = frozenset({"mc", "gmc", "mb_id"})  # -1 means that the column does not apply to the operation
 _MOST = {"step": 2**53, "rank": 2**24, "dp_rank": 2**20, "stage": 2**12}
 _MOST_OF_OTHERS = 2**20
-_MOST_SECONDS = 1e6
+_MAX_SECONDS = 1e6
 _NS_PER_S = 1e9
 _PARQUET_MAGIC, _GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
 _HEAD_BYTES = 1 << 16
@@ -115,7 +115,7 @@ def read_operation_table(path: str | Path) -> OperationTable:
         "replica": _integers(path, raw, "dp_rank"),
         "stage": _integers(path, raw, "stage"),
         "type": _types(path, raw["optype"]),
-        "start_ns": _nanoseconds(path, raw, "start_ts", -_MOST_SECONDS),
+        "start_ns": _nanoseconds(path, raw, "start_ts", -_MAX_SECONDS),
         "duration_ns": _nanoseconds(path, raw, "duration", 0),
     }
     columns |= _with_defaults(path, raw, columns)
@@ -194,10 +194,10 @@ def _nanoseconds(
     path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str, least: float
 ) -> npt.NDArray[np.int64]:
     numbers = _numbers(path, raw, name)
-    bad = np.flatnonzero((numbers < least) | (numbers > _MOST_SECONDS))
+    bad = np.flatnonzero((numbers < least) | (numbers > _MAX_SECONDS))
     if len(bad):
         raise _fail(
-            path, name, int(bad[0]), f"{numbers[bad[0]]:g} s is not from {least:g} to {_MOST_SECONDS:g}"
+            path, name, int(bad[0]), f"{numbers[bad[0]]:g} s is not from {least:g} to {_MAX_SECONDS:g}"
         )
     nanoseconds: npt.NDArray[np.int64] = np.rint(numbers * _NS_PER_S).astype(np.int64)
     return nanoseconds

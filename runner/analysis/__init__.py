@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._choices import BREAKDOWNS as BREAKDOWNS
     from ._choices import FEW_HOPS as FEW_HOPS
     from ._choices import FOLDS as FOLDS
-    from ._choices import MOST_HOPS as MOST_HOPS
+    from ._choices import MAX_HOPS as MAX_HOPS
     from ._choices import PARTS as PARTS
     from ._choices import RUN_BREAKDOWNS as RUN_BREAKDOWNS
     from ._chrome_trace import chrome_trace as chrome_trace
@@ -118,8 +118,8 @@ if TYPE_CHECKING:
     from ._run import analyse_run as analyse_run
     from ._search import Words as Words
     from ._search import counterpart as counterpart
-    from ._search import found_nodes as found_nodes
     from ._search import named_nodes as named_nodes
+    from ._search import node_matches as node_matches
     from ._search import search_hits as search_hits
     from ._search import search_nodes as search_nodes
     from ._settings import calibration_table as calibration_table

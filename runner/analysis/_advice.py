@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
 """Simulate the step with each target sped up by its factor, which may be infinite."""
 
-_LEAST_SHARE = 0.01
-_MOST_REPLAYED = 6
-_MOST_ADVICE = 4
-_MOST_PATH_NODES = 200_000  # nodes; larger replays get no critical path
+_MIN_SHARE = 0.01
+_MAX_REPLAYED = 6
+_MAX_ADVICE = 4
+_MAX_PATH_NODES = 200_000  # nodes; larger replays get no critical path
 # The largest run to replay, up to 14 times. A replay takes over 1 µs per node of a program, and a
 # twentieth of that per event of each rank.
-_MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
+_MAX_NODES, _MAX_EVENTS = 125_000, 2_000_000
 _SLOW = 0.1  # communication below this fraction of the network's bandwidth is not limited by it
-_LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least to expect of an unknown network
+_MIN_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least to expect of an unknown network
 _COVERED = 0.5
 _NEAR = 0.1  # the gain of all advice is shown if it differs by more than this fraction from the sum
 _NAMED_SHARE = 0.1
-_MOST_CAUSES = 10
-_LEAST_FAULTS = 0.05  # fraction of the median step
+_MAX_CAUSES = 10
+_MIN_FAULTS = 0.05  # fraction of the median step
 _FREE = 0.5  # cores; with fewer free, more threads are not advised
 
 
@@ -74,19 +74,19 @@ def advise(
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
     # Time lost to other processes does not count, because nothing in the script causes it.
-    least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
+    least_ns = _MIN_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
         one for one in found if one.is_advised and one.bound_ns >= least_ns and one.cause not in machines
     ]
     halves = _halves(path, simulate, result)
-    chosen = _distinct(mattering)[:_MOST_REPLAYED]
+    chosen = _distinct(mattering)[:_MAX_REPLAYED]
     replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
     helpful = [(one, item) for one, item in replayed if item.gain_ns >= least_ns]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     in_step = [
         (one, _of_the_whole(one, item, result, workload, simulate))
-        for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
+        for one, item in _without_covered(helpful, path)[:_MAX_ADVICE]
     ]
     shown = [(one, over_the_run(one, item, path, result, workload)) for one, item in in_step]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
@@ -100,9 +100,9 @@ def advise(
     is_of_the_step = not measured and shown == in_step
     together_ns = _together_ns(shown, result, simulate) if is_of_the_step else 0
     items = [*measured, *_with_overlaps(shown, path)]
-    items = _ordered(items)[:_MOST_ADVICE]
+    items = _ordered(items)[:_MAX_ADVICE]
     top = _contributor(found)
-    causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
+    causes = tuple(_cause(one, path) for one in _distinct(found)[:_MAX_CAUSES])
     return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves, together_ns)
 
 
@@ -113,12 +113,12 @@ def replays_of(result: Result, workload: Workload, experiment: Callable[[], Expe
     """
     events = int(result.provenance.get("events", result.num_nodes))
     nodes = sum(graph.num_nodes for graph in workload.graphs)
-    if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS or nodes > _MOST_NODES:
+    if not about_backend(result.backend).quick or not 0 < events <= _MAX_EVENTS or nodes > _MAX_NODES:
         return None
     from .._experiment import Detail  # noqa: PLC0415 - analyses of large runs do not need the simulator
     from ._what_if import what_if  # noqa: PLC0415
 
-    detail = Detail.EVERYTHING if result.num_nodes <= _MOST_PATH_NODES else Detail.TOTALS
+    detail = Detail.EVERYTHING if result.num_nodes <= _MAX_PATH_NODES else Detail.TOTALS
     asked = replace(experiment(), detail=detail)
     return lambda changes: what_if(asked, list(changes))
 
@@ -243,7 +243,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
     inside operators.
     """
     times = _step_times(result, workload)
-    if times is None or times.fault_ns < _LEAST_FAULTS * times.median_ns:
+    if times is None or times.fault_ns < _MIN_FAULTS * times.median_ns:
         return []
     what = f"Page faults: the process gets {count_text(times.faults, 'new page')} of memory in each step"
     share = times.fault_ns / times.median_ns
@@ -252,7 +252,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
 
 def _bound_by(after: Result, workload: Workload) -> str:
     """Describe the bound of a replay: the kind of work and its share of the step; "" without a path."""
-    if not 0 < after.num_nodes <= _MOST_PATH_NODES:
+    if not 0 < after.num_nodes <= _MAX_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")
     if not len(kinds["key"]):
@@ -308,7 +308,7 @@ def _common_ns(one: Candidate, other: Candidate, path: CriticalPath) -> int:
 
 def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath) -> Iterator[Advice]:
     for place, (one, item) in enumerate(items):
-        earlier = [other.what for other, _ in items[:place] if _shared(one, other, path) > _LEAST_SHARE]
+        earlier = [other.what for other, _ in items[:place] if _shared(one, other, path) > _MIN_SHARE]
         yield replace(item, overlaps="; ".join(earlier))
 
 
@@ -353,7 +353,7 @@ def _slow(
     }
     if messages is not None:
         fastest |= _largest(messages["bytes_per_ns"], messages["name"])
-    carried = link_bytes_per_ns or max([_LEAST_RATE, *fastest.values()])
+    carried = link_bytes_per_ns or max([_MIN_RATE, *fastest.values()])
     return {name for name, rate in fastest.items() if rate < _SLOW * carried}
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_LEAST_MOVED = 0.1  # minimum fraction of the work that free cores must be able to take over
+_MIN_MOVED = 0.1  # minimum fraction of the work that free cores must be able to take over
 
 MOVABLE: Mapping[str, tuple[str, str]] = {
     "input_pipeline": (
@@ -151,7 +151,7 @@ def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tu
         return work_ns, REMEDIES.get(cause, UNKNOWN)
     others, less = MOVABLE[cause]
     moved_ns = round(cores.movable_share * step_ns)
-    if moved_ns < _LEAST_MOVED * work_ns:
+    if moved_ns < _MIN_MOVED * work_ns:
         return 0, f"{less} (only {cores.text})"
     return min(work_ns, moved_ns), f"{others} ({cores.text}); or {less}"
 

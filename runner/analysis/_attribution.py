@@ -23,11 +23,11 @@ from ._settings import Setting, settings_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_SETTINGS = 5
+_MAX_SETTINGS = 5
 """Up to this many settings are combined in all ways (32 simulations); the rest count as one setting."""
 _MACHINE = ("options", "machine")
 _PROGRAMS = ("programs",)
-_MOST_NAMES = 4
+_MAX_NAMES = 4
 
 
 def difference_of_runs(
@@ -154,7 +154,7 @@ def _attributed(
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)
-    most = (1 << min(len(changes), _MOST_SETTINGS)) + (len(changes) if len(changes) > _MOST_SETTINGS else 0)
+    most = (1 << min(len(changes), _MAX_SETTINGS)) + (len(changes) if len(changes) > _MAX_SETTINGS else 0)
 
     def makespan(chosen: Sequence[_Change]) -> int:
         items = [setting for change in chosen for setting in change.settings]
@@ -170,9 +170,9 @@ def _attributed(
     def effect(change: _Change) -> int:
         return makespan([change]) - makespan([])
 
-    if len(changes) > _MOST_SETTINGS:
+    if len(changes) > _MAX_SETTINGS:
         ordered = sorted(changes, key=lambda change: -abs(effect(change)))
-        first, rest = ordered[: _MOST_SETTINGS - 1], ordered[_MOST_SETTINGS - 1 :]
+        first, rest = ordered[: _MAX_SETTINGS - 1], ordered[_MAX_SETTINGS - 1 :]
         together = tuple(setting for change in rest for setting in change.settings)
         changes = [*first, _Change(_joined_name("others", together), together)]
 
@@ -186,7 +186,7 @@ def _attributed(
 def _joined_name(part: str, settings: Sequence[Setting]) -> str:
     if len(settings) == 1:
         return settings[0].name
-    names = [setting.name for setting in settings[:_MOST_NAMES]]
+    names = [setting.name for setting in settings[:_MAX_NAMES]]
     more = len(settings) - len(names)
     return f"{part}: {', '.join(names)}{f' and {more} more' if more else ''}"
 

@@ -54,12 +54,12 @@ from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, 
 from ._path_facts import copy_direction
 from ._what_if import Excess, Target, late_ranks
 
-_LEAST_FUNCTION = 0.1  # least fraction of the step for a function to be a candidate
+_MIN_FUNCTION = 0.1  # least fraction of the step for a function to be a candidate
 _ALL_OF_IT = 0.9
 _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
 # one pass. An operator on whole tensors reads two and writes one.
-_FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
+_FUSED_STREAMS, _OPERATOR_STREAMS, _MAX_FUSED = 7, 3, 10.0
 # The source location of an optimizer that the script implements, and the remedies that fuse its passes.
 _OWN_STEP = re.compile(r"\.step \(")
 _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
@@ -283,7 +283,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     rows = rows[~called[rows] | ~functions[rows].passes(training.__contains__)]
     for function, everything in grouped(rows, functions[rows]):
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
-        own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)
+        own, least = (computed, 0.5) if function in training else (everything, _MIN_FUNCTION)
         path_ns = sum_ns(segments, own)
         if path_ns <= least * worked_ns or not function or is_forward(function):
             continue
@@ -341,7 +341,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     if len(own):
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
-        times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
+        times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MAX_FUSED)
         what = f"The optimizer{in_place(segments, rows)}{ESPECIALLY}{short_name(kernel)}"
         how = _OWN_OPTIMIZER if _OWN_STEP.search(what) else ""
     path_ns = sum_ns(segments, rows)

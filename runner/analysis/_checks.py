@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...converter import CollectiveType, Finding, Workload
-from ...converter.building import stood_in
+from ...converter.building import stand_in_assumption
 from ...converter.chakra import saved_columns
 from ...converter.checks import worst_first
 from ...errors import ChakrascopeError, ConfigError, WorkloadError
@@ -97,7 +97,7 @@ def communication_of(workload: Workload | str | Path) -> Communication:
             choose_groups(None, source),
             is_captured(workload.metadata),
             on_cpu=has_cpu_times(workload),
-            stand_ins=stood_in(workload.metadata),
+            stand_ins=stand_in_assumption(workload.metadata),
         )
     prefix = Path(workload)
     files = [prefix.parent / f"{prefix.name}.{end}" for end in ("workload.json", "groups.json", "0.et")]
@@ -115,7 +115,7 @@ def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
         captured,
         repeats=captured,
         on_cpu=origin is not None and has_cpu_times(origin),
-        stand_ins="" if origin is None else stood_in(origin.metadata),
+        stand_ins="" if origin is None else stand_in_assumption(origin.metadata),
     )
 
 

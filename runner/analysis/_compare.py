@@ -32,7 +32,7 @@ from ._differences import (
     relative_step,
     why_not_comparable,
 )
-from ._path_facts import said_of
+from ._path_facts import facts_of_nodes
 from ._path_tables import divergence
 from ._run import RunAnalysis
 from ._settings import settings_table
@@ -139,7 +139,7 @@ class Comparison:
     def collectives(self) -> pd.DataFrame:
         """All collectives, matched by node ids, with times as means over the ranks."""
         base = self.results[0]
-        facts = said_of(self._workload, base.collectives, "module")
+        facts = facts_of_nodes(self._workload, base.collectives, "module")
         described = collective_overview(base, facts, self._paths[0])
         return self._against_base(lambda base, other: collective_differences(base, other, described))
 

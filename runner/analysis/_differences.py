@@ -44,7 +44,7 @@ def rank_differences(base: Result, other: Result) -> pd.DataFrame:
     table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
     delta = table["finish_ns_other"] - table["finish_ns_base"]
     reference = table["finish_ns_other" if measured_is_second(base, other) else "finish_ns_base"]
-    relative = delta / reference.clip(lower=1) if measures_as_many(base, other) else np.nan
+    relative = delta / reference.clip(lower=1) if has_comparable_ranks(base, other) else np.nan
     compared: pd.DataFrame = table.assign(delta_ns=delta, relative=relative)
     return compared
 
@@ -143,7 +143,7 @@ def measured_is_second(base: Result, other: Result) -> bool:
 
 def relative_step(base: Result, other: Result) -> float:
     """Return the relative difference of two makespans, NaN if they cannot be compared."""
-    if not measures_as_many(base, other):
+    if not has_comparable_ranks(base, other):
         return math.nan
     reference = other if measured_is_second(base, other) else base
     return (other.makespan_ns - base.makespan_ns) / max(1, reference.makespan_ns)
@@ -153,14 +153,14 @@ def _replays(result: Result) -> bool:
     return about_backend(result.backend).replays
 
 
-def measures_as_many(base: Result, other: Result) -> bool:
+def has_comparable_ranks(base: Result, other: Result) -> bool:
     """Return whether two steps can be compared: a measured one needs as many ranks as the other."""
     return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
 
 
 def why_not_comparable(base: Result, other: Result) -> str:
     """Explain why two steps have no relative difference; "" if they have one."""
-    if measures_as_many(base, other):
+    if has_comparable_ranks(base, other):
         return ""
     measured, simulated = map(_ranks, (base, other) if _replays(base) else (other, base))
     return (

@@ -83,7 +83,7 @@ class _Places:
         return rows
 
 
-def ranks_stood_for(result: Result) -> pd.Series:
+def represented_ranks(result: Result) -> pd.Series:
     """Return how many ranks each rank's nodes in *result* stand for: 1 for a rank like no other.
 
     A result with very many nodes, or of a workload with one rank of each kind, has only nodes of
@@ -93,19 +93,19 @@ def ranks_stood_for(result: Result) -> pd.Series:
 
     ranks = result.ranks
     alone = pd.Series(1, index=ranks["rank"])
-    counts: pd.Series = ranks["representative"].value_counts() if _stand_for_others(result) else alone
+    counts: pd.Series = ranks["representative"].value_counts() if _has_representatives(result) else alone
     return counts
 
 
 def group_members(result: Result, group: int) -> Sequence[int] | None:
     """Return the ranks of *group* if only some were recorded; None otherwise."""
-    if not _stand_for_others(result):
+    if not _has_representatives(result):
         return None
     everyone: list[int] = result.columns("ranks")["rank"].tolist()
     members: Sequence[int] = result.provenance.get("groups", {}).get(str(group), everyone)
     return members
 
 
-def _stand_for_others(result: Result) -> bool:
+def _has_representatives(result: Result) -> bool:
     executed = int(result.provenance.get("nodes_executed", 0))
     return "representative" in result.columns("ranks") and result.num_nodes < executed

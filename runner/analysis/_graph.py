@@ -17,7 +17,7 @@ from ._layers import cut_names
 from ._run import RunAnalysis
 
 _PHASES = ("forward", "backward", "communication", "optimizer", "other")
-_MOST_RANKS = 256
+_MAX_RANKS = 256
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
         }
     )
     sums = pairs[pairs["waited_ns"] > 0].groupby(["src", "dst"], as_index=False)["waited_ns"].sum()
-    largest = table.nlargest(_MOST_RANKS, "on_path_ns")["group"]
+    largest = table.nlargest(_MAX_RANKS, "on_path_ns")["group"]
     sums = sums[sums["src"].isin(largest) & sums["dst"].isin(largest)]
     edges = sums.assign(label=["waited " + duration_text(ns) for ns in sums["waited_ns"]])
     return Groups(

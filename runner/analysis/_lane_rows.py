@@ -16,10 +16,10 @@ SLICES = "slice"
 """The level of a lane of nodes; the lanes above it are phases, modules and operators."""
 CALLS = "call"
 """The level of a lane of host calls."""
-_MOST_TRACKS = 8
+_MAX_TRACKS = 8
 # Traces round times: an overlap of less than this, and of less than half a slice, needs no second track.
 _ROUNDING_NS = 2_000
-_MOST_MODULE_LEVELS = 4
+_MAX_MODULE_LEVELS = 4
 # Host time between operators belongs to no module, but does not split a module's slice.
 _BETWEEN = ("host", "idle")
 
@@ -60,7 +60,7 @@ def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
 
 def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
     busy: list[tuple[int, int]] = []
-    free = list(range(_MOST_TRACKS))
+    free = list(range(_MAX_TRACKS))
     result = []
     for start, end in zip(starts, ends, strict=True):
         follows = start + min(_ROUNDING_NS, (end - start) // 2)
@@ -88,7 +88,7 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
     broken = broken | _changes(codes[of.row])
     groups.append(("phase", *of.runs(codes, names, broken), names))
     module, modules = _words(nodes["module"])
-    for depth in range(1, _MOST_MODULE_LEVELS + 1):
+    for depth in range(1, _MAX_MODULE_LEVELS + 1):
         place, names = pd.factorize(np.array([_cut(str(name), depth) for name in modules], dtype=object))
         codes = place[module]
         broken = broken | _changes(codes[of.row])
@@ -186,6 +186,6 @@ def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
 def _cut(name: str, depth: int) -> str:
     """Return the module *name* cut at *depth*: whole at the last level, "" for a shallower module."""
     parts = name.split(".")
-    if depth == _MOST_MODULE_LEVELS:
+    if depth == _MAX_MODULE_LEVELS:
         return name if len(parts) >= depth else ""
     return ".".join(parts[:depth]) if name and len(parts) >= depth else ""

@@ -11,7 +11,7 @@ import pandas as pd
 from ...converter import Workload
 from .._result import Result
 from ._critical_path import CriticalPath
-from ._equal_ranks import ranks_stood_for
+from ._equal_ranks import represented_ranks
 from ._path_facts import NodeFacts
 
 _COLUMNS = ("forward_ns", "backward_ns", "communication_ns", "other_ns")
@@ -43,7 +43,7 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
     and ``share`` are the module's part of the critical path.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
-    ranks, weights = len(result.columns("ranks")["rank"]), ranks_stood_for(result).to_dict()
+    ranks, weights = len(result.columns("ranks")["rank"]), represented_ranks(result).to_dict()
     for rank, nodes in result.table("nodes").by_rank(["start_ns", "end_ns"]):
         facts = NodeFacts(workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
         for module, times in _of_rank(facts, nodes["end_ns"] - nodes["start_ns"]):

@@ -18,10 +18,10 @@ _VECTOR = "fp32"
 # The work per call of operators that are compared differs by at most this factor.
 _ABOUT = 2.0
 # Even operators of the same size vary by this factor, so a smaller speed-up proves nothing.
-_LEAST_TIMES = 1.1
+_MIN_TIMES = 1.1
 _MUCH = 0.1  # fraction of the device's time in operators without shapes that is reported
 # Rates below 0.1 T are written in G.
-_LEAST_TERA = 0.1
+_MIN_TERA = 0.1
 _REMEDIES = {
     "gemm": "pad its sizes to multiples of the kernel's tiles, or try another layout or tuned library",
     "attention": "try another attention backend (torch.nn.attention.sdpa_kernel)",
@@ -113,7 +113,7 @@ class OperatorRate:
         if not self.kind:
             return ""
         rate, unit = (self.tflops_per_s, "FLOP/s") if self.is_by_operations else (self.tb_per_s, "B/s")
-        return f"{rate:.3g} T{unit}" if rate >= _LEAST_TERA else f"{rate * 1e3:.3g} G{unit}"
+        return f"{rate:.3g} T{unit}" if rate >= _MIN_TERA else f"{rate * 1e3:.3g} G{unit}"
 
 
 class _Kind(NamedTuple):
@@ -233,7 +233,7 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
         now_ns = sum(rate.time_ns for rate in own)
         spared = [rate.time_ns * (1 - 1 / times) for rate, (times, _) in zip(own, best, strict=True)]
         left_ns = now_ns - sum(spared)
-        if now_ns < _LEAST_TIMES * left_ns:
+        if now_ns < _MIN_TIMES * left_ns:
             continue
         place = max(range(len(own)), key=spared.__getitem__)
         reaches[operator] = Reach(now_ns / left_ns, _evidence(own[place], best[place][1]))

@@ -70,7 +70,7 @@ class NodeFacts:
         return TextColumn(numbers, joined.texts)
 
 
-def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
+def facts_of_nodes(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
     """Return ``rank, node_id`` of *places* with the workload's columns *names*."""
     table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
     facts = NodeFacts(workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())

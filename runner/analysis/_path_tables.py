@@ -15,11 +15,11 @@ from ...support import duration_text, share_text
 from .._result import Result
 from ._critical_path import CriticalPath, breakdown_of
 from ._links import end_names
-from ._path_facts import said_of
+from ._path_facts import facts_of_nodes
 
 # Keys for time that has no name in a breakdown, such as time outside modules.
 _NAMELESS = ("", "(none)")
-_LEAST_SHARE = 0.0005
+_MIN_SHARE = 0.0005
 
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
@@ -43,7 +43,7 @@ def longest_segment(path: CriticalPath) -> tuple[int, int]:
 def nameless_text(table: pd.DataFrame, by: str) -> str:
     """Return a sentence about the unnamed time in a breakdown *by*; "" if there is none."""
     share = float(table.loc[table["key"].astype(str).isin(_NAMELESS), "share"].sum())
-    return f"{share_text(share)} of the path is not assigned to any {by}." if share >= _LEAST_SHARE else ""
+    return f"{share_text(share)} of the path is not assigned to any {by}." if share >= _MIN_SHARE else ""
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
     sums = path.unreasoned.groupby([by, "kind"])["duration_ns"].sum().reset_index()
     most = sums.loc[sums.groupby(by)["duration_ns"].idxmax()].set_index(by)["kind"]
     table = table.assign(kind=table["key"].map(most))
-    named = table[~table["key"].astype(str).isin(_NAMELESS) & (table["share"] >= _LEAST_SHARE)]
+    named = table[~table["key"].astype(str).isin(_NAMELESS) & (table["share"] >= _MIN_SHARE)]
     largest: pd.DataFrame = (
         named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
     )
@@ -160,7 +160,7 @@ def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[s
 def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict[str, int]]:
     """Return the columns `_COMM_FACTS` of the nodes on *path*, by rank and node id."""
     places = path.unreasoned[["rank", "node_id"]].drop_duplicates()
-    facts = said_of(workload, places[places["node_id"] >= 0], *_COMM_FACTS)
+    facts = facts_of_nodes(workload, places[places["node_id"] >= 0], *_COMM_FACTS)
     by_place: dict[tuple[int, int], dict[str, int]] = facts.set_index(["rank", "node_id"]).to_dict("index")
     return by_place
 
@@ -211,7 +211,7 @@ def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd
     """
     if why_no_links(result):
         return _breakdown({}, path)
-    messages, ways = _Messages(result.flows), _Ways(result)
+    messages, ways = _Messages(result.flows), _PathNames(result)
     segments, described = path.unreasoned, _facts(path, workload)
     sums: dict[str, int] = defaultdict(int)
     for rank, node, start, end in zip(
@@ -269,7 +269,7 @@ class _Messages:
         return None
 
 
-class _Ways:
+class _PathNames:
     """Names for the path between two ranks: a direct link, or the switch in between."""
 
     def __init__(self, result: Result) -> None:

@@ -37,7 +37,7 @@ _COLUMNS = {
 }
 _KEPT_RANKS = 64
 _KEPT_PIECES = 4
-_MOST_REPEATS = 4  # maximum number of earlier steps that a path enters
+_MAX_REPEATS = 4  # maximum number of earlier steps that a path enters
 
 Ints = npt.NDArray[np.int64]
 
@@ -145,7 +145,7 @@ def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool 
         part = _walk(of, rank, node, until_ns, most_steps)
         parts.append(part | {"shift_ns": shifts_ns[part["rank"]]})
         rank, late_ns = int(part["rank"][0]), int(part["end_ns"][0])
-        if not (repeats and part["node_id"][0] < 0 and 0 < late_ns < until_ns) or len(parts) > _MOST_REPEATS:
+        if not (repeats and part["node_id"][0] < 0 and 0 < late_ns < until_ns) or len(parts) > _MAX_REPEATS:
             break
         parts[-1] = {name: column[1:] for name, column in parts[-1].items()}
         node, until_ns, shifts_ns = _last_of(records.of(rank)), late_ns, shifts_ns - sync.finish_ns

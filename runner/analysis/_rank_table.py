@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import stood_in
+from ...converter.building import stand_in_assumption
 from ...support import count_text, duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Ranks of one program are equal if no node's time differs by more than this fraction of the makespan.
 _SAME_SHARE = 0.001
 # A rank is compared with at most this many distinct ranks of its program; others count as unequal.
-_MOST_KINDS = 32
+_MAX_KINDS = 32
 
 
 def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
@@ -61,7 +61,7 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
         differences = ((other, _apart_ns(own, its)) for other, its in classes)
         like = next((pair for pair in differences if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)
         same[rank] = like or (rank, 0)
-        if like is None and len(classes) < _MOST_KINDS:
+        if like is None and len(classes) < _MAX_KINDS:
             classes.append((rank, own))
     return same
 
@@ -181,7 +181,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 
 def _has_replicas(workload: Workload) -> bool:
     """Return whether some ranks of *workload* repeat the times of measured ones."""
-    return bool(stood_in(workload.metadata)) or measured_ranks(workload) < workload.num_ranks
+    return bool(stand_in_assumption(workload.metadata)) or measured_ranks(workload) < workload.num_ranks
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:

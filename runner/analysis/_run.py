@@ -27,7 +27,7 @@ from ._equal_ranks import with_replicas_folded
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
 from ._links import messages_on_path
-from ._path_facts import NodeFacts, RankReader, edges_of_rank, program_of_rank, said_of
+from ._path_facts import NodeFacts, RankReader, edges_of_rank, facts_of_nodes, program_of_rank
 from ._path_walk import measured_waits
 from ._summary import Summary, deviates, summarize
 
@@ -159,7 +159,7 @@ class RunAnalysis:
         from ._collectives import collective_arrivals  # noqa: PLC0415 - few analyses need arrivals
 
         calls = self.result.collectives[["rank", "node_id"]]
-        return collective_arrivals(self.result, said_of(self.workload, calls, "module"))
+        return collective_arrivals(self.result, facts_of_nodes(self.workload, calls, "module"))
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
         """Yield pieces of the run as a Chrome trace; of a large run, only *ranks*, one by one."""
@@ -190,7 +190,7 @@ class RunAnalysis:
     @ComputedOnce
     def _advised(self) -> Advised:
         """Return the advice, cached in a file of the run because it needs replays."""
-        from ._kept import advised_beside  # noqa: PLC0415 - few analyses need the cache
+        from ._disk_cache import cached_advice  # noqa: PLC0415 - few analyses need the cache
 
         def make() -> Advised:
             messages = self._messages()
@@ -204,7 +204,7 @@ class RunAnalysis:
                 simulate=replays_of(self.result, self.workload, self.experiment),
             )
 
-        return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)
+        return cached_advice(self.study.cache_file(self.info.id, "advice.json"), self._made_of, make)
 
     @property
     def _made_of(self) -> list[Path]:
@@ -215,10 +215,10 @@ class RunAnalysis:
         """Return the critical path; that of a large run is cached in a file."""
         if not self.is_large:
             return critical_path(self.result, self.workload)
-        from ._kept import path_beside  # noqa: PLC0415 - only large runs need the cache
+        from ._disk_cache import cached_path  # noqa: PLC0415 - only large runs need the cache
 
-        file = self.study.kept_file(self.info.id, "critical-path.parquet")
-        return path_beside(file, self._made_of, self.result, self.workload)
+        file = self.study.cache_file(self.info.id, "critical-path.parquet")
+        return cached_path(file, self._made_of, self.result, self.workload)
 
     @ComputedOnce
     def clocks(self) -> str:
@@ -265,9 +265,9 @@ class RunAnalysis:
 
         if not self.is_large:
             return make()
-        from ._kept import table_beside  # noqa: PLC0415 - only large runs need the cache
+        from ._disk_cache import cached_table  # noqa: PLC0415 - only large runs need the cache
 
-        return table_beside(self.study.kept_file(self.info.id, "collectives.parquet"), self._made_of, make)
+        return cached_table(self.study.cache_file(self.info.id, "collectives.parquet"), self._made_of, make)
 
     @property
     def advice(self) -> pd.DataFrame:
@@ -294,7 +294,7 @@ class RunAnalysis:
         if not np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV]).any():
             return None
         on_path = self.path.unreasoned.iloc[named][["rank", "node_id"]].drop_duplicates()
-        messages = said_of(self.workload, on_path, "type", "comm_size_bytes")
+        messages = facts_of_nodes(self.workload, on_path, "type", "comm_size_bytes")
         return messages_on_path(messages, self.path)
 
     @ComputedOnce
@@ -347,14 +347,14 @@ class RunAnalysis:
 
         if not self.is_large:
             return layer_table(self.result, self.workload, self.path)
-        from ._kept import table_beside  # noqa: PLC0415 - only large runs need the cache
+        from ._disk_cache import cached_table  # noqa: PLC0415 - only large runs need the cache
 
         def make() -> Columns:
             made = layer_table(self.result, self.workload, self.path)
             return Table.of(made.astype({"module": object})).columns()
 
-        file = self.study.kept_file(self.info.id, "layers.parquet")
-        kept: pd.DataFrame = frame_of(table_beside(file, self._made_of, make)).astype({"module": "str"})
+        file = self.study.cache_file(self.info.id, "layers.parquet")
+        kept: pd.DataFrame = frame_of(cached_table(file, self._made_of, make)).astype({"module": "str"})
         return kept
 
     @ComputedOnce

@@ -66,7 +66,7 @@ def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
     return numbered
 
 
-def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
+def node_matches(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
     """Search nodes as :func:`search_nodes` does; return the columns that distinguish the nodes."""
     nodes_found = search_nodes(nodes, words, text, count).reset_index(drop=True)
     table: pd.DataFrame = nodes_found[_FACTS].assign(

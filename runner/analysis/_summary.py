@@ -15,9 +15,9 @@ from ...converter.building import (
     captured_steps,
     computed_on_host,
     profiler_overhead,
+    stand_in_assumption,
     step_choice_text,
     step_times,
-    stood_in,
 )
 from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
@@ -191,7 +191,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
     unsized = unsized_communication(workload)
     first = [
         _unmarked_steps(workload.metadata),
-        stood_in(workload.metadata),
+        stand_in_assumption(workload.metadata),
         foreign_compute(result, workload),
         unsized.text if unsized else "",
         store_and_forward(result),

@@ -188,7 +188,7 @@ def _sentence(wait: Mapping[str, Any]) -> str:
     )
 
 
-MOST_OVERTAKING = int(engine.FIELDS["overtaking"].largest)
+MAX_OVERTAKING = int(engine.FIELDS["overtaking"].largest)
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
 """A network outside the engine: called with messages (id, source, destination, bytes, ns) and a time
 limit in ns (-1: none). It simulates until the first arrival or the limit, and returns every arrival
@@ -198,14 +198,14 @@ of that instant (id, ns).
 
 @dataclass(frozen=True)
 class Run:
-    """A finished simulation: the *experiment*, the engine's *output*, and *again* to repeat it.
+    """A finished simulation: the *experiment*, the engine's *output*, and *rerun* to repeat it.
 
-    *again* takes engine settings to change, and records no tables.
+    *rerun* takes engine settings to change, and records no tables.
     """
 
     experiment: Experiment
     output: Any
-    again: Callable[..., Any]
+    rerun: Callable[..., Any]
 
 
 def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
@@ -257,7 +257,7 @@ class EngineBackend:
     ) -> Result:
         """Simulate *experiment*, on *network* instead of the model's own network if one is given.
 
-        *overtaking* (0 to `MOST_OVERTAKING`) is how freely operations may overtake others that wait
+        *overtaking* (0 to `MAX_OVERTAKING`) is how freely operations may overtake others that wait
         for a peer. If a captured job would stall, the engine raises it by itself. With a *network*,
         the caller must raise it, because the network has to restart.
         """
@@ -270,13 +270,13 @@ class EngineBackend:
             output = self._simulated(scenario, experiment, progress)
             result = result_of(experiment, output)
 
-            def again(**settings: Any) -> Any:
+            def rerun(**settings: Any) -> Any:
                 def finished(_now: int, _done: int) -> bool:
                     return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
 
                 return self._attempt(experiment, finished, settings)
 
-            return self.model.complete(result, Run(experiment, output, again))
+            return self.model.complete(result, Run(experiment, output, rerun))
 
     def rehearse(self, experiment: Experiment) -> int:
         """Return the degree of overtaking that *experiment* needs to complete; raises `SimulationStalled`."""

@@ -145,7 +145,7 @@ def _shaken(makespan_ns: int, flows: Columns, fabric: Fabric, run: Run) -> dict[
     message_ns = float((flows["end_ns"] - flows["start_ns"]).mean())
 
     def shaken(packets: float) -> Any:
-        return run.again(shake_packets=packets)
+        return run.rerun(shake_packets=packets)
 
     moved = moved_by_shaking(makespan_ns, message_ns, _packet_ns(fabric), shaken)
     return {"flags": ["unsteady"] if moved.hangs else [], "moved": round(moved.share, 6)}

@@ -165,7 +165,7 @@ def _efficiency(experiment: Experiment) -> list[str]:
 
 
 # A node table of this size takes about 300 MB.
-_MOST_NODE_ROWS = 5_000_000
+_MAX_NODE_ROWS = 5_000_000
 _LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 
@@ -206,7 +206,7 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     collectives if these would be too large, or if the workload has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
-    of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
+    of_all = output.folded and not alone and int(output.nodes_executed) <= _MAX_NODE_ROWS
     representatives = output.rank_representative
     program_of_rank = np.asarray(experiment.workload.program_of_rank)
     equal = of_all and np.array_equal(program_of_rank, program_of_rank[representatives])

@@ -189,18 +189,18 @@ def run_guarded(
     name: str,
     timeout_s: float,
     on_line: Callable[[str], None],
-    keep_going: Callable[[], bool],
+    may_continue: Callable[[], bool],
 ) -> tuple[int, list[str]]:
     """Run *command* in *folder* to its end; return the exit status and the last lines of output.
 
-    *keep_going* is called ten times a second; if it returns False, the program is killed and
+    *may_continue* is called ten times a second; if it returns False, the program is killed and
     `Cancelled` raised. After *timeout_s* seconds, the program is killed and `BackendTimeout`
     raised. Error messages call the program *name*.
     """
     deadline = time.monotonic() + timeout_s
 
     def tick() -> None:
-        if not keep_going():
+        if not may_continue():
             raise Cancelled(f"{name} was cancelled and has been stopped.")
         if time.monotonic() > deadline:
             raise BackendTimeout(

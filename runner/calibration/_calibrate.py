@@ -13,7 +13,7 @@ from ...errors import ConfigError
 from ...support import bandwidth_text, bytes_text, count_text, duration_text
 from .._traits import DEFAULT_BACKEND
 from ..config import HANDSHAKES, EfficiencyPart, SystemConfig
-from ._fit import REPEATED, Cell, Figure, LinkFit, Rows, can_tell_apart, figure_of, fit_link
+from ._fit import REPEATED, Cell, Figure, LinkFit, Rows, can_separate, figure_of, fit_link
 from ._records import EXCHANGE, MESSAGE, Call, Level, Records, levels_of, without_faster_pairs
 
 _NONE, _IN_ORDER = HANDSHAKES
@@ -336,7 +336,7 @@ def _leading(
     for operation, own in by_operation.items():
         alone = [group for group in own if {call.operation for call in group.calls} == {operation}]
         table = np.array([(group.cell.row.latencies, group.cell.row.bytes) for group in alone])
-        if alone and (latency_ns is not None or can_tell_apart(table)):
+        if alone and (latency_ns is not None or can_separate(table)):
             figure = fit_link([group.cell for group in alone], latency_ns).ns_per_byte
             if figure.spread <= _SURE:
                 fits[operation] = figure

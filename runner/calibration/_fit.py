@@ -152,9 +152,9 @@ _SEED = 14
 _INTERVAL = (0.025, 0.975)
 _HUBER = 1.345
 _ROUNDS = 12
-_LEAST_ERROR = 0.02  # relative error of a size that repetitions do not show, such as by the machine's state
+_MIN_ERROR = 0.02  # relative error of a size that repetitions do not show, such as by the machine's state
 _FINEST = 1e-3  # relative half-width of the narrowest interval, because times are rounded
-_LEAST_NS = 0.5  # the least error of a time, due to rounding
+_MIN_NS = 0.5  # the least error of a time, due to rounding
 REPEATED = 3
 _UNREPEATED = 0.1  # the relative error of a size with fewer repetitions
 _SEPARABLE = 4.0  # bytes per latency must differ by this factor to separate bandwidth from latency
@@ -290,7 +290,7 @@ def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: floa
     rows = _table(cells)
     fixed = np.array([cell.row.fixed_ns for cell in cells])
     medians = np.array([cell.median_ns for cell in cells])
-    shares = np.array([np.hypot(cell.error_ns / max(cell.median_ns, 1.0), _LEAST_ERROR) for cell in cells])
+    shares = np.array([np.hypot(cell.error_ns / max(cell.median_ns, 1.0), _MIN_ERROR) for cell in cells])
     held = _held(rows, latency_ns, ns_per_byte)
     columns = _Columns(rows, medians - fixed, shares)
     best = _solve(columns.of(np.arange(len(cells))[None]), held)[0]
@@ -315,7 +315,7 @@ def figure_of(values: Sequence[float]) -> Figure:
     return _figure(max(0.0, float(np.median(values))), medians)
 
 
-def can_tell_apart(rows: _Floats) -> bool:
+def can_separate(rows: _Floats) -> bool:
     """Return whether *rows* of (latencies, bytes) differ enough to separate latency from bandwidth."""
     ratios = rows[:, 1] / np.maximum(rows[:, 0], 1e-9)
     return len(ratios) > 1 and bool(ratios.max() >= _SEPARABLE * max(float(ratios.min()), 1e-12))
@@ -324,7 +324,7 @@ def can_tell_apart(rows: _Floats) -> bool:
 def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
     """Return the fixed values of the latency and of ns per byte, or NaN for a figure that is fitted."""
     held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
-    if np.isnan(held).all() and not can_tell_apart(rows):
+    if np.isnan(held).all() and not can_separate(rows):
         held[0] = 0.0
     return held
 
@@ -353,7 +353,7 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
     solution = np.zeros((len(columns.times), 2))
     few = columns.times.shape[1] < _FEW_SIZES
     for _ in range(_ROUNDS):
-        errors = np.maximum(columns.shares * np.maximum(predicted, 1.0), _LEAST_NS)
+        errors = np.maximum(columns.shares * np.maximum(predicted, 1.0), _MIN_NS)
         solution = _least_squares(columns.rows, columns.times, weights / errors**2, held)
         predicted = (columns.rows * solution[:, None, :]).sum(axis=2)
         left = (columns.times - predicted) / errors

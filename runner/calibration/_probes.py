@@ -24,7 +24,7 @@ LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4
 _BURST = 32  # number of consecutive messages, of which only the first takes the latency
-_MOST_PAIRS = 64  # maximum number of pairs per level that are checked for equal links
+_MAX_PAIRS = 64  # maximum number of pairs per level that are checked for equal links
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
 _RECEIVE_LANE = MESSAGE_LANE + 100
 
@@ -113,7 +113,7 @@ def _members(level: Level) -> tuple[int, ...]:
 
 def _pairs(among: Sequence[int]) -> list[tuple[int, int]]:
     """Return pairs of neighbours among the given ranks, up to a maximum number."""
-    return list(itertools.pairwise(among))[:_MOST_PAIRS]
+    return list(itertools.pairwise(among))[:_MAX_PAIRS]
 
 
 def _meet(ranks: Sequence[_Rank]) -> None:

@@ -105,15 +105,15 @@ def result_records(
 
 def _transfers(calls: pd.DataFrame, members: tuple[int, ...]) -> list[Transfer]:
     transfers: list[Transfer] = []
-    under_way: list[pd.DataFrame] = []
+    overlapping: list[pd.DataFrame] = []
     columns = ["collective", "comm_type", "size_bytes", "start_ns", "end_ns"]
     for _, call in calls.set_index("rank")[columns].groupby("collective", sort=True):
         ordered = call.sort_index()
-        if under_way and (ordered["start_ns"] >= under_way[-1]["end_ns"]).any():
-            transfers.append(_transfer(under_way, members))
-            under_way = []
-        under_way.append(ordered)
-    return [*transfers, _transfer(under_way, members)] if under_way else transfers
+        if overlapping and (ordered["start_ns"] >= overlapping[-1]["end_ns"]).any():
+            transfers.append(_transfer(overlapping, members))
+            overlapping = []
+        overlapping.append(ordered)
+    return [*transfers, _transfer(overlapping, members)] if overlapping else transfers
 
 
 def _transfer(calls: list[pd.DataFrame], members: tuple[int, ...]) -> Transfer:
@@ -135,8 +135,8 @@ _SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
 # reduce-scatter.
 _STAND_INS = {"reduce_scatter": "all_reduce"}
 _TAKES_AS_LONG = 0.75
-_MOST_RANKS = 1 << 16
-_MOST_BYTES = 256 << 20
+_MAX_RANKS = 1 << 16
+_MAX_BYTES = 256 << 20
 
 
 class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,9 +171,9 @@ def gloo_records(path: str | Path) -> Records:
     """
     file = Path(path)
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        if file.stat().st_size > _MAX_BYTES:
             raise ConfigError(
-                f"{file} is too large for a file of measurements: more than {_MOST_BYTES} bytes."
+                f"{file} is too large for a file of measurements: more than {_MAX_BYTES} bytes."
             )
         read = msgspec.json.decode(file.read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError) as error:
@@ -182,7 +182,7 @@ def gloo_records(path: str | Path) -> Records:
             "chakrascope.runner.calibration.gloo FILE' on every rank."
         ) from None
     ranks = len(read.hosts)
-    if not 2 <= ranks <= _MOST_RANKS:
+    if not 2 <= ranks <= _MAX_RANKS:
         raise ConfigError(f"{file}: 'hosts' names {ranks} ranks; measure between two or more.")
     transfers = tuple(_timed_transfer(call, ranks, f"{file}: call {n}") for n, call in enumerate(read.calls))
     source = f"measurements of {read.library} in {file.name}"
@@ -308,7 +308,7 @@ def _even(below: Sequence[int], above: Sequence[int]) -> int | None:
 
 
 _ALIKE = 1.25  # the factor by which equal rates may differ
-_MOST_NAMED = 6
+_MAX_NAMED = 6
 _Pair = tuple[int, ...]
 
 
@@ -329,9 +329,9 @@ def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records
         faster |= quick
         slow = sorted(set(paces) - quick, key=lambda pair: (-paces[pair], pair))
         named = "; ".join(
-            f"{_name(records, pair)} {bandwidth_text(1 / paces[pair])}" for pair in slow[:_MOST_NAMED]
+            f"{_name(records, pair)} {bandwidth_text(1 / paces[pair])}" for pair in slow[:_MAX_NAMED]
         )
-        more = f" and {count_text(len(slow) - _MOST_NAMED, 'more pair')}" if len(slow) > _MOST_NAMED else ""
+        more = f" and {count_text(len(slow) - _MAX_NAMED, 'more pair')}" if len(slow) > _MAX_NAMED else ""
         sentences.append(
             f"One bandwidth for '{level.name}': its pairs differ. The slowest: {named}{more}; the fastest "
             f"reaches {bandwidth_text(1 / min(paces.values()))}. The bandwidth of the slowest was "

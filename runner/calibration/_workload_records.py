@@ -263,14 +263,14 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
     calls = nodes.loc[chosen, columns].assign(
         start_ns=times.start_ns[chosen],
         end_ns=times.end_ns[chosen],
-        asked_ns=_asked(graph, times.end_ns)[chosen],
+        request_ns=_request_ns(graph, times.end_ns)[chosen],
     )
     calls["turn"] = calls.groupby(["group", "comm_type"]).cumcount()
     table: pd.DataFrame = calls
     return table
 
 
-def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
+def _request_ns(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
     """Return the end of each node's last dependency, except predecessors in the node's lane."""
     nodes, edges = graph.node_columns, graph.edge_columns
     sources, targets = (np.searchsorted(nodes["node_id"], edges[end]) for end in ("src", "dst"))
@@ -294,7 +294,7 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
     ordered = calls[whole].sort_values(["number", "rank"])
     starts, ends, asked, sizes, kinds, mutual = (
         ordered[name].to_numpy(np.int64).reshape(-1, len(members))
-        for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type", "mutual")
+        for name in ("start_ns", "end_ns", "request_ns", "comm_size_bytes", "comm_type", "mutual")
     )
     # A collective does not overlap with the previous collective if some rank requested it after the end of
     # the previous collective. A collective without duration in its lane ran at the same time as the previous

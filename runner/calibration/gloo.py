@@ -32,7 +32,7 @@ _LATE_S = 0.005  # delay of the last rank, after which the other ranks have arri
 class _Call(NamedTuple):
     """An operation with its bytes per rank of *members*, timed over *turns* consecutive operations.
 
-    *begin* starts the operation, and returns the handle to wait for, if any. The first *comes_last* members
+    *begin* starts the operation, and returns the handle to wait for, if any. The first *last_rank* members
     take turns at arriving last. In a *rooted* operation, some ranks notice the end only at the next barrier.
     """
 
@@ -40,7 +40,7 @@ class _Call(NamedTuple):
     size_bytes: int
     members: tuple[int, ...]
     begin: Callable[[], dist.Work | None]
-    comes_last: int
+    last_rank: int
     turns: int = 1
     rooted: bool = False
 
@@ -84,10 +84,10 @@ def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
     meeting_ns = _meeting(repeats)
     for size in reversed(sizes):
         for call in _calls(size):
-            lasts = [call.members[repeat % call.comes_last] for repeat in range(repeats)]
+            lasts = [call.members[repeat % call.last_rank] for repeat in range(repeats)]
             times = [_timed(call, last) for last in lasts]
-            asked_ns = min(each[rank].asked_ns for each in times for rank in call.members)
-            beyond_ns = asked_ns + (meeting_ns if call.rooted else 0)
+            request_ns = min(each[rank].request_ns for each in times for rank in call.members)
+            beyond_ns = request_ns + (meeting_ns if call.rooted else 0)
             for last, durations in zip(lasts, times, strict=True):
                 yield {
                     "operation": call.operation,
@@ -119,7 +119,7 @@ class _Times(NamedTuple):
     """The duration of a call on a rank, and the time to request the call, in ns (0: unknown)."""
 
     all_ns: int
-    asked_ns: int
+    request_ns: int
 
 
 def _timed(call: _Call, last: int | None = None) -> list[_Times]:
@@ -164,7 +164,7 @@ def _calls(size: int) -> list[_Call]:
         for sender in ends:
             dist.send(whole, peer) if sender == dist.get_rank() else dist.recv(other, peer)
 
-    def both_ways() -> None:
+    def both_directions() -> None:
         works = (dist.isend(whole, peer), dist.irecv(other, peer))
         for work in works:
             if work is not None:
@@ -186,7 +186,7 @@ def _calls(size: int) -> list[_Call]:
         *(_Call(name, given.nbytes, everyone, begin, ranks) for name, given, begin in collectives),
         *(_Call(name, given.nbytes, everyone, begin, ranks, rooted=True) for name, given, begin in rooted),
         _Call("message", whole.nbytes, ends, there_and_back, 1, turns=2),
-        _Call("exchange", whole.nbytes, ends, both_ways, 2),
+        _Call("exchange", whole.nbytes, ends, both_directions, 2),
     ]
 
 

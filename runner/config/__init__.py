@@ -9,12 +9,12 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._algorithms import copied_into as copied_into
     from ._algorithms import digests as digests
-    from ._algorithms import found_from_here as found_from_here
-    from ._algorithms import kept_in as kept_in
     from ._algorithms import program_files as program_files
     from ._algorithms import read_per_node as read_per_node
     from ._algorithms import refuse_programs as refuse_programs
+    from ._algorithms import with_absolute_algorithms as with_absolute_algorithms
     from ._algorithms import with_algorithms as with_algorithms
+    from ._algorithms import with_stored_algorithms as with_stored_algorithms
     from ._algorithms import without_paths as without_paths
     from ._efficiency import HANDSHAKES as HANDSHAKES
     from ._efficiency import EfficiencyPart as EfficiencyPart

@@ -49,7 +49,7 @@ def _program_of(system: SystemConfig, name: str) -> Path | str | None:
     return name if is_program_name(name) else system.folder / name
 
 
-def found_from_here(system: SystemConfig) -> SystemConfig:
+def with_absolute_algorithms(system: SystemConfig) -> SystemConfig:
     """Return *system* with absolute paths for algorithms that exist in the working directory.
 
     ASTRA-sim searches the working directory first. All other paths are relative to the system's
@@ -93,7 +93,7 @@ def with_algorithms(
         if built_in:
             changes[f"{key}_implementation"] = (built_in[0],)
         files = tuple(
-            BUILTIN if name == BUILTIN or is_algorithm(name) else _found_program(name) for name in names
+            BUILTIN if name == BUILTIN or is_algorithm(name) else _resolved_program(name) for name in names
         )
         changes[f"{key}_programs"] = files if set(files) != {BUILTIN} else None
         changes[f"{key}_implementation_custom"] = None
@@ -111,7 +111,7 @@ def refuse_programs(system: SystemConfig, backend: str) -> None:
         )
 
 
-def _found_program(name: str) -> str:
+def _resolved_program(name: str) -> str:
     if is_program_name(name):
         return name
     path = Path(name)
@@ -178,7 +178,7 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
     return replace(system, folder=folder, **changes)
 
 
-def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
+def with_stored_algorithms(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
     """Copy the algorithms of *system* into *folder* under a name made of their content; return both.
 
     Files are written atomically, and equal content only once. A system without algorithms has the

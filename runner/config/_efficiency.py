@@ -29,9 +29,9 @@ HANDSHAKES = ("none", "in-order")
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
 # Collectives without a root, any of which can replace another with the same number of bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
-_LEAST_WIRE = 0.01
-_MOST_POINTS = 1000
-_MOST_PIECES = 64
+_MIN_WIRE = 0.01
+_MAX_POINTS = 1000
+_MAX_PIECES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +135,10 @@ class EfficiencyPart:
 
 
 def _wire(value: Any, place: str) -> float:
-    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and _LEAST_WIRE <= value <= 1
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and _MIN_WIRE <= value <= 1
     if not valid:
         raise ConfigError(
-            f"{place}: 'wire' is the share of a link's bytes that is payload, between {_LEAST_WIRE} and 1 "
+            f"{place}: 'wire' is the share of a link's bytes that is payload, between {_MIN_WIRE} and 1 "
             f"(0.9415 for TCP in frames of 1538 B), not {shown(value)}."
         )
     return float(value)
@@ -187,9 +187,9 @@ def _sends_first(value: Any, handshake: str, place: str) -> dict[str, int]:
         raise ConfigError(f"{place}: 'sends-first' only applies to requests; it needs handshake: in-order.")
     pieces = {_operation(name, place, "sends-first", _SYMMETRIC): count for name, count in value.items()}
     for name, count in pieces.items():
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_PIECES:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_PIECES:
             raise ConfigError(
-                f"{place}: 'sends-first' needs 1 to {_MOST_PIECES} pieces of {name}, not {shown(count)}."
+                f"{place}: 'sends-first' needs 1 to {_MAX_PIECES} pieces of {name}, not {shown(count)}."
             )
     return pieces
 
@@ -199,9 +199,9 @@ def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:
     pairs = isinstance(points, (list, tuple)) and all(
         isinstance(point, (list, tuple)) and len(point) == 2 for point in points
     )
-    if not pairs or not 1 <= len(points) <= _MOST_POINTS:
+    if not pairs or not 1 <= len(points) <= _MAX_POINTS:
         raise ConfigError(
-            f"{where} must be a list of 1 to {_MOST_POINTS} pairs [size, time], such as [[1MiB, 35us]], not "
+            f"{where} must be a list of 1 to {_MAX_POINTS} pairs [size, time], such as [[1MiB, 35us]], not "
             f"{shown(points)}."
         )
     curve = []

@@ -15,8 +15,8 @@ from ._presets import list_presets
 from ._symmetry import distances
 from ._system import SystemConfig
 
-_MOST_CUT_LINKS = 20_000
-_MOST_STEPS = 8_000_000  # limit on ranks times links when searching from every rank
+_MAX_CUT_LINKS = 20_000
+_MAX_STEPS = 8_000_000  # limit on ranks times links when searching from every rank
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def network_facts(network: NetworkConfig) -> NetworkFacts:
     hops: int | None = None
     latency: float | None = None
     lost = 0
-    if ranks * len(links) <= _MOST_STEPS:
+    if ranks * len(links) <= _MAX_STEPS:
         hops, latency, lost = 0, 0.0, 0
         for source, row in distances(ranks, links):
             for other, way in enumerate(row):
@@ -103,7 +103,7 @@ def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
 
 def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
     """Return the maximum flow from the first half of the ranks to the second, in bytes per ns."""
-    if ranks < 2 or len(links) > _MOST_CUT_LINKS:
+    if ranks < 2 or len(links) > _MAX_CUT_LINKS:
         return None
     import networkx as nx  # noqa: PLC0415 - slow to import, and no simulation needs it
 

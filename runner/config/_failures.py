@@ -206,7 +206,7 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
     for device in devices:
         if isinstance(device, str) and device in number:
             numbers.append(number.get(f"{device}.router", number[device]))
-        elif type(device) is int and 0 <= device < values.MOST_RANKS:
+        elif type(device) is int and 0 <= device < values.MAX_RANKS:
             numbers.append(device)
         elif isinstance(device, str) and names:
             raise ConfigError(f"{where}: there is no device {shown(device)}{did_you_mean(device, names)}")

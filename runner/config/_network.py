@@ -59,7 +59,7 @@ def check_links(links: Sequence[Any], where: str) -> None:
                 f"{shown(link)}."
             )
         a, b, bandwidth, latency = link
-        valid = all(isinstance(device, int) and 0 <= device < values.MOST_RANKS for device in (a, b))
+        valid = all(isinstance(device, int) and 0 <= device < values.MAX_RANKS for device in (a, b))
         if not valid or a == b:
             raise ConfigError(
                 f"{where}: a link of 'links' joins two devices by their numbers, ranks first and then "
@@ -98,7 +98,7 @@ EXTENSIONS: tuple[str, ...] = (
 )
 _LOGICAL = "logical"
 GIB = 1 << 30
-_MOST_NAMED = 2  # failures named in the title of a network; others are counted
+_MAX_NAMED = 2  # failures named in the title of a network; others are counted
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class NetworkConfig:
         """The name of the network and its failures, as shown in results."""
         if not self.failures:
             return self.name
-        named = [failure.short_text(self.devices) for failure in self.failures[:_MOST_NAMED]]
+        named = [failure.short_text(self.devices) for failure in self.failures[:_MAX_NAMED]]
         left = len(self.failures) - len(named)
         return f"{self.name} ({', '.join(named)}{f' and {left} more' if left else ''})"
 
@@ -294,7 +294,7 @@ class NetworkConfig:
                 f"{where}: every entry of 'npus_count' must be at least 2 (or [1] for a single rank), not "
                 f"{shown(list(self.npus_count))}."
             )
-        values.check_range(self.num_ranks, (1, values.MOST_RANKS), "npus_count", where)
+        values.check_range(self.num_ranks, (1, values.MAX_RANKS), "npus_count", where)
         for value in self.bandwidth:
             if value <= 0:
                 raise ConfigError(f"{where}: every entry of 'bandwidth' must be more than 0, not {value}.")
@@ -306,9 +306,9 @@ class NetworkConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content for a network file, including ignored keys."""
-        return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.beside_dimensions()
+        return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.without_dimensions()
 
-    def beside_dimensions(self) -> dict[str, Any]:
+    def without_dimensions(self) -> dict[str, Any]:
         """Return the content for a network file without the four keys of the dimensions."""
         data: dict[str, Any] = {}
         if self.links:

@@ -148,7 +148,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     text = read_text(path, "ns-3 configuration")
     given = _parse_settings(text, str(path))
     name = str(given.get("TOPOLOGY_FILE", "topology.txt"))
-    topology = _read_topology(_find_beside(name, path), str(path))
+    topology = _read_topology(_find_next_to(name, path), str(path))
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
@@ -236,7 +236,7 @@ def _first_host_link(topology: Fabric) -> tuple[float, float]:
     raise ConfigError("The packet-level topology has no link to a host; correct the topology file.")
 
 
-def _find_beside(name: str, config: Path) -> Path:
+def _find_next_to(name: str, config: Path) -> Path:
     for candidate in (Path(name), config.parent / name):
         if isfile(candidate):  # isfile, unlike Path.is_file, accepts names too long for a file
             return candidate

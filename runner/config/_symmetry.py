@@ -10,15 +10,15 @@ import numpy as np
 
 from ._fabric import Dimension, FabricLink
 
-_MOST_STEPS = 4_000_000  # limit on ranks times links; such a search takes some seconds
-_MOST_RANKS = 1024
+_MAX_STEPS = 4_000_000  # limit on ranks times links; such a search takes some seconds
+_MAX_RANKS = 1024
 _UNEVEN_SOURCES = 16
 _AT_ONCE = 400_000  # array elements per search step, which fit into a CPU cache
 _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
-class Way:
+class Paths:
     """The shortest paths between two ranks: their length in links, and the range of latency and bandwidth."""
 
     hops: int
@@ -48,7 +48,7 @@ def find_dimensions(
     """
     if ranks < 2:
         return [], "there is one rank"
-    if ranks > _MOST_RANKS or ranks * len(links) > _MOST_STEPS:
+    if ranks > _MAX_RANKS or ranks * len(links) > _MAX_STEPS:
         return [], f"{ranks} ranks and {len(links)} links are too many to compare every pair"
     first = next(distances(ranks, links, [0]))[1]
     levels = _levels(first)
@@ -60,16 +60,16 @@ def find_dimensions(
     return [], "the paths from rank 0 to the others form neither groups of one size nor rings"
 
 
-def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
+def uneven_paths(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
     """Return two ranks with shortest paths of unequal rates, and both rates in bit/s, or None.
 
     Only the first ranks are searched from, because hosts are usually alike.
     """
-    sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(links))))
+    sources = min(ranks, _UNEVEN_SOURCES, max(1, _MAX_STEPS // max(1, len(links))))
     for source, row in distances(ranks, links, range(sources)):
-        for rank, way in enumerate(row):
-            if way is not None and way.slowest_bps != way.fastest_bps:
-                return source, rank, way.slowest_bps, way.fastest_bps
+        for rank, paths in enumerate(row):
+            if paths is not None and paths.slowest_bps != paths.fastest_bps:
+                return source, rank, paths.slowest_bps, paths.fastest_bps
     return None
 
 
@@ -91,7 +91,7 @@ class _Search:
         self._delay = np.tile(delay, 2)[order]
         self._to = ends[order]
 
-    def ways(self, sources: Sequence[int]) -> Iterator[tuple[int, list[Way | None]]]:
+    def paths_from(self, sources: Sequence[int]) -> Iterator[tuple[int, list[Paths | None]]]:
         """Yield each of *sources* with its shortest paths to every rank; ranks do not forward messages."""
         shape = (len(sources), self.nodes)
         rows = np.arange(len(sources))
@@ -127,29 +127,29 @@ class _Search:
             front[:, : self.ranks] = False
         for row, source in enumerate(sources):
             figures = (values[row, : self.ranks].tolist() for values in (hops, least, most, slow, fast))
-            yield source, [Way(*way) if way[0] >= 0 else None for way in zip(*figures, strict=True)]
+            yield source, [Paths(*paths) if paths[0] >= 0 else None for paths in zip(*figures, strict=True)]
 
 
 def distances(
     ranks: int, links: Sequence[FabricLink], sources: Sequence[int] | None = None
-) -> Iterator[tuple[int, list[Way | None]]]:
+) -> Iterator[tuple[int, list[Paths | None]]]:
     """Yield each of *sources* (default: every rank) with its shortest paths to all ranks; None: no path."""
     search = _Search(ranks, links)
     wanted = range(ranks) if sources is None else sources
     together = max(1, _AT_ONCE // max(1, 2 * len(links)))
     for start in range(0, len(wanted), together):
-        yield from search.ways(wanted[start : start + together])
+        yield from search.paths_from(wanted[start : start + together])
 
 
-def _levels(row: Sequence[Way | None]) -> list[int]:
+def _levels(row: Sequence[Paths | None]) -> list[int]:
     """Return the group sizes from the lowest level to all ranks, or an empty list if groups do not nest."""
     ranks, sizes, start = len(row), [], 1
     while start < ranks:
-        way = row[start]
-        if way is None:
+        paths = row[start]
+        if paths is None:
             return []
         stop = start
-        while stop < ranks and (other := row[stop]) is not None and other.figures == way.figures:
+        while stop < ranks and (other := row[stop]) is not None and other.figures == paths.figures:
             stop += 1
         if stop % start or ranks % stop:
             return []
@@ -159,39 +159,43 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
 
 
 def _verified(
-    ranks: int, links: Sequence[FabricLink], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
+    ranks: int,
+    links: Sequence[FabricLink],
+    levels: Sequence[int],
+    first: Sequence[Paths | None],
+    own_hops: int,
 ) -> tuple[list[Dimension], str]:
     """Return the dimensions of nested groups of the sizes *levels* if they hold for every rank."""
     starts = [1, *levels[:-1]]
-    samples = [way for way in (first[start] for start in starts) if way is not None]
-    direct = [way.hops == 1 + own_hops for way in samples]
+    samples = [paths for paths in (first[start] for start in starts) if paths is not None]
+    direct = [paths.hops == 1 + own_hops for paths in samples]
     for source, row in distances(ranks, links):
-        for rank, way in enumerate(row):
+        for rank, paths in enumerate(row):
             if rank == source:
                 continue
             level = next(index for index, size in enumerate(levels) if source // size == rank // size)
-            if way is None or not way.even or way.figures != samples[level].figures:
+            if paths is None or not paths.even or paths.figures != samples[level].figures:
                 return [], f"the paths from rank {source} to rank {rank} differ from those of others"
-            direct[level] = direct[level] and way.hops == 1 + own_hops
+            direct[level] = direct[level] and paths.hops == 1 + own_hops
     return [
         Dimension(
             "FullyConnected" if straight else "Switch",
             size // start,
-            way.slowest_bps,
-            way.least_ps if straight else way.least_ps / 2,
+            paths.slowest_bps,
+            paths.least_ps if straight else paths.least_ps / 2,
         )
-        for size, start, way, straight in zip(levels, starts, samples, direct, strict=True)
+        for size, start, paths, straight in zip(levels, starts, samples, direct, strict=True)
     ], ""
 
 
-def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
+def _torus(first: Sequence[Paths | None], own_hops: int) -> list[tuple[str, int]]:
     """Return the dimensions, lowest first, that the neighbours of rank 0 suggest: (shape, size).
 
     The shapes are rings and fully connected groups. The list is empty if the neighbours form
     neither.
     """
     ranks = len(first)
-    near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
+    near = {rank for rank, paths in enumerate(first) if paths is not None and paths.hops == 1 + own_hops}
 
     def rest(stride: int, expected: frozenset[int]) -> list[tuple[str, int]] | None:
         """Return dimensions with strides from *stride* that explain all neighbours not in *expected*."""
@@ -210,11 +214,11 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
 
 
 def _verified_torus(
-    ranks: int, links: Sequence[FabricLink], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
+    ranks: int, links: Sequence[FabricLink], sizes: Sequence[tuple[str, int]], first: Sequence[Paths | None]
 ) -> tuple[list[Dimension], str]:
     """Return the dimensions *sizes* if every pair of ranks has the distance that they imply."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
-    samples = [way for way in (first[stride] for stride in strides) if way is not None]
+    samples = [paths for paths in (first[stride] for stride in strides) if paths is not None]
     for source, row in distances(ranks, links):
         for (shape, size), stride, sample in zip(sizes, strides, samples, strict=True):
             place = source // stride % size
@@ -222,12 +226,12 @@ def _verified_torus(
                 rank = source + (other - place) * stride
                 if rank == source:
                     continue
-                way, around = row[rank], min((other - place) % size, (place - other) % size)
+                paths, around = row[rank], min((other - place) % size, (place - other) % size)
                 distance = around if shape == "Ring" else 1
                 wanted = distance * sample.least_ps, sample.slowest_bps
-                if way is None or not way.even or way.figures != wanted:
+                if paths is None or not paths.even or paths.figures != wanted:
                     return [], f"the paths from rank {source} to rank {rank} are not those of a torus"
     return [
-        Dimension(shape, size, way.slowest_bps, way.least_ps)
-        for (shape, size), way in zip(sizes, samples, strict=True)
+        Dimension(shape, size, paths.slowest_bps, paths.least_ps)
+        for (shape, size), paths in zip(sizes, samples, strict=True)
     ], ""

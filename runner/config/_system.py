@@ -257,7 +257,7 @@ class MemoryConfig:
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
-_MOST_DIGITS = 18  # longer numbers may not fit into 64 bits
+_MAX_DIGITS = 18  # longer numbers may not fit into 64 bits
 
 
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
@@ -279,7 +279,7 @@ def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
 
 
 def _group_id(key: str, path: str | Path) -> int:
-    if not key.isascii() or not key.isdigit() or len(key) > _MOST_DIGITS or int(key) <= 0:
+    if not key.isascii() or not key.isdigit() or len(key) > _MAX_DIGITS or int(key) <= 0:
         raise ConfigError(
             f"{path}: the group {shown(key)} must be named by a whole number above 0; rename it."
         )

@@ -16,7 +16,7 @@ from ._values import mapping_of, reported_at, shown
 _Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # bytes of a TCP window at the largest window scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
-_LEAST_SEGMENT = 88  # bytes; the smallest segment size of Linux
+_MIN_SEGMENT = 88  # bytes; the smallest segment size of Linux
 _MTU = (576, 65_535)
 
 
@@ -93,7 +93,7 @@ _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "ecn": (_flag, None, ""),
     "host-queue-disc": (_choice("fifo", "fq-codel"), "fq-codel", "Linux distributions'"),
     "mtu": (_whole(*_MTU), 1500, "Ethernet's"),
-    "mss": (_whole(_LEAST_SEGMENT, _MTU[1] - _TCP_IP_BYTES), None, ""),
+    "mss": (_whole(_MIN_SEGMENT, _MTU[1] - _TCP_IP_BYTES), None, ""),
     "frame-overhead": (_whole(2, 1000), 38, "B per frame: Ethernet's preamble, header, checksum and gap"),
     "initial-window": (_whole(1, 1000), 10, "segments, Linux's"),
     "send-buffer": (_size(4096, _LARGEST_BUFFER), 4 << 20, "Linux's largest"),

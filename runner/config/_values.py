@@ -79,12 +79,10 @@ class _Shown(reprlib.Repr):
 
     def repr_int(self, x: int, level: int) -> str:
         """Return the digits of *x*, or its number of bits if it is huge."""
-        return (
-            super().repr_int(x, level) if x.bit_length() < _MOST_BITS else f"2^{x.bit_length() - 1} or more"
-        )
+        return super().repr_int(x, level) if x.bit_length() < _MAX_BITS else f"2^{x.bit_length() - 1} or more"
 
 
-_MOST_BITS = 4096
+_MAX_BITS = 4096
 _SHOWN = _Shown()  # bounds the output for values of any size or depth
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
@@ -169,7 +167,7 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
 BANDWIDTH = (1e-6, 1e9)  # in units of 2^30 bytes per second
 DELAY_NS = (0, 1e12)  # up to 1000 s, so that the sum of millions of delays stays below 2^64 ns
-MOST_RANKS = 1 << 24
+MAX_RANKS = 1 << 24
 
 
 def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:

@@ -15,7 +15,7 @@ from ._hosts import parse_rate as parse_rate
 from ._hosts import read_setup as read_setup
 from ._hosts import read_token as read_token
 from ._namespaces import Namespaces as Namespaces
-from ._namespaces import what_namespaces_lack as what_namespaces_lack
+from ._namespaces import missing_requirements as missing_requirements
 from ._tables import Lateness as Lateness
 from ._tables import MeasuredTables as MeasuredTables
 from ._tables import flow_interfaces as flow_interfaces

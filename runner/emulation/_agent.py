@@ -105,7 +105,7 @@ PROTOCOL = 2
 _ALIVE_S = 0.5
 _SILENCE_S = 10.0  # longest time without a message of the coordinator, which sends one every second
 _RETRY_S = 0.2
-_MOST_RANKS = 1024
+_MAX_RANKS = 1024
 
 
 @dataclass
@@ -253,7 +253,7 @@ class Agent:
     def _launch(self, facts: Mapping[str, Any]) -> None:
         job = self._job
         ranks = facts["ranks"]
-        if job is None or self._children or len(ranks) > _MOST_RANKS:
+        if job is None or self._children or len(ranks) > _MAX_RANKS:
             raise BackendError("The coordinator started ranks without a job, or too many of them.")
         key = signature(self.secret, b"ranks", bytes.fromhex(facts["nonce"]))
         self._deadline = time.monotonic() + self.limit_s

@@ -17,7 +17,7 @@ from ._transports import check_transport
 TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
 LOOPBACK = "127.0.0.1"
 _SHORTEST_TOKEN = 16
-_MOST_REPEATS = 1000
+_MAX_REPEATS = 1000
 _DEFAULT_JOIN_S = 60.0
 _HOST_KEYS = ("name", "address", "nics", "ranks", "slots", "location")
 _FILE_KEYS = (
@@ -193,7 +193,7 @@ def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
         raise ConfigError(f"{where}: give one of 'hosts', 'namespaces' and 'loopback'.")
     common: dict[str, Any] = {
         "transport": check_transport(str(data.get("transport", "tcp")), where),
-        "repeats": _whole(data.get("repeat", 1), "repeat", where, most=_MOST_REPEATS),
+        "repeats": _whole(data.get("repeat", 1), "repeat", where, most=_MAX_REPEATS),
         "join_s": _seconds(data.get("join", _DEFAULT_JOIN_S), "join", where),
         "limit_s": _seconds(data["limit"], "limit", where) if "limit" in data else None,
     }

@@ -24,19 +24,19 @@ _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsent
 # The burst of a traffic shaper after a pause, as a time at the shaper's rate; the burst is at least one
 # frame. A real link has no bursts. Larger bursts make links appear faster than the given rate. With smaller
 # bursts, late timers reduce the rate.
-_BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
+_BURST_S, _MIN_BURST_BYTES = 0.00005, 1600
 # Linux's default congestion control; the default of some machines is another algorithm, such as BBR, which
 # probes rates.
 _CONGESTION_CONTROL = "cubic"
 # A queue accepts whole TCP segments, while a wire carries frames. If TCP passes at most as much data at once
 # as the link sends in this time, acknowledgements do not wait behind large segments of data.
 _SEGMENT_S = 0.0002
-_FRAME_BYTES, _MOST_SEGMENT_BYTES = 1500, 65536
+_FRAME_BYTES, _MAX_SEGMENT_BYTES = 1500, 65536
 _APPEAR_S = 5.0
-_MOST_HOSTS = 250
+_MAX_HOSTS = 250
 
 
-def what_namespaces_lack() -> list[str]:
+def missing_requirements() -> list[str]:
     """Return a phrase for each requirement of network namespaces that this machine does not meet."""
     missing = [] if os.geteuid() == 0 else ["the rights of root"]
     packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
@@ -82,14 +82,14 @@ class Namespaces:
         rates_bps: Sequence[int | None],
         nics: int = 1,
     ) -> None:
-        lacking = what_namespaces_lack()
+        lacking = missing_requirements()
         if lacking:
             raise BackendUnavailable(
                 f"Network namespaces need {' and '.join(lacking)}. Next: run as root with iproute2 "
                 "installed, or emulate over loopback (without --namespaces and --hosts) or on --hosts."
             )
-        if not 1 <= count <= _MOST_HOSTS or len(rates_bps) != count:
-            raise BackendError(f"There can be 1 to {_MOST_HOSTS} namespaces with a rate each, not {count}.")
+        if not 1 <= count <= _MAX_HOSTS or len(rates_bps) != count:
+            raise BackendError(f"There can be 1 to {_MAX_HOSTS} namespaces with a rate each, not {count}.")
         self.nics = nics
         self._rates = list(rates_bps)
         self._members: list[_Member] = []
@@ -180,7 +180,7 @@ class Namespaces:
         return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
 
     def _class(self, rate_bps: int) -> list[str]:
-        burst = str(max(_LEAST_BURST_BYTES, int(rate_bps / 8 * _BURST_S)))
+        burst = str(max(_MIN_BURST_BYTES, int(rate_bps / 8 * _BURST_S)))
         rate = f"{rate_bps}bit"
         shape = ["htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
         return ["parent", "1:", "classid", "1:1", *shape]
@@ -193,7 +193,7 @@ def _port(host: int, nic: int) -> str:
 def _segments(rate_bps: int) -> list[str]:
     """Return the options that limit the bytes that TCP passes at once to a link of *rate_bps*."""
     size = int(rate_bps / 8 * _SEGMENT_S)
-    size = min(max(size, 2 * _FRAME_BYTES), _MOST_SEGMENT_BYTES)
+    size = min(max(size, 2 * _FRAME_BYTES), _MAX_SEGMENT_BYTES)
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
 
 

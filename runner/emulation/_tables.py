@@ -157,7 +157,7 @@ _WARNED, _REFUSED = 0.02, 0.2
 # A waiting rank wakes up within this time; if the delay is longer, the rank had no processor.
 _WAKES_WITHIN_NS = 20_000
 # One pause of a processor takes milliseconds, which is most of the time of such a short job.
-_LEAST_REFUSED_NS = 50_000_000
+_MIN_REFUSED_NS = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Lateness:
 
     def refusal(self, makespan_ns: int) -> str:
         """Return why an emulation of *makespan_ns* is invalid, or "" for a valid emulation."""
-        if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
+        if self.kept_waiting <= max(_REFUSED * makespan_ns, _MIN_REFUSED_NS):
             return ""
         return (
             f"{self._text(makespan_ns)} The processors were busy with other ranks or programs, so the "

@@ -31,7 +31,7 @@ _NONCE = 32
 _DIGEST = 32
 _LENGTH = struct.Struct(">QI")  # lengths of the body and of its leading JSON
 _PIECE = 1 << 20
-_MOST_BYTES = 4 << 30
+_MAX_BYTES = 4 << 30
 _SEND_S = 60.0
 PROOF_S = 5.0  # time limit for the proof of the secret
 _CLOSED = "The connection was closed at the other end."
@@ -124,7 +124,7 @@ class Channel:
         if len(self._buffer) < _LENGTH.size:
             return None
         size, json_size = _LENGTH.unpack_from(self._buffer)
-        if size > _MOST_BYTES or json_size > size:
+        if size > _MAX_BYTES or json_size > size:
             raise Refused("The received data is not a message of an emulation.")
         if len(self._buffer) < head + size:
             return None

@@ -51,15 +51,15 @@ def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
     except ChannelClosed:
         return
     except ChakrascopeError as error:
-        _tell_failure(channel, type(error).__name__, error.message)
+        _send_failure(channel, type(error).__name__, error.message)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        _tell_failure(channel, "BackendError", f"{error.strerror or error}{where}.")
+        _send_failure(channel, "BackendError", f"{error.strerror or error}{where}.")
     except MemoryError:
-        _tell_failure(channel, "BackendError", "There is not enough memory for the rank.")
+        _send_failure(channel, "BackendError", "There is not enough memory for the rank.")
 
 
-def _tell_failure(channel: Channel, kind: str, text: str) -> None:
+def _send_failure(channel: Channel, kind: str, text: str) -> None:
     try:
         channel.send("failed", {"error": kind, "text": text})
     except ChannelClosed:
@@ -94,7 +94,7 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
         # The agent of a lost peer reports the reason. If a peer is silent, nobody else reports the reason.
         silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
-    _tell_output(channel, output)
+    _send_output(channel, output)
     # Connections stay open until the agent ends the rank, because a peer may not know yet that the run has
     # ended.
     while True:
@@ -127,7 +127,7 @@ def _reporter(channel: Channel) -> Callable[[int, bool, bool, int, int], bool]:
     return report
 
 
-def _tell_output(channel: Channel, output: engine.EmulationOutput) -> None:
+def _send_output(channel: Channel, output: engine.EmulationOutput) -> None:
     tables: dict[str, Mapping[str, Any]] = {
         "nodes": output.nodes,
         "sent": output.sent,

@@ -246,7 +246,7 @@ def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
 
 # The bytes that each protocol stores per byte of data.
 WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
-_MOST_STEPS = 1 << 22
+_MAX_STEPS = 1 << 22
 
 
 class StepLowering:
@@ -272,10 +272,10 @@ class StepLowering:
 
     def run(self) -> list[RankWriter]:
         """Write the operations of all ranks."""
-        if self.rounds.count * self.program.num_ops > _MOST_STEPS:
+        if self.rounds.count * self.program.num_ops > _MAX_STEPS:
             raise ConfigError(
                 f"{self.program.source}: {self.rounds.count} rounds of {self.program.num_ops} steps are more "
-                f"than the {_MOST_STEPS} that can be simulated; make the slots of the machine's protocol "
+                f"than the {_MAX_STEPS} that can be simulated; make the slots of the machine's protocol "
                 f"'{self.program.protocol}' larger, or the collective smaller."
             )
         for rank in self.program.ranks:

@@ -27,7 +27,7 @@ TOPOLOGIES = ("switch", "direct")
 ROUTINGS = ("round-robin", "priority")
 _MOST = 1 << 20
 _LONGEST_NS = 1e9
-_MOST_WAVES = 4096
+_MAX_WAVES = 4096
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,9 @@ class Machine:
         _check_choice(self.name, "arbitration", self.arbitration, ARBITRATIONS)
         _check_choice(self.name, "scale_up.topology", self.scale_up.topology, TOPOLOGIES)
         _check_choice(self.name, "mesh.arbitration", self.mesh.arbitration, ROUTINGS)
-        if not 1 <= self.compute_waves <= _MOST_WAVES or not 0 <= self.compute_memory_share <= 1:
+        if not 1 <= self.compute_waves <= _MAX_WAVES or not 0 <= self.compute_memory_share <= 1:
             raise ConfigError(
-                f"The machine '{self.name}': 'compute_waves' must be from 1 to {_MOST_WAVES}, not "
+                f"The machine '{self.name}': 'compute_waves' must be from 1 to {_MAX_WAVES}, not "
                 f"{self.compute_waves!r}, and 'compute_memory_share' from 0 to 1, not "
                 f"{self.compute_memory_share!r}."
             )

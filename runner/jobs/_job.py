@@ -17,7 +17,7 @@ from .._experiment import Experiment
 from .._result import Result
 from .._simulate import load_source
 from ..backends import get_backend
-from ..config import MemoryConfig, NetworkConfig, SystemConfig, kept_in
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, with_stored_algorithms
 from ..study import Study, check_item, import_item, step_names_of
 from ..sweep import Prices, Range
 
@@ -145,7 +145,7 @@ def request_of(study: Study, experiment: Experiment, workload: str) -> str:
 
     Files of custom algorithms are copied into the study.
     """
-    system, algorithms = kept_in(study.algorithms_dir(""), experiment.system)
+    system, algorithms = with_stored_algorithms(study.algorithms_dir(""), experiment.system)
     request = experiment.describe() | {
         "workload": workload,
         "ranks": experiment.workload.num_ranks,

@@ -188,7 +188,7 @@ def end_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 _GRACE_S = 5.0
 _LOG_BYTES = 20_000
 _POLL_S = 0.1
@@ -422,7 +422,7 @@ class JobStore:
             return ended | {"state": "done", "message": ""}
         if job.cancel_asked:
             return ended | {"state": "cancelled", "message": "Cancelled."}
-        if job.attempts < MOST_ATTEMPTS:
+        if job.attempts < MAX_ATTEMPTS:
             return {"state": "queued", "message": "The process of the job died; it will be restarted."}
         text = (
             f"The process of the job died {job.attempts} times, perhaps from lack of memory. Next: see the "

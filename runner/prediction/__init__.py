@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ._prices import predicted_system as predicted_system
     from ._recorded import RecordedPrediction as RecordedPrediction
     from ._recorded import keep_prediction as keep_prediction
-    from ._recorded import kept_result as kept_result
     from ._recorded import predict_recorded as predict_recorded
+    from ._recorded import prediction_result as prediction_result
     from ._remedies import estimated_ns as estimated_ns
     from ._script import script_workload as script_workload
     from ._setting import Setting as Setting

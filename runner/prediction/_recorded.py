@@ -32,7 +32,7 @@ _ASSUMED = (0.65, 1.5)  # factors of the interval for costs without a fit
 _WIDER = 1.5  # widens the interval, because no measured step was recorded from a script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
-_LEAST_SHARE = 0.1  # TF32 is suggested if at least this share of operations is in FP32
+_MIN_SHARE = 0.1  # TF32 is suggested if at least this share of operations is in FP32
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RecordedPrediction:
         if not shares:
             return []
         notes = [f"operations of matmuls, convolutions and attention by precision: {', '.join(shares)}"]
-        if self.work.get("fp32", 0) > _LEAST_SHARE * total and "tf32" in peaks:
+        if self.work.get("fp32", 0) > _MIN_SHARE * total and "tf32" in peaks:
             notes.append(
                 f"the script leaves TF32 off; torch.set_float32_matmul_precision('high') computes FP32 "
                 f"operands at {peaks['tf32'] / 1e12:,.0f} TFLOPS"
@@ -241,7 +241,7 @@ def _kind_of(operator: str) -> str:
     return "gemm" if counts_whole(operator) else "pointwise"
 
 
-def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
+def prediction_result(prediction: Prediction | RecordedPrediction) -> Result:
     """Return the result of *prediction* for a run of a study, with the prediction in its provenance.
 
     The provenance key ``prediction`` contains the output of `to_json`, the chip's title, its
@@ -265,5 +265,5 @@ def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> st
     name = safe_name(model.name, "model")[: NAME_LENGTH - len(degrees)] + degrees
     prefix = study.add_workload(prediction.workload, name)
     return study.add_run(
-        prediction.experiment, kept_result(prediction), label=label, workload=prefix.parent.name
+        prediction.experiment, prediction_result(prediction), label=label, workload=prefix.parent.name
     )

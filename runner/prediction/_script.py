@@ -108,7 +108,7 @@ def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | N
     world = recordings[0].world
     _check_mesh(recordings, mesh or {}, world)
     roles = {recording.rank: _role(recording) for recording in recordings}
-    workload = cast(roles, recordings[0].made_groups, world)
+    workload = workload_of_roles(roles, recordings[0].made_groups, world)
     notes = sorted({note for recording in recordings for note in recording.notes})
     fusion = _FUSED if any(recording.compiled for recording in recordings) else _ONE_BY_ONE
     memory = {str(recording.rank): recording.memory_bytes.most for recording in recordings}
@@ -278,7 +278,9 @@ class Role:
         return {self.groups[group - 1] if group else () for group in used}
 
 
-def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world: int) -> Workload:
+def workload_of_roles(
+    roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world: int
+) -> Workload:
     """Return the workload of *world* ranks, each with the program of one of the recorded *roles* (by rank).
 
     Every rank with which rank 0 exchanges messages (the stages of its pipeline) must be recorded. The

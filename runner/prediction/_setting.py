@@ -13,7 +13,7 @@ from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
-_MOST_GPUS = 1_000_000
+_MAX_GPUS = 1_000_000
 _ALIKE = 1.5  # measured shares are assumed to hold for bandwidths that differ by up to this factor
 _KERNELS = 0.1  # launches of a convolution and its pointwise operators, relative to a transformer layer
 
@@ -105,9 +105,9 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
         )
     node = NetworkConfig.preset(chip.network)
     size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
-    if not 1 <= ranks <= _MOST_GPUS:
+    if not 1 <= ranks <= _MAX_GPUS:
         raise UsageError(
-            f"The number of GPUs must be from 1 to {_MOST_GPUS:,}, not {ranks}. Next: use --gpus {size}, for "
+            f"The number of GPUs must be from 1 to {_MAX_GPUS:,}, not {ranks}. Next: use --gpus {size}, for "
             "example."
         )
     if ranks == size:

@@ -196,7 +196,7 @@ _MADE = (_NCCL, *(f"nccl-{name}" for name in NCCL_ALGORITHMS), *(f"all-pairs-{na
 PROGRAM_NAMES = (*BUILTIN_PROGRAMS, *_MADE)
 _SIMPLE_CHANNELS = 24
 _KEPT_PROGRAMS = 256
-_MOST_STEPS = 1 << 17
+_MAX_STEPS = 1 << 17
 # Memory and time per step to inspect and prove a program, measured with rings of 64 to 256 ranks.
 _BYTES_PER_STEP, _S_PER_STEP = 28_000, 1.2e-3
 _TREES = ("doubleBinaryTree", "nccl-tree")
@@ -217,11 +217,11 @@ def check_program_size(name: str, ranks: int) -> None:
     if base.startswith(_NCCL):
         channels = _number(name, more[1]) if len(more) > 1 else _SIMPLE_CHANNELS
     steps = channels * ranks * (8 if base in _TREES else 2 * (ranks - 1))
-    if steps > _MOST_STEPS:
+    if steps > _MAX_STEPS:
         raise ConfigError(
             f"'{name}' among {ranks:,} ranks has about {steps:,} steps, which need about "
             f"{steps * _BYTES_PER_STEP / 1e9:,.0f} GB and {steps * _S_PER_STEP / 60:,.0f} minutes. "
-            f"The limit is {_MOST_STEPS:,} steps; ask for fewer ranks."
+            f"The limit is {_MAX_STEPS:,} steps; ask for fewer ranks."
         )
 
 

@@ -186,10 +186,10 @@ def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Seque
 
 
 # Limits of MSCCL's public interpreter.
-_MOST_CHANNELS = 32
-_MOST_STEPS = 256
-_MOST_BLOCKS_OF_CHANNEL = 32
-_MOST_COUNT = 72
+_MAX_CHANNELS = 32
+_MAX_STEPS = 256
+_MAX_BLOCKS_OF_CHANNEL = 32
+_MAX_COUNT = 72
 
 
 def write_msccl(program: Program) -> str:
@@ -220,27 +220,25 @@ def write_msccl(program: Program) -> str:
 
 
 def _check_room(program: Program, channels: int) -> None:
-    if channels > _MOST_CHANNELS:
-        raise ConfigError(
-            f"{program.source}: it has {channels} channels; there is room for {_MOST_CHANNELS}."
-        )
+    if channels > _MAX_CHANNELS:
+        raise ConfigError(f"{program.source}: it has {channels} channels; there is room for {_MAX_CHANNELS}.")
     for rank in program.ranks:
         crowded = Counter(block.channel for block in rank.thread_blocks).most_common(1)
-        if crowded and crowded[0][1] > _MOST_BLOCKS_OF_CHANNEL:
+        if crowded and crowded[0][1] > _MAX_BLOCKS_OF_CHANNEL:
             raise ConfigError(
                 f"{program.where(rank.rank)}: channel {crowded[0][0]} has {crowded[0][1]} thread blocks; "
-                f"there is room for {_MOST_BLOCKS_OF_CHANNEL}."
+                f"there is room for {_MAX_BLOCKS_OF_CHANNEL}."
             )
         for block in rank.thread_blocks:
-            if len(block.ops) > _MOST_STEPS:
+            if len(block.ops) > _MAX_STEPS:
                 raise ConfigError(
                     f"{program.where(rank.rank, block.id)}: it has {len(block.ops)} steps; there is room for "
-                    f"{_MOST_STEPS}."
+                    f"{_MAX_STEPS}."
                 )
             for op in block.ops:
-                if any(region.count > _MOST_COUNT for region in (*op.sources, *op.destinations)):
+                if any(region.count > _MAX_COUNT for region in (*op.sources, *op.destinations)):
                     raise ConfigError(
-                        f"{program.where(rank.rank, block.id, op)}: it moves more than {_MOST_COUNT} chunks, "
+                        f"{program.where(rank.rank, block.id, op)}: it moves more than {_MAX_COUNT} chunks, "
                         "the maximum."
                     )
 

@@ -157,16 +157,16 @@ def _least_bytes(program: Program, size_bytes: int) -> int | None:
 
 
 # Beyond these limits, the arrows of a plot can no longer be distinguished.
-_MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
+_MAX_ARROWS, _MAX_STEPS, _MAX_RANKS = 600, 32, 16
 # Browsers draw this many boxes without delay.
-_MOST_CELLS = 50_000
+_MAX_CELLS = 50_000
 # Margin at both ends of an arrow, as a fraction of the step's width.
 ARROW_GAP = 0.06
 _COLOURS = ("#8a939c", "#3b82c4", "#d9731a", "#b2182b")
 _LEFT, _TOP, _BOTTOM, _RIGHT = 80, 64, 44, 24
 _ARROW_ROW, _ARROW_STEP = 40, 110
 _CELL_ROW, _CELLS_WIDE = 18, 800
-_MOST_LABELS = 16
+_MAX_LABELS = 16
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#24292f}.head{font-weight:600;font-size:14px}"
     ".grid{stroke:#d0d7de}.step{stroke:#9aa3ad;stroke-dasharray:2 3}svg{background:#fff}"
@@ -176,8 +176,8 @@ _STYLE = (
 
 def has_arrows(found: Inspection) -> bool:
     """Return whether the plot of a program uses arrows rather than shaded boxes."""
-    few = len(found.traffic) <= _MOST_ARROWS and found.steps <= _MOST_STEPS
-    return few and found.program.num_ranks <= _MOST_RANKS
+    few = len(found.traffic) <= _MAX_ARROWS and found.steps <= _MAX_STEPS
+    return few and found.program.num_ranks <= _MAX_RANKS
 
 
 def size_groups(sizes: Iterable[int], most: int = len(_COLOURS)) -> list[tuple[str, int, int]]:
@@ -208,7 +208,7 @@ def program_picture(found: Inspection) -> str:
     """
     arrows = has_arrows(found)
     ranks, steps = found.program.num_ranks, max(1, found.steps)
-    if not arrows and ranks * steps > _MOST_CELLS:
+    if not arrows and ranks * steps > _MAX_CELLS:
         raise ConfigError(
             f"{found.program.name}: {ranks:,} ranks over {steps:,} steps are too many for a plot. "
             "Next: take the table, chakrascope algorithm inspect --view traffic."
@@ -233,7 +233,7 @@ def _axes(ranks: int, steps: int, row: int, step: float) -> list[Svg]:
     parts = [element("text", f"rank {rank}", x=12, y=_TOP + row * (rank + 0.5) + 4) for rank in range(ranks)]
     parts += [
         element("text", f"{number + 1}", x=_LEFT + step * (number + 0.5), y=bottom + 16, **middle)
-        for number in range(0, steps, -(-steps // _MOST_LABELS))
+        for number in range(0, steps, -(-steps // _MAX_LABELS))
     ]
     return [*parts, element("text", "step", x=_LEFT + step * steps / 2, y=bottom + 34, **middle)]
 

@@ -23,7 +23,7 @@ from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Op, Program, Region, T
 from ._sizes import SLOT_BYTES, Rounds, Sizes, packet_sources
 
 CONTROL_BYTES = 8
-_MOST_STEPS = 1 << 20
+_MAX_STEPS = 1 << 20
 _SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
 _READS = {"get", "rre", "rres", "glre", "glres"}
@@ -134,10 +134,10 @@ class _Lowering:
     def _go_in_rounds(self) -> None:
         """Note that the program runs in rounds; raises `ConfigError` for too many steps."""
         program, turns = self.program, self.turns
-        if turns * program.num_ops > _MOST_STEPS:
+        if turns * program.num_ops > _MAX_STEPS:
             raise ConfigError(
                 f"{program.source}: {turns} rounds of {program.num_ops} steps are more than the "
-                f"{_MOST_STEPS} messages that can be made of {bytes_text(self.sizes.size_bytes)}; use the "
+                f"{_MAX_STEPS} messages that can be made of {bytes_text(self.sizes.size_bytes)}; use the "
                 "protocol Simple, more chunks, or a smaller collective."
             )
         self.remarks[

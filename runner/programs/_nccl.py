@@ -34,7 +34,7 @@ _NVLS_SYNC_WARPS = 1
 # are more threads by this factor.
 _NVLS_LOADS = 8
 _WARP_THREADS = 32
-_MOST_CHANNELS = 64
+_MAX_CHANNELS = 64
 
 
 def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
@@ -60,9 +60,9 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
             f"NCCL's {algorithm} has no program here for {collective}; it has one for "
             f"{', '.join(NCCL_ALGORITHMS[algorithm])}."
         )
-    if ranks < 2 or not 1 <= channels <= _MOST_CHANNELS:
+    if ranks < 2 or not 1 <= channels <= _MAX_CHANNELS:
         raise ConfigError(
-            f"NCCL's {algorithm} needs at least 2 ranks and 1 to {_MOST_CHANNELS} channels, not {ranks} and "
+            f"NCCL's {algorithm} needs at least 2 ranks and 1 to {_MAX_CHANNELS} channels, not {ranks} and "
             f"{channels}."
         )
     name = f"nccl_{algorithm}_{protocol}_{collective}_{channels}"

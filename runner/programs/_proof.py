@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ._execute import Blocked, Run, Value, contribution, execute
 from ._model import Buffer, Program
 from ._races import (
-    MOST_STEPS,
+    MAX_STEPS,
     Problem,
     awaited_words,
     cell_words,
@@ -48,7 +48,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
             "deadlock",
             found.step,
             f"waits for {awaited_words(found.awaits)}, {reason}: a deadlock.",
-            (*_past(run, found.step), f"{found.step.words} waits for ever", *others[:MOST_STEPS]),
+            (*_past(run, found.step), f"{found.step.words} waits for ever", *others[:MAX_STEPS]),
         )
 
 
@@ -205,8 +205,8 @@ def _numbers(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-_MOST_PROBLEMS = 20
-_MOST_PASSES = 4
+_MAX_PROBLEMS = 20
+_MAX_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)
 # Messages in flight per connection: NCCL has 8 steps, and a Simple message takes 4 (MSCCL_CHUNKSTEPS).
 _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -250,7 +250,7 @@ def prove(program: Program) -> Proof:
         leftovers(unrolled, run),
         wrong_results(unrolled, run),
     )
-    problems = _first_of_each(mistakes, _MOST_PROBLEMS)
+    problems = _first_of_each(mistakes, _MAX_PROBLEMS)
     unused = len(problems) if problems and _is_unused(unrolled, run) else 0
     if unused:
         problems = []
@@ -290,7 +290,7 @@ def _settled(unrolled: Unrolled) -> Run:
     )
     if not several and all(len(writers) < 2 for writers in run.writers.values()):
         return run
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         before = run.knowledge
         run = execute(unrolled, earlier=run)
         if run.knowledge == before:
@@ -308,7 +308,7 @@ def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
             return depth, []
         if depth >= slots:
             break
-    return 0, _first_of_each(deadlocks(unrolled, run), _MOST_PROBLEMS)
+    return 0, _first_of_each(deadlocks(unrolled, run), _MAX_PROBLEMS)
 
 
 def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:

@@ -10,7 +10,7 @@ from ._execute import Access, Clock, Moved, Run, Value
 from ._model import Buffer, Program
 from ._unroll import PACKETS, Cell, Step, Token, Unrolled, overlapping
 
-MOST_STEPS = 24
+MAX_STEPS = 24
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def _is_ordered_before(run: Run, step: Step, clock: Clock) -> bool:
 
 
 def listed(steps: list[Step]) -> tuple[str, ...]:
-    if len(steps) <= MOST_STEPS:
+    if len(steps) <= MAX_STEPS:
         return tuple(step.words for step in steps)
-    return (f"... {len(steps) - MOST_STEPS} steps before", *(step.words for step in steps[-MOST_STEPS:]))
+    return (f"... {len(steps) - MAX_STEPS} steps before", *(step.words for step in steps[-MAX_STEPS:]))
 
 
 def run_to(run: Run, access: Access) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
         reads = [access for access in accesses if access.packet and not access.writes]
         # Late packets from a single writer still arrive before that writer's packets of the next call.
         writers = {access.step.rank for access in accesses if access.writes}
-        alone, raw = len(writers) == 1, _taken_raw(run, cell)
+        alone, raw = len(writers) == 1, _is_used_unchecked(run, cell)
         for access in accesses:
             writer = access.step.rank
             if writer == owner:
@@ -202,7 +202,7 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
                 yield problem_of("race", access.step, message, run_to(run, access))
 
 
-def _taken_raw(run: Run, cell: Cell) -> bool:
+def _is_used_unchecked(run: Run, cell: Cell) -> bool:
     """Return whether an op uses the memory of packets without checking their flags."""
     return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
 

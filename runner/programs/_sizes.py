@@ -8,7 +8,7 @@ from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import Buffer, Op, Program, Region, ThreadBlock
 
-_MOST_OPS = 1 << 20
+_MAX_OPS = 1 << 20
 
 
 def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
@@ -82,7 +82,7 @@ class Sizes:
                 yield op, -1
                 continue
             turns = self.turns(op)
-            if turns * len(op.body) > _MOST_OPS:
+            if turns * len(op.body) > _MAX_OPS:
                 raise ConfigError(
                     f"{self.program.where(rank, block.id, op)}: it would repeat {turns} times for "
                     f"{bytes_text(self.size_bytes)}; make its units larger."

@@ -36,7 +36,7 @@ their data: the packets of part n occupy the parts 2n and 2n + 1.
 """
 PACKETS = "packets in "
 
-_MOST_CELLS = 1 << 22
+_MAX_CELLS = 1 << 22
 _SIGNALS = {"signal", "rlxsignal"}
 _PUTS_WITH_SIGNAL = {"pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
@@ -163,7 +163,7 @@ def _check_size(program: Program, turns: int, shares: int) -> None:
     repeats = turns * max(
         (op.pipeline_chunks for r in program.ranks for b in r.thread_blocks for op in b.ops), default=0
     )
-    if (chunks + moved) * turns * shares > _MOST_CELLS or program.num_ops * max(1, repeats) > _MOST_CELLS:
+    if (chunks + moved) * turns * shares > _MAX_CELLS or program.num_ops * max(1, repeats) > _MAX_CELLS:
         raise ConfigError(
             f"{program.source}: it is too large to check: {chunks} chunks in {turns * shares} parts. "
             "Make its buffers, groups of thread blocks or semaphores smaller."

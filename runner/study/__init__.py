@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from .imports import ImportItem as ImportItem
     from .imports import check_item as check_item
     from .imports import find_items as find_items
-    from .imports import import_found as import_found
     from .imports import import_item as import_item
+    from .imports import import_with_defaults as import_with_defaults
     from .imports import item_table as item_table
     from .imports import proposed_name as proposed_name
     from .imports import step_names_of as step_names_of

@@ -14,7 +14,7 @@ from .._traits import about_backend
 from ..backends import write_inputs
 from ..backends.astra_sim import nearest_program
 
-_MOST_WORKLOAD_BYTES = 128 << 20
+_MAX_WORKLOAD_BYTES = 128 << 20
 _TIME = (1980, 1, 1, 0, 0, 0)  # fixed time, so that equal experiments give equal bytes
 _README = """\
 The inputs of one simulation, as ASTRA-sim 2 reads them; start it in this folder:
@@ -40,7 +40,7 @@ def experiment_archive(experiment: Experiment, command: str) -> bytes:
     out. Raises `ConfigError` if a file of the experiment is missing.
     """
     size = _workload_bytes(experiment)
-    fits = size <= _MOST_WORKLOAD_BYTES
+    fits = size <= _MAX_WORKLOAD_BYTES
     program, kind = nearest_program(fabric=about_backend(experiment.backend).fabric)
     buffer = BytesIO()
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:

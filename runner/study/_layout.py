@@ -143,7 +143,7 @@ class StudyLayout:
         """Return the file that marks a run as complete."""
         return self.run_dir(run_id) / RUN_FILE
 
-    def kept_file(self, run_id: str, name: str) -> Path:
+    def cache_file(self, run_id: str, name: str) -> Path:
         """Return the cache file of an analysis that is slow for a large run."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 

@@ -15,7 +15,7 @@ from ._layout import MARKS_FILE
 from ._notes import checked_note, only_writer
 from ._study import Study
 
-_MOST_NOTES = 1_000
+_MAX_NOTES = 1_000
 _LARGEST = 1 << 62
 
 
@@ -61,7 +61,7 @@ def add_timeline_note(
     folder = _folder(study, run_id)
     with only_writer(folder):
         kept = _read(folder)
-        if len(kept) >= _MOST_NOTES:
+        if len(kept) >= _MAX_NOTES:
             raise StudyError(f"The run has {count_text(len(kept), 'note')} on its timeline; remove some.")
         _write(folder, (*kept, note))
     return note

@@ -18,7 +18,7 @@ from ._layout import NOTE_FILE
 LABEL_LENGTH = 120
 NOTE_LENGTH = 4_000
 TAG_LENGTH = 40
-_MOST_TAGS = 20
+_MAX_TAGS = 20
 _lock = threading.Lock()
 
 
@@ -46,8 +46,8 @@ def checked_note(text: str) -> str:
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return *tags* stripped, sorted and distinct; raises `StudyError` for too many or too long ones."""
     unique = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
-    if len(unique) > _MOST_TAGS:
-        raise StudyError(f"There are {len(unique)} tags; give at most {_MOST_TAGS}.")
+    if len(unique) > _MAX_TAGS:
+        raise StudyError(f"There are {len(unique)} tags; give at most {_MAX_TAGS}.")
     return tuple(unique)
 
 

@@ -7,11 +7,11 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._answers import SWEEP_TABLES as SWEEP_TABLES
     from ._answers import answered as answered
+    from ._answers import available_goal as available_goal
     from ._answers import best_by as best_by
     from ._answers import best_point as best_point
     from ._answers import front_table as front_table
     from ._answers import frontier as frontier
-    from ._answers import known_goal as known_goal
     from ._answers import more_is_cheaper as more_is_cheaper
     from ._answers import objectives as objectives
     from ._answers import pair_table as pair_table

@@ -37,7 +37,7 @@ def answered(points: pd.DataFrame) -> pd.DataFrame:
     return ordered
 
 
-def known_goal(points: pd.DataFrame, goal: Goal) -> Goal:
+def available_goal(points: pd.DataFrame, goal: Goal) -> Goal:
     """Return *goal*, or the goal of the shortest step if no point has the cost that *goal* needs."""
     return Goal() if goal.needs_prices and points["cost"].isna().all() else goal
 

@@ -28,10 +28,10 @@ from ._point import Answer, Solver, Work, failure
 Answers = Iterator["tuple[Any, Answer] | None"]
 _TICK_S = 1.0
 _TRIES = 2
-_VAIN_DEATHS = 6
+_MAX_EARLY_DEATHS = 6
 
 
-def answer_here(study: Path, tasks: Iterator[Work]) -> Answers:
+def run_in_process(study: Path, tasks: Iterator[Work]) -> Answers:
     """Simulate the *tasks* in sequence in this process."""
     solver = Solver(study)
     for task in tasks:
@@ -143,10 +143,10 @@ class _Pool:
         self._workers.remove(worker)
         end = worker.close()
         self._deaths[task.number] = self._deaths.get(task.number, 0) + 1
-        if not self._answered and sum(self._deaths.values()) >= _VAIN_DEATHS:
+        if not self._answered and sum(self._deaths.values()) >= _MAX_EARLY_DEATHS:
             raise BackendError(
-                f"{_VAIN_DEATHS} processes of the sweep died ({end}) before any of them returned a result; "
-                f"their output is in {self._log}. Next: if memory was short, try --workers 1."
+                f"{_MAX_EARLY_DEATHS} processes of the sweep died ({end}) before any of them returned a "
+                f"result; their output is in {self._log}. Next: if memory was short, try --workers 1."
             )
         if self._deaths[task.number] < _TRIES:
             self._retries.append(task)
@@ -181,7 +181,7 @@ class Places:
         if self.cluster is not None:
             return _answer_on_cluster(study, tasks, self.cluster, self.workers or 1)
         if self.workers == 0:
-            return answer_here(study, tasks)
+            return run_in_process(study, tasks)
         workers = self.workers or len(os.sched_getaffinity(0))
         return answer_in_processes(study, tasks, min(workers, self.points), log)
 

@@ -19,9 +19,9 @@ from ..documents import read_json, read_yaml
 
 _CONNECT_S = 15
 _TICK_S = 1.0
-_AHEAD = 4
+_TASKS_PER_THREAD = 4
 _BATCH_FILES = (".yml", ".yaml")
-_GIVEN_UP = ("error", "cancelled")
+_FAILED_STATES = ("error", "cancelled")
 _CLUSTERS = "clusters"
 
 # A plug-in that starts a cluster. It takes the YAML file, the number of jobs and their purpose, and
@@ -89,11 +89,11 @@ class Cluster:
         iterator cancels tasks that have not started and drops the results of running ones. Raises
         `BackendError` if the batch system provides no worker.
         """
-        under_way = _Tasks(self, self._client, work, tasks)
+        running = _Tasks(self, self._client, work, tasks)
         try:
-            yield from under_way.answers()
+            yield from running.answers()
         finally:
-            under_way.cancel()
+            running.cancel()
 
     def check(self) -> None:
         """Raise `BackendError` if there is no worker because the batch system refused jobs."""
@@ -103,7 +103,7 @@ class Cluster:
                 f"cluster file, and run the {self._what} again."
             )
 
-    def given_up(self, future: Any) -> BackendError:
+    def failure_of_future(self, future: Any) -> BackendError:
         """Return the error for a call that Dask cancelled or no longer retries."""
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__ if error else future.status}: {error}"
@@ -142,7 +142,7 @@ class _Tasks(Generic[T, A]):
 
     def _submit(self) -> bool:
         threads = sum(self._client.nthreads().values())
-        while len(self._open) < _AHEAD * max(threads, 1):
+        while len(self._open) < _TASKS_PER_THREAD * max(threads, 1):
             number, task = next(self._tasks, (0, None))
             if task is None:
                 break
@@ -157,15 +157,15 @@ class _Tasks(Generic[T, A]):
 
     def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
         """Return a completed task's result as a tuple; empty while Dask recomputes a lost result."""
-        if future.status not in _GIVEN_UP:
+        if future.status not in _FAILED_STATES:
             # If a worker dies after its task, but before the result is fetched, Dask repeats the
             # task and `result` would wait for it.
             try:
                 return (future.result(timeout=_TICK_S),)
             except (Exception, CancelledError):
-                if future.status not in _GIVEN_UP:
+                if future.status not in _FAILED_STATES:
                     return ()
-        return (self._cluster.given_up(future),)
+        return (self._cluster.failure_of_future(future),)
 
 
 def _distributed(what: str) -> Any:

@@ -16,10 +16,10 @@ from ...errors import ConfigError
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in it
-_MOST_DIGITS = 3000
+_MAX_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
-_MOST_SHOWN = 100  # maximum number of characters of a key in an error
-_MOST_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
+_MAX_SHOWN = 100  # maximum number of characters of a key in an error
+_MAX_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
 # What PyYAML raises, other than YAMLError, for a value that does not match its tag or form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -44,7 +44,7 @@ def parse_json(text: str | bytes) -> Any:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"the number {text[:_MOST_SHOWN]} is too large")
+        raise ValueError(f"the number {text[:_MAX_SHOWN]} is too large")
     return number
 
 
@@ -54,7 +54,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for place, key in enumerate(names) if key in names[:place])
-        raise ValueError(f"the key {twice[:_MOST_SHOWN]!a} occurs twice")
+        raise ValueError(f"the key {twice[:_MAX_SHOWN]!a} occurs twice")
     return made
 
 
@@ -75,10 +75,10 @@ class _Loader(yaml.SafeLoader):
             self._values += 1
             self._of_node[id(node)] = self._values - before
             return node
-        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a recursive node expands without limit
+        repeated = self._of_node.get(id(node), _MAX_ALIASED + 1)  # a recursive node expands without limit
         self._values += repeated
         self._aliased += repeated
-        if self._aliased > _MOST_ALIASED:
+        if self._aliased > _MAX_ALIASED:
             raise yaml.YAMLError(f"alias *{event.anchor} repeats too much {event.start_mark}")
         return node
 
@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
                 if key.value in seen:
-                    name = ascii(key.value[:_MOST_SHOWN])
+                    name = ascii(key.value[:_MAX_SHOWN])
                     raise yaml.YAMLError(f"the key {name} occurs twice {key.start_mark}")
                 seen.add(key.value)
         return node
@@ -118,7 +118,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return an integer of base 10, 16 or 2 with no more digits than Python allows."""
-        if len(node.value) > _MOST_DIGITS:
+        if len(node.value) > _MAX_DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
         _refuse_old_bases(node)
         return int(super().construct_yaml_int(node))
@@ -128,7 +128,7 @@ class _Loader(yaml.SafeLoader):
         _refuse_old_bases(node)
         number = float(super().construct_yaml_float(node))
         if math.isinf(number) and not node.value.lower().endswith(".inf"):
-            raise yaml.YAMLError(f"the number {node.value[:_MOST_SHOWN]} is too large {node.start_mark}")
+            raise yaml.YAMLError(f"the number {node.value[:_MAX_SHOWN]} is too large {node.start_mark}")
         return number
 
 

@@ -455,7 +455,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, monkeypatch, text, m
     path = tmp_path / "own.yml"
     path.write_text(text)
     monkeypatch.setenv(VARIABLE, str(path))
-    monkeypatch.setattr(patterns, "_MOST_PATTERNS", 100)
+    monkeypatch.setattr(patterns, "_MAX_PATTERNS", 100)
     with pytest.raises(ConfigError, match=message) as refused:
         kernel_pattern("gemm")
     assert str(path) in str(refused.value)

@@ -347,7 +347,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path):
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(_files, "_UNPACKED_FREELY", 1 << 20)
     monkeypatch.setattr(_file_kinds, "_PIECE_BYTES", 1 << 16)
-    monkeypatch.setattr(_file_kinds, "_MOST_MEMBERS", 16)
+    monkeypatch.setattr(_file_kinds, "_MAX_MEMBERS", 16)
     path = packed(tmp_path / kind, [("trace.json", bytes(1 << 24))])
     with pytest.raises(TraceFormatError, match="unpacks to more than"), unpacked(path):
         pass
@@ -362,7 +362,7 @@ def test_a_header_that_announces_gigabytes_is_not_read(tmp_path):
 
 
 def test_too_many_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(_file_kinds, "_MOST_MEMBERS", 3)
+    monkeypatch.setattr(_file_kinds, "_MAX_MEMBERS", 3)
     path = packed(tmp_path / "t.zip", [(f"{number}.json", b"{}") for number in range(4)])
     with pytest.raises(TraceFormatError, match="more than 3 files"), unpacked(path):
         pass

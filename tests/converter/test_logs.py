@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from log_files import BEGIN_NS, MS, US, Job, Record, straggling_job
 
 from chakrascope.converter import NodeType, Workload, convert_logs, doctor, match_logs, read_logs
-from chakrascope.converter.building import computed_on_host, stood_in
+from chakrascope.converter.building import computed_on_host, stand_in_assumption
 from chakrascope.converter.chakra import GAP
 from chakrascope.converter.checks._workload_checks import check_workload
 from chakrascope.errors import TraceError, UsageError
@@ -298,7 +298,7 @@ def test_absent_ranks_are_stood_in_for_only_where_all_do_the_same(tmp_path, job)
     assert workload.num_ranks == 4
     said = " ".join(workload.metadata["assumptions"])
     assert "2 of 4 ranks (ranks 1, 2) represent the others" in said
-    assert stood_in(workload.metadata) in workload.metadata["assumptions"]
+    assert stand_in_assumption(workload.metadata) in workload.metadata["assumptions"]
     assert not computed_on_host(workload)  # the log does not tell
     assert any(found.severity == "warning" for found in doctor(tmp_path / "dp"))
     with pytest.raises(TraceError, match="no log of ranks 2, 3 of 4, and the ranks communicate in groups"):

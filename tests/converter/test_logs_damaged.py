@@ -271,7 +271,7 @@ def test_ranks_that_disagree_are_named_with_what_each_says(tmp_path, kind):
     job.collective(floats=1024)
     job.collective(floats=1024, sizes={2: 1000})
     folder = job.write(tmp_path / kind, kind)
-    with pytest.raises(TraceError, match=r"ranks 0, 1 say .*4,096 bytes.*; rank 2 says .*4,000 bytes"):
+    with pytest.raises(TraceError, match=r"ranks 0, 1 have .*4,096 bytes.*; rank 2 has .*4,000 bytes"):
         convert_logs([folder], back_to_back=True)
     assert "Ranks disagree about collective" in doctor(folder)[0].cause
 
@@ -280,5 +280,5 @@ def test_another_collective_at_the_same_place_is_a_disagreement(tmp_path):
     job = Job(2)
     job.collective()
     job.records[1][0].name = "broadcast"
-    with pytest.raises(TraceError, match=r"rank 0 says all_reduce .*; rank 1 says broadcast"):
+    with pytest.raises(TraceError, match=r"rank 0 has all_reduce .*; rank 1 has broadcast"):
         convert_logs([job.write(tmp_path / "logs")])

@@ -163,8 +163,8 @@ def test_tables_of_two_workloads_are_refused(captured, prefix, tmp_path):
 def test_saved_columns_are_read_without_the_files(captured, prefix, monkeypatch):
     table = captured.node_table()
     for least, most in ((1, 100), (1, 1 << 20), (1 << 16, 1 << 20)):
-        monkeypatch.setattr(tables, "_LEAST_ROWS", least)
-        monkeypatch.setattr(tables, "_MOST_ROWS", most)
+        monkeypatch.setattr(tables, "_MIN_ROWS", least)
+        monkeypatch.setattr(tables, "_MAX_ROWS", most)
         captured.save(prefix)
         assert Workload.load(prefix).graphs == captured.graphs
         (prefix.with_name("w.1.et")).unlink()

@@ -214,7 +214,13 @@ def test_a_lost_peer_ends_the_rank():
         BackendError, match="The connection to rank 1 is lost: it was closed at the other end"
     ):
         engine.emulate(
-            config(npus_count=[2]), programs([[recv(0, 1, 0)], [comp(0)]]), [0, 1], 0, transport, 0, keep_on
+            config(npus_count=[2]),
+            programs([[recv(0, 1, 0)], [comp(0)]]),
+            [0, 1],
+            0,
+            transport,
+            0,
+            keep_on,
         )
 
 
@@ -347,7 +353,13 @@ def test_threads_of_python_tell_of_a_lost_peer():
     timer.start()
     with pytest.raises(BackendError, match="The connection to rank 1 is lost: it was closed"):
         engine.emulate(
-            config(npus_count=[2]), programs([[recv(0, 1, 0)], [comp(0)]]), [0, 1], 0, transport, 0, keep_on
+            config(npus_count=[2]),
+            programs([[recv(0, 1, 0)], [comp(0)]]),
+            [0, 1],
+            0,
+            transport,
+            0,
+            keep_on,
         )
     timer.join()
 

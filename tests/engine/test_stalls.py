@@ -147,14 +147,14 @@ def test_a_network_outside_the_engine_is_not_asked_to_begin_again():
         """Delivers every message a microsecond after it was sent."""
 
         def __init__(self):
-            self.under_way = []
+            self.in_flight = []
 
         def advance(self, messages, limit):
-            self.under_way += [(sent + 1000, number) for number, _, _, _, sent in messages]
-            self.under_way.sort()
-            if not self.under_way or 0 <= limit < self.under_way[0][0]:
+            self.in_flight += [(sent + 1000, number) for number, _, _, _, sent in messages]
+            self.in_flight.sort()
+            if not self.in_flight or 0 <= limit < self.in_flight[0][0]:
                 return []
-            time, number = self.under_way.pop(0)
+            time, number = self.in_flight.pop(0)
             return [(number, time)]
 
     ranks, settings = stalled_without()
@@ -206,14 +206,14 @@ class Overtaking:
 
     def __init__(self, *arrivals: int) -> None:
         self.arrivals = arrivals
-        self.under_way: list[tuple[int, int]] = []
+        self.in_flight: list[tuple[int, int]] = []
 
     def advance(self, messages, limit):
-        self.under_way += [(self.arrivals[number], number) for number, *_ in messages]
-        self.under_way.sort()
-        if not self.under_way or 0 <= limit < self.under_way[0][0]:
+        self.in_flight += [(self.arrivals[number], number) for number, *_ in messages]
+        self.in_flight.sort()
+        if not self.in_flight or 0 <= limit < self.in_flight[0][0]:
             return []
-        time, number = self.under_way.pop(0)
+        time, number = self.in_flight.pop(0)
         return [(number, time)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from chakrascope.errors import BackendUnavailable
 from chakrascope.runner import engine
 from chakrascope.runner.backends.ns3._build import build_driver
-from chakrascope.runner.emulation import what_namespaces_lack
+from chakrascope.runner.emulation import missing_requirements
 
 TRANSPORTS = ("tcp", "libfabric:tcp", "libfabric:shm", "gloo")
 
@@ -47,7 +47,7 @@ def service(no_settings):
 @pytest.fixture(scope="session")
 def root():
     """Skip where this machine has no network namespaces for us."""
-    lacking = what_namespaces_lack()
+    lacking = missing_requirements()
     if lacking:
         pytest.skip(f"network namespaces need {' and '.join(lacking)}")
 

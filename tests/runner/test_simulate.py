@@ -21,10 +21,10 @@ from chakrascope.runner import (
     NetworkConfig,
     Result,
     analyse_run,
-    clear_kept_traces,
+    cached_traces,
+    clear_cached_traces,
     critical_path,
     get_backend,
-    kept_traces,
     prepare,
     read_side,
     simulate,
@@ -329,9 +329,9 @@ def test_another_content_is_another_study(trace, tmp_path):
     after = study_of_traces([trace])
     assert after.path != before.path
     assert after.run_info().makespan_ns == before.run_info().makespan_ns
-    assert [path for path, _ in kept_traces()] == [after.path, before.path]
-    assert clear_kept_traces() > 0
-    assert kept_traces() == []
+    assert [path for path, _ in cached_traces()] == [after.path, before.path]
+    assert clear_cached_traces() > 0
+    assert cached_traces() == []
 
 
 def test_the_files_of_a_job_and_their_folder_are_the_same_study(ranks):
@@ -356,7 +356,7 @@ def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, rank
     (tmp_path / "cut.json.gz").write_bytes((tmp_path / "bert.json.gz").read_bytes()[:9000])
     with pytest.raises(Exception, match=r"cut\.json\.gz"):
         study_of_traces([tmp_path / "cut.json.gz"])
-    assert kept_traces() == []
+    assert cached_traces() == []
     shutil.rmtree(cache, ignore_errors=True)
     cache.write_text("a file where the folder should be")
     with pytest.raises(StudyError, match=r"cannot be used .*XDG_CACHE_HOME"):

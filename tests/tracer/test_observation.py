@@ -21,7 +21,7 @@ from chakrascope.tracer import TraceSet, read_evidence
 from chakrascope.tracer._agent.evidence import EvidenceRecorder
 from chakrascope.tracer._agent.readings import CoreReadings, quota_cores
 from chakrascope.tracer._agent.sources import callee, line_of
-from chakrascope.tracer._agent.step_clock import MOST_ROWS
+from chakrascope.tracer._agent.step_clock import MAX_ROWS
 
 CHECKPOINTS = """
 import time, torch
@@ -153,12 +153,12 @@ def test_another_thread_that_works_has_its_own_rows(recorder, tmp_path):
 
 
 def test_long_runs_keep_the_first_and_the_last_steps(recorder, tmp_path):
-    for index in range(3 * MOST_ROWS):
+    for index in range(3 * MAX_ROWS):
         recorder.boundary(index, recorded=False)
     evidence = saved(recorder, tmp_path)
-    assert list(evidence.steps.index) == [*range(MOST_ROWS), *range(2 * MOST_ROWS, 3 * MOST_ROWS)]
-    assert sum(count for _, count in evidence.step_histogram) == 3 * MOST_ROWS - 1
-    assert sum(1 for _ in evidence.steps.steps()) == 2 * MOST_ROWS - 2
+    assert list(evidence.steps.index) == [*range(MAX_ROWS), *range(2 * MAX_ROWS, 3 * MAX_ROWS)]
+    assert sum(count for _, count in evidence.step_histogram) == 3 * MAX_ROWS - 1
+    assert sum(1 for _ in evidence.steps.steps()) == 2 * MAX_ROWS - 2
 
 
 def test_a_fork_has_neither_the_sampler_nor_the_collections(recorder):

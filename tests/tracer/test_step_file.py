@@ -49,7 +49,7 @@ def test_parts_are_written_more_and_more_rarely(tmp_path, clock):
 
 
 def test_short_steps_are_thinned_to_the_same_ones_everywhere(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(step_clock, "MOST_BYTES_PER_HOUR", 40_000)
+    monkeypatch.setattr(step_clock, "MAX_BYTES_PER_HOUR", 40_000)
     monkeypatch.setattr(step_clock, "FIRST_BYTES", 0)
     file = StepFile(tmp_path / "steps", ("index", "time_ns"), dict)
     for number in range(40_000):

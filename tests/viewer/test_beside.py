@@ -368,7 +368,7 @@ def test_large_traces_and_many_ranks_are_read_when_asked(captured, monkeypatch):
     study, run = captured
     opened = StudyView(study).open(run)
     assert _timeline._reads_calls(opened)
-    monkeypatch.setattr(_timeline, "_MOST_UNASKED_BYTES", opened.calls.size_bytes - 1)
+    monkeypatch.setattr(_timeline, "_MAX_DEFAULT_BYTES", opened.calls.size_bytes - 1)
     assert not _timeline._reads_calls(opened)
 
 

@@ -13,7 +13,7 @@ from studies import make_workload, run_in, study_of
 from chakrascope.converter import convert_files
 from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import Cancelled, TraceFormatError
-from chakrascope.runner import Study, clear_kept_traces, kept_traces, study_of_traces
+from chakrascope.runner import Study, cached_traces, clear_cached_traces, study_of_traces
 from chakrascope.runner.analysis import (
     TABLES,
     analyse_run,
@@ -354,7 +354,7 @@ def table(data_dir):
 def table_study(tmp_path, table, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     yield study_of_traces([table])
-    clear_kept_traces()
+    clear_cached_traces()
 
 
 def test_the_map_has_the_slowdown_of_each_worker_and_step(table):
@@ -370,8 +370,8 @@ def test_the_map_has_the_slowdown_of_each_worker_and_step(table):
 def test_a_cell_of_several_has_the_largest(table, monkeypatch):
     found = find_stragglers(read_operation_table(table))
     whole = slowdown_matrix(found).values
-    monkeypatch.setattr("chakrascope.viewer.queries._stragglers._MOST_ROWS", 5)
-    monkeypatch.setattr("chakrascope.viewer.queries._stragglers._MOST_COLUMNS", 1)
+    monkeypatch.setattr("chakrascope.viewer.queries._stragglers._MAX_ROWS", 5)
+    monkeypatch.setattr("chakrascope.viewer.queries._stragglers._MAX_COLUMNS", 1)
     matrix = slowdown_matrix(found)
     assert matrix.rows[:2] == ["ranks 0 to 8", "ranks 12 to 20"]
     assert matrix.columns == [f"steps {found.layout.steps[0]} to {found.layout.steps[1]}"]
@@ -403,7 +403,7 @@ def test_a_damaged_table_is_refused_before_it_is_cached(table_study, table, tmp_
     cut.write_bytes(table.read_bytes()[:300])
     with pytest.raises(TraceFormatError, match="cannot be read as a table"):
         study_of_traces([cut])
-    assert [path.name for path, _ in kept_traces()] == [table_study.path.name]
+    assert [path.name for path, _ in cached_traces()] == [table_study.path.name]
 
 
 def test_a_study_without_recorded_steps_has_none(tmp_path):

@@ -217,7 +217,7 @@ def test_timeline_of_the_report_shows_every_lane_and_the_path(run, simulated):
 
 
 def test_timeline_of_the_report_keeps_to_the_ranks_of_the_path(simulated, monkeypatch):
-    monkeypatch.setattr(report_pictures, "_MOST_LANES", 5)
+    monkeypatch.setattr(report_pictures, "_MAX_LANES", 5)
     note = report_pictures.timeline_note(simulated)
     assert "2 of the 8 ranks" in note
     visited = simulated.path.segments.groupby("rank")["duration_ns"].sum().nlargest(2).index

@@ -42,7 +42,7 @@ from chakrascope.viewer.queries import (
     decode_form,
     differences,
     encode_form,
-    kept_text,
+    fixed_keys_text,
     typed_text,
 )
 
@@ -134,7 +134,7 @@ def test_nothing_a_network_can_have_is_lost_in_the_form():
     setup = Setup.of_configs(network, SystemConfig.preset("default", 1))
     assert setup.configs()[0] == network
     assert setup.network_mapping() == WHOLE
-    told = kept_text(setup)
+    told = fixed_keys_text(setup)
     for words in (
         "4 links",
         "4 named devices",
@@ -146,7 +146,7 @@ def test_nothing_a_network_can_have_is_lost_in_the_form():
         "a part calibration (fitted-on)",
     ):
         assert words in told
-    assert kept_text(setup_of()) == ""
+    assert fixed_keys_text(setup_of()) == ""
 
 
 def test_backends_are_told_and_those_that_cannot_run_say_why(monkeypatch):

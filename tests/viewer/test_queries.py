@@ -399,7 +399,7 @@ def test_sizes_beyond_the_colours_share_them():
 def test_what_is_too_large_is_not_drawn(with_programs, monkeypatch):
     study, (filed, *_) = with_programs
     run: OpenRun = StudyView(study).open(filed)
-    monkeypatch.setattr(programs, "_MOST_OPS", 10)
+    monkeypatch.setattr(programs, "_MAX_OPS", 10)
     assert "too many to draw" in str(programs._chooser(run, "light"))
 
 

@@ -227,8 +227,8 @@ def test_ranks_that_ran_nothing_leave_the_lanes_of_others():
 
 
 def test_no_more_ranks_are_kept_or_answered_for_than_may_be(monkeypatch):
-    monkeypatch.setattr(timeline, "KEPT_NODES", 2)
-    monkeypatch.setattr(timeline, "PARTS_AT_ONCE", 3)
+    monkeypatch.setattr(timeline, "CACHED_NODES", 2)
+    monkeypatch.setattr(timeline, "PARTS_PER_REQUEST", 3)
     read = []
 
     def frame_of(rank, _names):
@@ -283,7 +283,7 @@ def test_the_path_and_the_layers_are_kept_until_the_run_changes(study, made, mon
     expected = whole.path.segments, whole.collectives, whole.layers
     monkeypatch.setattr(analysis, "MANY_NODES", 0)
     names = "critical-path.parquet", "collectives.parquet", "layers.parquet"
-    kept = [study.kept_file(made.run_a, name) for name in names]
+    kept = [study.cache_file(made.run_a, name) for name in names]
     written = []
     for _ in range(2):
         run = StudyView(study).open(made.run_a)

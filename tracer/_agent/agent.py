@@ -17,7 +17,7 @@ from .evidence import Observation
 from .optimizers import OptimizerOrder, Owners
 from .phases import PHASES
 from .process import (
-    any_trains_rather,
+    any_trains_instead,
     at_process_end,
     entries_of_rank,
     launch_options,
@@ -323,7 +323,7 @@ class Agent:
         complete = any(entry["complete"] for entry in others)
         if complete:
             self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
-        return not complete and not any_trains_rather(others, self.trigger)
+        return not complete and not any_trains_instead(others, self.trigger)
 
     def _follow_own(self, *, at_mark: bool) -> None:
         """Start to use the script's own profiler if a usable step begins now."""
@@ -480,7 +480,7 @@ class Agent:
     def _save(self, recorder: Recorder) -> None:
         try:
             others = entries_of_rank(self.out, recorder.rank, self.trigger)
-            if any_trains_rather(others, self.trigger):
+            if any_trains_instead(others, self.trigger):
                 recorder.discard()
                 return
             if self.warmup == 0 and recorder.structure_step is None and recorder is not self._own:

@@ -10,8 +10,8 @@ from typing import Any
 
 from .phases import PAUSED, PHASES
 
-MOST_LISTED = 4096
-LEAST_LISTED_NS = 100_000
+MAX_LISTED = 4096
+MIN_LISTED_NS = 100_000
 
 
 class GarbageWatch:
@@ -21,7 +21,7 @@ class GarbageWatch:
         self.spent_ns = 0
         self._start_ns = 0
         self._phase = -1
-        self._listed: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_LISTED)
+        self._listed: deque[tuple[int, int, int, int, int]] = deque(maxlen=MAX_LISTED)
 
     def start(self) -> None:
         """Register for Python's notifications of garbage collections."""
@@ -47,7 +47,7 @@ class GarbageWatch:
         if not self._start_ns or lasted_ns < 0:
             return
         self.spent_ns += lasted_ns
-        if lasted_ns >= LEAST_LISTED_NS:
+        if lasted_ns >= MIN_LISTED_NS:
             row = (self._start_ns, now, details.get("generation", 0), threading.get_native_id(),
                    details.get("collected", 0))  # fmt: skip
             self._listed.append(row)

@@ -14,7 +14,7 @@ from typing import Any
 from .modules import quick_range
 from .phases import LOADER, PHASES
 
-MOST_LISTED = 64
+MAX_LISTED = 64
 SLOTS = 64  # one slot per worker; workers beyond this number share a slot
 # Classes that wrap a dataset and do not affect the creation of an item.
 _WRAPPERS = ("Subset", "ConcatDataset")
@@ -85,7 +85,7 @@ class LoaderWatch:
             return
         if described["workers"] and described["start_method"] != "fork":
             self._unseen_workers = True
-        if described not in self.listed and len(self.listed) < MOST_LISTED:
+        if described not in self.listed and len(self.listed) < MAX_LISTED:
             self.listed.append(described)
 
 

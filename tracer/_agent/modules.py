@@ -14,7 +14,7 @@ from .phases import PHASES
 from .sources import script_frame, script_place
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-_MOST_FUNCTIONS = 256
+_MAX_FUNCTIONS = 256
 _differentiating: set[CodeType] = set()  # the script's functions that have called torch.autograd.grad
 _enabled: list[ModuleRanges] = []
 
@@ -161,7 +161,7 @@ def mark_gradients(torch: Any) -> None:
             return grad(*args, **kwargs)
         PHASES.passes += 1
         frame = script_frame(sys._getframe(1))
-        if frame is not None and len(_differentiating) < _MOST_FUNCTIONS:
+        if frame is not None and len(_differentiating) < _MAX_FUNCTIONS:
             _differentiating.add(frame.f_code)
         with _enabled[0].gradient_range(frame) if _enabled else contextlib.nullcontext():
             return grad(*args, **kwargs)

@@ -39,7 +39,7 @@ def watch_steps(
 
 # The maximum number of consecutive optimizer steps that belong to the next training step, because no backward
 # pass precedes them. A script with more such steps sets its gradients in another way.
-_MOST_REPEATS = 32
+_MAX_REPEATS = 32
 
 
 class OptimizerOrder:
@@ -60,7 +60,7 @@ class OptimizerOrder:
         is_repeat = 0 < passes == self._passes.get(optimizer)
         self._passes[optimizer] = passes
         self._repeats = self._repeats + 1 if is_repeat else 0
-        return 0 < self._repeats <= _MOST_REPEATS
+        return 0 < self._repeats <= _MAX_REPEATS
 
     @property
     def empty(self) -> bool:

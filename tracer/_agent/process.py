@@ -197,7 +197,7 @@ def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(file.read_bytes())
 
 
-def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
+def any_trains_instead(others: Sequence[dict[str, Any]], trigger: str) -> bool:
     """Return whether a process with *trigger* only runs a model while one of the *others* trains."""
     return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
 

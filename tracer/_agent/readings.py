@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-LEAST_DESCRIPTOR = 3
+MIN_DESCRIPTOR = 3
 _CONTROL_GROUPS = "/sys/fs/cgroup"
 _BYTES_PER_CORE = 256  # bytes per core in /proc/stat
 _pread = ctypes.PyDLL(None).pread
@@ -37,7 +37,7 @@ class CounterFile:
             self._descriptor = -1
             return
         try:  # avoids the descriptor of a standard stream that the job closed
-            self._descriptor = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+            self._descriptor = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR)
         except OSError:  # the limit on open files is reached
             self._descriptor = -1
         finally:

@@ -17,14 +17,14 @@ COUNTER_COLUMNS = (
     "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",
     "throttled_periods", "throttled_ns",
 )  # fmt: skip
-MOST_ROWS = 32768  # limit on rows inside the profiled window, and on rows outside the window
-MOST_STACKS = 65536
-MOST_FRAMES = 128
+MAX_ROWS = 32768  # limit on rows inside the profiled window, and on rows outside the window
+MAX_STACKS = 65536
+MAX_FRAMES = 128
 # The shortest sampling periods inside and outside the window, and the sampler's largest share of CPU time.
-LEAST_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
+MIN_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
 SHARE = {True: 0.01, False: 0.005}
-COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}
-LEAST_CPU_NS = 100_000
+COUNTER_PERIOD_NS = {True: 20_000_000, False: 200_000_000}
+MIN_CPU_NS = 100_000
 RUNNING, UNKNOWN = -1, -2
 
 
@@ -42,7 +42,7 @@ class _Rows:
 
     def thin_if_full(self) -> None:
         """Drop every second sample if the number of rows exceeds the limit."""
-        if len(self._packed) < MOST_ROWS * self._format.size:
+        if len(self._packed) < MAX_ROWS * self._format.size:
             return
         remaining, last, keep = bytearray(), None, False
         for row in self:
@@ -133,7 +133,7 @@ class StackSampler:
         try:
             while True:
                 inside = self._in_window
-                period_ns = max(LEAST_PERIOD_NS[inside], cost_ns / SHARE[inside])
+                period_ns = max(MIN_PERIOD_NS[inside], cost_ns / SHARE[inside])
                 period_ns *= self._samples[inside].thinned
                 due_ns = time.time_ns() + int(period_ns)
                 if wake.acquire(timeout=period_ns / 1e9):
@@ -168,7 +168,7 @@ class StackSampler:
             elif self._moved(number, stack, cpu_ns):
                 rows.add(now, late_ns, number, stack, cpu_ns, -1, UNKNOWN)
         frames.clear()  # the mapping contains the frame of this function
-        if now - self._counted_ns >= COUNTERS_APART_NS[inside] * self._counters[inside].thinned:
+        if now - self._counted_ns >= COUNTER_PERIOD_NS[inside] * self._counters[inside].thinned:
             self._counted_ns = now
             readings = (*self._process.traffic(), *self._process.throttling())
             self._counters[inside].add(now, time.process_time_ns(), *readings)
@@ -178,7 +178,7 @@ class StackSampler:
     def _moved(self, number: int, stack: int, cpu_ns: int) -> bool:
         """Return whether a thread has moved or used CPU time since the thread's last row."""
         last_stack, last_cpu_ns = self._latest.get(number, (-1, 0))
-        if stack == last_stack and cpu_ns - last_cpu_ns < LEAST_CPU_NS:
+        if stack == last_stack and cpu_ns - last_cpu_ns < MIN_CPU_NS:
             return False
         self._latest[number] = (stack, cpu_ns)
         return True
@@ -213,7 +213,7 @@ class StackSampler:
     def _stack_of(self, frame: FrameType | None) -> int:
         """Return the index of the stack with the innermost frame *frame*, or 0 for too many stacks."""
         chain: list[tuple[CodeType, int]] = []
-        while frame is not None and len(chain) < MOST_FRAMES:
+        while frame is not None and len(chain) < MAX_FRAMES:
             chain.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
         stack = 0
@@ -221,14 +221,14 @@ class StackSampler:
             key = (id(code), position)
             number = self.frames.get(key)
             if number is None:
-                if len(self.codes) >= MOST_STACKS:
+                if len(self.codes) >= MAX_STACKS:
                     return 0
                 number = self.frames[key] = len(self.codes)
                 self.codes.append((code, position))
             pair = (stack, number)
             inner = self.stacks.get(pair)
             if inner is None:
-                if len(self.stacks) >= MOST_STACKS:
+                if len(self.stacks) >= MAX_STACKS:
                     return 0
                 inner = self.stacks[pair] = len(self.stacks)
             stack = inner

@@ -23,7 +23,7 @@ from .readings import CoreReadings, ProcessReadings, ThreadReadings, compilation
 
 FORMAT, VERSION = "chakrascope-steps", 1
 FIRST_WRITE_NS, WRITE_NS = 1_000_000_000, 10_000_000_000
-MOST_BYTES_PER_HOUR = 16_000_000
+MAX_BYTES_PER_HOUR = 16_000_000
 FIRST_BYTES = 1_000_000
 _NS_PER_HOUR = 3_600_000_000_000
 
@@ -71,8 +71,8 @@ class StepFile:
             self._append(member)
         except OSError as error:
             self.failure = f"step times end early: {self._path}: {error.strerror}"
-        is_much = len(member) * _NS_PER_HOUR > MOST_BYTES_PER_HOUR * (now - before)
-        total = FIRST_BYTES + MOST_BYTES_PER_HOUR * (now - self._begin_ns) // _NS_PER_HOUR
+        is_much = len(member) * _NS_PER_HOUR > MAX_BYTES_PER_HOUR * (now - before)
+        total = FIRST_BYTES + MAX_BYTES_PER_HOUR * (now - self._begin_ns) // _NS_PER_HOUR
         if is_much and self._bytes > total:
             self._apart = max(4, 2 * self._apart)  # every second, fourth, ... step has its two boundaries
 
@@ -92,11 +92,11 @@ COLUMNS = (
     "system_ns", "read_bytes", "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "compile_ns",
     "recorded",
 )  # fmt: skip
-MOST_ROWS = 8192  # number of rows for the first steps, and for the last steps
+MAX_ROWS = 8192  # number of rows for the first steps, and for the last steps
 # The least time between readings of the kernel's counter files, which take about 5 us to read.
-LEAST_APART_NS = 1_000_000
+MIN_PERIOD_NS = 1_000_000
 # The least time between readings of idle times, which take a millisecond on machines with hundreds of cores.
-IDLE_APART_NS, IDLE_SHARE = 100_000_000, 0.002
+IDLE_PERIOD_NS, IDLE_SHARE = 100_000_000, 0.002
 BUCKETS_PER_DOUBLING = 4
 _ROW = struct.Struct(f"{len(COLUMNS)}q")
 _INDEX, _TIME, _RECORDED = 0, 1, len(COLUMNS) - 1
@@ -112,7 +112,7 @@ class StepClock:
         self._process = ProcessReadings()
         self.cores = CoreReadings()
         self._first: list[bytes] = []
-        self._last: deque[bytes] = deque(maxlen=MOST_ROWS)
+        self._last: deque[bytes] = deque(maxlen=MAX_ROWS)
         self._durations: Counter[int] = Counter()
         self._previous = (-2, 0)
         self._read_ns = 0
@@ -122,7 +122,7 @@ class StepClock:
         """Record the end of step *index* (*recorded*: a profiler covered the step), and return the row."""
         now = time.time_ns()
         counters: tuple[int, ...] = _UNREAD
-        if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:
+        if now - self._read_ns >= MIN_PERIOD_NS or index == self._previous[0]:
             self._read_ns = now
             counters = (self._thread.delay_ns(), *self._thread.usage(), *self._process.traffic()[:2])
         row = (
@@ -130,7 +130,7 @@ class StepClock:
             LOADERS.fetch_ns, *PHASES.end_step(now), self._idle_ns(now), compilation_ns(),
             int(recorded),
         )  # fmt: skip
-        rows = self._first if len(self._first) < MOST_ROWS else self._last
+        rows = self._first if len(self._first) < MAX_ROWS else self._last
         rows.append(_ROW.pack(*row))
         before, started = self._previous
         if before == index - 1 and now > started and not recorded:
@@ -145,7 +145,7 @@ class StepClock:
         before = time.thread_time_ns()
         idle_ns = self.cores.idle_ns()
         cost_ns = time.thread_time_ns() - before
-        self._idle_due_ns = now + max(IDLE_APART_NS, int(cost_ns / IDLE_SHARE))
+        self._idle_due_ns = now + max(IDLE_PERIOD_NS, int(cost_ns / IDLE_SHARE))
         return idle_ns
 
     def forget(self) -> None:

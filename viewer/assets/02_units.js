@@ -2,7 +2,7 @@
 /* Formats quantities with the same rules and operations as support/_units.py; a test compares both implementations. */
 (function () {
   const DURATIONS = ["ns", "µs", "ms", "s"], BYTES = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const OPERATIONS = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"], RATES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], MOST_DECIMALS = 9;
+  const OPERATIONS = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"], RATES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], MAX_DECIMALS = 9;
 
   const rounded = (size, scale, decimals) => Math.floor((size * 10 ** decimals) / scale + 0.5);
   const sign = (value) => (value < 0 ? "-" : "");
@@ -21,7 +21,7 @@
       for (let decimals = 2; decimals >= 0; decimals -= 1) {
         let number = rounded(size, scale, decimals);
         if (number < 1000 || (decimals === 0 && (number < step || unit === last))) {
-          while (unit === units[0] && number < 100 && decimals < MOST_DECIMALS) {
+          while (unit === units[0] && number < 100 && decimals < MAX_DECIMALS) {
             decimals += 1;
             number = rounded(size, scale, decimals);
           }
@@ -34,7 +34,7 @@
   }
 
   function instantText(ns, resolution = 1000) {
-    const decimals = Math.min(Math.max(0, 6 - Math.floor(Math.log10(resolution))), MOST_DECIMALS);
+    const decimals = Math.min(Math.max(0, 6 - Math.floor(Math.log10(resolution))), MAX_DECIMALS);
     return `${sign(ns)}${digits(rounded(Math.abs(ns), 1e6, decimals), decimals)} ms`;
   }
 

@@ -107,7 +107,7 @@
 /* Separators between two panes set the size of the following pane by pointer or keys. The size is a CSS variable with the
    name of the pane, and the browser stores the size for the next visit. */
 (function () {
-  const STORE = "chakrascope-panes", LEAST = 48, LEAST_BEFORE = 220, KEY_PIXELS = 24;
+  const STORE = "chakrascope-panes", LEAST = 48, MIN_BEFORE = 220, KEY_PIXELS = 24;
   let drag = null;
 
   function stored() {
@@ -132,7 +132,7 @@
   }
 
   function resize(separator, pixels) {
-    const { id } = paneOf(separator), size = Math.round(Math.max(LEAST, Math.min(pixels, room(separator) - LEAST_BEFORE)));
+    const { id } = paneOf(separator), size = Math.round(Math.max(LEAST, Math.min(pixels, room(separator) - MIN_BEFORE)));
     document.documentElement.style.setProperty(`--${id}`, `${size}px`);
     store({ ...stored(), [id]: size });
     announce(separator);

@@ -2,7 +2,7 @@
 /* Fits the graph to its pane and keeps names readable: names and lines have the same size at any zoom, and no name covers a
    node or another name. If there is too little room for all names, the names of the shortest nodes are hidden first. */
 (function () {
-  const PADDING = 30, LETTERS = 12, SMALLER = 11, ROOM = 128, LINE = 1.3, LETTER = 0.6, GAP = 3, EDGE = 1.6, PATH = 4, MOST_SCALE = 3, MOST_ZOOM = 1.4, watched = new WeakSet();
+  const PADDING = 30, LETTERS = 12, SMALLER = 11, ROOM = 128, LINE = 1.3, LETTER = 0.6, GAP = 3, EDGE = 1.6, PATH = 4, MAX_SCALE = 3, MAX_ZOOM = 1.4, watched = new WeakSet();
   const heard = new WeakSet();
 
   const graphOf = () => { const box = document.getElementById("graph"); return box && box._cyreg && box._cyreg.cy; };
@@ -28,7 +28,7 @@
 
   function readable(cy) {
     if (!cy || cy.destroyed()) { return; }
-    const scale = 1 / cy.zoom(), wide = Math.min(MOST_SCALE, scale), taken = [], nodes = cy.nodes().toArray();
+    const scale = 1 / cy.zoom(), wide = Math.min(MAX_SCALE, scale), taken = [], nodes = cy.nodes().toArray();
     const squares = nodes.map((node) => {
       const { x, y } = node.renderedPosition(), half = node.renderedOuterWidth() / 2 + GAP;
       return { node, left: x - half, right: x + half, top: y - half, bottom: y + half };
@@ -99,7 +99,7 @@
     cy.resize();
     stretch(cy);
     cy.fit(undefined, PADDING);
-    if (cy.zoom() > MOST_ZOOM) { cy.zoom(MOST_ZOOM); cy.center(); }
+    if (cy.zoom() > MAX_ZOOM) { cy.zoom(MAX_ZOOM); cy.center(); }
     readable(cy);
   }
 

@@ -24,8 +24,8 @@ _PRIVATE_CONFIG: dict[str, Any] = {
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
 }
 _FEW_RANKS = 8
-_MOST_LABELS = 80
-_MOST_WORDS = 600
+_MAX_LABELS = 80
+_MAX_WORDS = 600
 # Units of a time axis: up to which time (ns), the unit's length in ns, and its suffix.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
@@ -44,7 +44,7 @@ def graph(figure: go.Figure, **properties: Any) -> html.Div:
     identity = properties.get("id")
     # A clickable chart has a pattern id for callbacks; its frame has a plain id for style sheets and tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
-    return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
+    return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MAX_WORDS]})
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:
@@ -269,7 +269,7 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
             y=matrix.rows,
             customdata=texts,
             text=texts,
-            texttemplate="%{text}" if matrix.values.size <= _MOST_LABELS else "",
+            texttemplate="%{text}" if matrix.values.size <= _MAX_LABELS else "",
             colorscale=shades(scheme),
             showscale=False,
             xgap=1,

@@ -179,7 +179,7 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
     )
 
 
-_MOST_BARS = 14
+_MAX_BARS = 14
 _STEP = "step"
 COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
 """Colours of waterfall bars by verdict, and of the two totals."""
@@ -231,9 +231,9 @@ def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
     bars = [_bar("before", 0, before, _STEP, duration_text(before))]
     bars += [
         _bar(str(row["key"]), row["from_ns"], row["to_ns"], str(row["verdict"]), _signed(row["delta_ns"]))
-        for row in rows.head(_MOST_BARS).to_dict("records")
+        for row in rows.head(_MAX_BARS).to_dict("records")
     ]
-    rest = rows.iloc[_MOST_BARS:]
+    rest = rows.iloc[_MAX_BARS:]
     if len(rest):
         delta = int(rest["delta_ns"].sum())
         key = f"{len(rest)} more"
@@ -278,9 +278,9 @@ def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
 
 
 _BANDS = 12
-_MOST_LINES = 1_000
-_MOST_TICKS = 12
-_MOST_TEXTS = 120
+_MAX_LINES = 1_000
+_MAX_TICKS = 12
+_MAX_TEXTS = 120
 _HEAT = {
     "light": [[0, "#eaf3fb"], [0.5, "#7fb2dd"], [1, "#08488a"]],
     "dark": [[0, "#17324d"], [0.5, "#3f7fb5"], [1, "#bfe0ff"]],
@@ -305,7 +305,7 @@ def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") 
             x=matrix.columns,
             y=matrix.rows,
             text=texts,
-            texttemplate="%{text}" if matrix.values.size <= _MOST_TEXTS else "",
+            texttemplate="%{text}" if matrix.values.size <= _MAX_TEXTS else "",
             colorscale=_HEAT[scheme],
             showscale=False,
             xgap=1,
@@ -377,7 +377,7 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
     Fast points are drawn last. These are plain lines, because Plotly's parallel coordinates need
     WebGL and generated scripts, which the content policy forbids.
     """
-    shown = points.sort_values("makespan_ns", ascending=False).tail(_MOST_LINES)
+    shown = points.sort_values("makespan_ns", ascending=False).tail(_MAX_LINES)
     axes = [_axis(shown[name]) for name in settings]
     scale, unit = time_scale(float(shown["makespan_ns"].max()))
     axes.append(_axis(shown["makespan_ns"].astype(float) / scale))
@@ -442,7 +442,7 @@ def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, st
         numbers = column.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         distinct = np.unique(numbers[~np.isnan(numbers)])
         # Few distinct values are spaced evenly, many lie on a linear scale.
-        if len(distinct) > _MOST_TICKS:
+        if len(distinct) > _MAX_TICKS:
             low, high = float(distinct[0]), float(distinct[-1])
             ticks = [(float(place), f"{low + place * (high - low):.4g}") for place in np.linspace(0, 1, 5)]
             return (numbers - low) / (high - low), ticks
@@ -454,6 +454,6 @@ def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, st
         )
         names = [str(name) for name in found]
     places = np.linspace(0, 1, len(names)) if len(names) > 1 else np.full(len(names), 0.5)
-    step = max(1, len(names) // _MOST_TICKS)
+    step = max(1, len(names) // _MAX_TICKS)
     ticks = list(zip(places.tolist(), names, strict=True))[::step]
     return np.append(places, np.nan)[codes], ticks

@@ -159,9 +159,9 @@ def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
         )  # fmt: skip
 
 
-_LEAST_SHARE = 0.001
+_MIN_SHARE = 0.001
 _LEVEL = 22
-_MOST_LETTERS = 80
+_MAX_LETTERS = 80
 
 
 def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
@@ -186,7 +186,7 @@ def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
                 "color": [NAME_COLOURS[crc32(name.encode()) % len(NAME_COLOURS)] for name in boxes["name"]],
                 "line": {"color": ON_KIND_INK, "width": 0.5},
             },
-            text=[literal(short(label, _MOST_LETTERS)) for label in boxes["label"]],
+            text=[literal(short(label, _MAX_LETTERS)) for label in boxes["label"]],
             textposition="inside",
             insidetextanchor="start",
             textangle=0,
@@ -222,7 +222,7 @@ def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
     rank = ("rank " + stacks["rank"].astype(str) + ", ") if several else ""
     label = (rank + thread + ": ").where(stacks["depth"] == 0, "") + stacks["name"]
     placed = stacks.assign(start=starts, label=label)
-    boxes: pd.DataFrame = placed[placed[value] > _LEAST_SHARE * cursor[0]]
+    boxes: pd.DataFrame = placed[placed[value] > _MIN_SHARE * cursor[0]]
     return boxes
 
 

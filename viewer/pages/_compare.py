@@ -47,7 +47,7 @@ from ._parts import (
 PATH, TITLE = "/compare", "Compare"
 # The control's default depends on the run, so callbacks match any default.
 _AGAINST = {"option": "against", "default": ALL}
-MOST_RUNS = 6
+MAX_RUNS = 6
 _OVERVIEW = [
     wrapped_column("label", "Run", flex=4, minWidth=180),
     wrapped_column("backend", "Backend", minWidth=116),
@@ -147,7 +147,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 label=f"Compare {run_text(run.info)} with",
                 data=[{"value": info.id, "label": run_text(info)} for info in others],
                 value=chosen,
-                maxValues=MOST_RUNS,
+                maxValues=MAX_RUNS,
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
@@ -162,14 +162,14 @@ def _working(text: str) -> html.Div:
     return html.Div([html.I(className="spinner"), text], className="working", role="status")
 
 
-def _asked(selection: Selection) -> list[str]:
+def _requested_runs(selection: Selection) -> list[str]:
     return [name for name in selection.option("against").split(",") if name]
 
 
 def _unknown(view: StudyView, selection: Selection) -> list[Any]:
     """Return a notice about runs in the address that the study lacks, if any."""
     known = {info.id for info in view.runs()}
-    names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
+    names = ", ".join(f"'{name[:80]}'" for name in _requested_runs(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
     return [dmc.Alert(text, id="compare-unknown", color="red", variant="light")] if names else []
 
@@ -182,9 +182,9 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
     """
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
-    asked = _asked(selection)
+    asked = _requested_runs(selection)
     if asked or not infos:
-        return [name for name in asked if name in known][:MOST_RUNS]
+        return [name for name in asked if name in known][:MAX_RUNS]
     alike = [info for info in infos if info.workload == run.info.workload]
     measured = [info for info in alike if about_backend(info.backend).replays]
     return [(measured or alike or infos)[-1].id]
@@ -361,7 +361,7 @@ def register(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def compare(against: list[list[str] | None], run: str, dark: bool) -> Any:
         known = {info.id for info in view.runs()}
-        chosen = [name for name in _first(against) if name in known][:MOST_RUNS]
+        chosen = [name for name in _first(against) if name in known][:MAX_RUNS]
         try:
             return _comparison(view.open(run), chosen, "dark" if dark else "light")
         except ChakrascopeError as error:

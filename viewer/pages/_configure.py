@@ -23,8 +23,8 @@ from ..queries import (
     begun_from,
     decode_form,
     first_form,
+    fixed_keys_text,
     is_offered,
-    kept_text,
     machine_of,
     machine_text,
     plain_backend,
@@ -98,7 +98,7 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
             ], cols={"base": 1, "md": 2}),
             card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows",
                                      className="wide"),
-                 dmc.Text(kept_text(setup), id="new-kept", size="sm"),
+                 dmc.Text(fixed_keys_text(setup), id="new-kept", size="sm"),
                  note="Dimension 1 is the innermost, such as the links inside a host. The last columns name "
                  "the algorithm that each collective uses in the dimension."),
             card("System", html.Div(system_fields(setup.system), id="system-fields")),
@@ -277,7 +277,8 @@ def _register_fields(app: Dash, view: StudyView) -> None:
         rows = setup_rows(setup.dimensions)
         return {
             "rows": dimension_rows(rows), "system": system_fields(setup.system), "count": str(len(rows)),
-            "kept": kept_text(setup), "machine": machine or None, "networks": _platforms(setup, networks),
+            "kept": fixed_keys_text(setup), "machine": machine or None,
+            "networks": _platforms(setup, networks),
             "systems": _systems(setup),
         }  # fmt: skip
 

@@ -29,7 +29,7 @@ from .._state import OpenRun, Selection, StudyView
 from ..charts import contributors_bar, graph, path_strip
 from ..queries import TIMES, strip
 from ._parts import (
-    MOST_ROWS,
+    MAX_ROWS,
     card,
     column,
     empty,
@@ -53,7 +53,7 @@ _COLUMNS = [
     text_column("module", "Module", minWidth=100, flex=1),
     text_column("reason", "Why it waited", minWidth=170, flex=4),
 ]
-_MOST_SLACK = 1_000
+_MAX_SLACK = 1_000
 _ABOUT = (
     "The chain of work across ranks that sets the length of the step. Select a bar or a row to see it on the "
     "timeline and in the graph."
@@ -84,9 +84,7 @@ _SLACK_NOTE = (
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the Critical path page for *run*."""
     segments = segment_table(run.path)
-    rows = (
-        segments if len(segments) <= MOST_ROWS else segments.nlargest(MOST_ROWS, "duration_ns").sort_index()
-    )
+    rows = segments if len(segments) <= MAX_ROWS else segments.nlargest(MAX_ROWS, "duration_ns").sort_index()
     by = _known(selection.option("by"))
     step = duration_text(run.result.makespan_ns)
     note = (
@@ -141,7 +139,7 @@ def _slack(run: OpenRun, scheme: str) -> Any:
     if run.slack_ns.empty:
         text = f"'{run.info.backend}' records too little to compute slack."
         return card("Slack", empty(text))
-    spare = longest_with_slack(run.nodes, run.slack_ns, _MOST_SLACK)
+    spare = longest_with_slack(run.nodes, run.slack_ns, _MAX_SLACK)
     critical, soon = slack_shares(run.nodes, run.slack_ns, run.result.makespan_ns // 100)
     text = (
         f"{share_text(critical)} of the work of all ranks has no slack. {share_text(soon)} has a slack of at "

@@ -44,7 +44,7 @@ _BY = {
     "phase": "phase",
     "rank": "rank",
 }
-_TOLD = [
+_VERDICT_COLUMNS = [
     {"field": "verdict", "headerName": "Verdict", "minWidth": 116, "maxWidth": 130},
     {"field": "change", "headerName": "New or gone", "minWidth": 84, "maxWidth": 96},
 ]
@@ -53,7 +53,7 @@ _TIMES = [
     column("other_ns", "After", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
     column("relative", "Relative", "±%", minWidth=96),
-    *_TOLD,
+    *_VERDICT_COLUMNS,
 ]
 _COUNTS = [column("count_base", "Count, before", "count"), column("count_other", "Count, after", "count")]
 _ON_PATH = [
@@ -82,14 +82,14 @@ _FIGURES = [
     column("relative", "Relative", "±%", minWidth=96),
     column("low_ns", "Interval, from", "±time", minWidth=100),
     column("high_ns", "Interval, to", "±time", minWidth=96),
-    *_TOLD[:1],
+    *_VERDICT_COLUMNS[:1],
 ]
 _PATHS = [
     text_column("part", "Part of the path", flex=4, minWidth=220),
     column("base_ns", "Before", "time"),
     column("other_ns", "After", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
-    _TOLD[1],
+    _VERDICT_COLUMNS[1],
     column("start_base_ns", "From, before", "instant", minWidth=100),
     column("start_other_ns", "From, after", "instant", minWidth=100),
     column("rank_base", "Rank, before", maxWidth=96),

@@ -15,7 +15,7 @@ from ...runner.analysis import (
     FEW_HOPS,
     FOLDS,
     KIND_LABELS,
-    MOST_HOPS,
+    MAX_HOPS,
     Groups,
     Neighbour,
     causes,
@@ -98,7 +98,7 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
     asked = selection.option("hops", str(FEW_HOPS))
     if fold_of(selection.option("fold")) == "nodes" and str(hops_of(asked)) != asked:
         texts.append(
-            f"The graph can show 1 to {MOST_HOPS} hops, not '{asked[:20]}'; it shows {hops_of(asked)}:"
+            f"The graph can show 1 to {MAX_HOPS} hops, not '{asked[:20]}'; it shows {hops_of(asked)}:"
         )
     rank, node = focus_of(run, selection)
     path = run.path.unreasoned
@@ -155,7 +155,7 @@ def _controls(selection: Selection) -> dmc.Group:
                                  value=fold_of(selection.option("fold")), size="xs",
                                  **{"aria-label": "What the graph shows"}),
             # An invalid number stays in the field, and a notice says how many hops are drawn.
-            dmc.NumberInput(id=_HOPS, value=_asked_hops(selection), min=1, max=MOST_HOPS,
+            dmc.NumberInput(id=_HOPS, value=_requested_hops(selection), min=1, max=MAX_HOPS,
                             w=100, size="xs", prefix="hops: ", allowDecimal=False, clampBehavior="none",
                             style=_hops_style(fold_of(selection.option("fold"))),
                             **{"aria-label": "Hops around the node"}),
@@ -167,7 +167,7 @@ def _controls(selection: Selection) -> dmc.Group:
     )  # fmt: skip
 
 
-def _asked_hops(selection: Selection) -> int | str:
+def _requested_hops(selection: Selection) -> int | str:
     asked = selection.option("hops", str(FEW_HOPS))
     return int(asked) if asked.isascii() and asked.isdecimal() else asked
 

@@ -33,8 +33,8 @@ PATH, TITLE = "/import", "Import"
 NEEDS_RUN = False
 _ABOUT = "Import traces and graphs from other tools as workloads of this study, to simulate them."
 _TABLE_HEIGHT = 380
-_MOST_FINDINGS = 100
-_MOST_FILES = 4
+_MAX_FINDINGS = 100
+_MAX_FILES = 4
 _WITHOUT_STEPS = ("graphs", "logs")
 _STEPS = ("median", "all")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
@@ -119,8 +119,8 @@ def _details(item: ImportItem | None) -> Any:
         return card(
             item.place, dmc.Alert(f"It cannot be imported: {item.problem}.", color="red", variant="light")
         )
-    more = len(item.files) + len(item.host_files) - _MOST_FILES
-    named = ", ".join([*item.files, *item.host_files][:_MOST_FILES]) + (
+    more = len(item.files) + len(item.host_files) - _MAX_FILES
+    named = ", ".join([*item.files, *item.host_files][:_MAX_FILES]) + (
         f" and {more:,} more" if more > 0 else ""
     )
     ranks = f"{item.ranks:,}" if item.ranks else "known once it is checked"
@@ -159,9 +159,9 @@ def _findings(found: Sequence[Finding] | None) -> Any:
             dmc.Badge(each.severity, color=_COLOURS[each.severity], variant="light", className="level"),
             dmc.Text(f"{each.place}: {each.text}", size="sm", className="finding"),
         ], gap="xs", wrap="nowrap", align="start")
-        for each in found[:_MOST_FINDINGS]
+        for each in found[:_MAX_FINDINGS]
     ]  # fmt: skip
-    more = [empty(f"and {len(found) - _MOST_FINDINGS:,} more")] if len(found) > _MOST_FINDINGS else []
+    more = [empty(f"and {len(found) - _MAX_FINDINGS:,} more")] if len(found) > _MAX_FINDINGS else []
     return dmc.Stack([*lines, *more], gap=4, mt="sm")
 
 

@@ -20,7 +20,7 @@ from ._parts import card, empty, page_address
 
 _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
-_MOST_SHOWN = 30
+_MAX_SHOWN = 30
 _UNSPOKEN = {"aria-live": "off"}
 _NEARLY = 0.98  # a progress bar shows at most this fraction while the remaining time is unknown
 _WHOLE = {
@@ -63,7 +63,7 @@ def register(app: Dash, view: StudyView) -> None:
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
-        clocks = {str(job.id): _lasted(job) for job in listed[:_MOST_SHOWN] if job.state == "running"}
+        clocks = {str(job.id): _lasted(job) for job in listed[:_MAX_SHOWN] if job.state == "running"}
         now = {"state": state, "moved": moved, "clocks": clocks}
         if now == seen:
             return no_update, no_update, no_update
@@ -73,7 +73,7 @@ def register(app: Dash, view: StudyView) -> None:
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
             # Only changed jobs are redrawn, so that buttons keep the keyboard focus.
-            for job in listed[:_MOST_SHOWN]:
+            for job in listed[:_MAX_SHOWN]:
                 if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
                     _show_progress(job, lengths.get(job.workload, 0))
             return no_update, no_update, now
@@ -112,10 +112,10 @@ def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, in
             "There are no jobs yet. Jobs continue when you close this page, and are listed here when you "
             "return."
         )
-    more = len(jobs) - _MOST_SHOWN
+    more = len(jobs) - _MAX_SHOWN
     older = [empty(f"{more:,} older ones: chakrascope runs STUDY --jobs")] if more > 0 else []
     known = lengths or {}
-    panels = [_job(job, known_runs, known.get(job.workload, 0)) for job in jobs[:_MOST_SHOWN]]
+    panels = [_job(job, known_runs, known.get(job.workload, 0)) for job in jobs[:_MAX_SHOWN]]
     return dmc.Stack([*panels, *older], gap="xs")
 
 

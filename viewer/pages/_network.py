@@ -78,7 +78,7 @@ _ABOUT = (
     "The collectives of the step, and the use of each link. Select a collective to see it on the timeline "
     "and in the graph."
 )
-_MOST_FAILURES = 20
+_MAX_FAILURES = 20
 _TRAFFIC = {"busy_ns": "Busy time", "bytes": "Bytes", "flows": "Bytes, end to end"}
 
 
@@ -122,8 +122,8 @@ def _failures(run: OpenRun) -> list[Any]:
     failures = [text for _, text in failures_of(run.result)]
     if not failures:
         return []
-    more = [f"And {len(failures) - _MOST_FAILURES:,} more."] if len(failures) > _MOST_FAILURES else []
-    lines = [html.Div(text) for text in [*failures[:_MOST_FAILURES], *more]]
+    more = [f"And {len(failures) - _MAX_FAILURES:,} more."] if len(failures) > _MAX_FAILURES else []
+    lines = [html.Div(text) for text in [*failures[:_MAX_FAILURES], *more]]
     return [dmc.Alert(lines, id="failures", color="yellow", variant="light")]
 
 
@@ -236,7 +236,7 @@ def register(app: Dash, view: StudyView) -> None:
         return _traffic(view.open(run), of, "dark" if dark else "light")
 
 
-_MOST_SAID = 20
+_MAX_LISTED = 20
 _NOTE = (
     "The measurements to which the network of this run was fitted. Points are medians of the measurements. "
     "Solid lines are the network; dotted lines are its messages without library overhead."
@@ -280,14 +280,14 @@ def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
 def _listed(title: str, sentences: tuple[str, ...]) -> list[Any]:
     if not sentences:
         return []
-    left = len(sentences) - _MOST_SAID
-    shown = [*sentences[:_MOST_SAID], *([f"And {left:,} more."] if left > 0 else [])]
+    left = len(sentences) - _MAX_LISTED
+    shown = [*sentences[:_MAX_LISTED], *([f"And {left:,} more."] if left > 0 else [])]
     items = html.Ul([html.Li(text) for text in shown])
     return [dmc.Text(title, fw=600, size="sm", mt="xs"), dmc.Text(items, size="sm")]
 
 
 # ops; drawing a larger program takes too long
-_MOST_OPS = 30_000
+_MAX_OPS = 30_000
 _PROGRAM_NOTE = (
     "The programs that replaced built-in algorithms. The messages of a step wait only for messages of "
     "earlier steps, so steps are an order, not a time. The sizes of messages include flags and signals of "
@@ -362,7 +362,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
 def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
     """Return a program's figures and charts, or a notice if it has too many ops to draw."""
     ops = program_ops(program, demand.size_bytes)
-    if ops > _MOST_OPS:
+    if ops > _MAX_OPS:
         text = (
             f"{program.name} does {ops:,} ops for {bytes_text(demand.size_bytes)}, too many to draw here. "
             "'chakrascope algorithm inspect' prints a summary, and with '--view traffic' every step."

@@ -42,12 +42,12 @@ _FORMATS = {
     "operations": "inOperations",
     "bytes": "inBytes",
 }
-MOST_ROWS = 5_000
-_MOST_TEXT = 300
+MAX_ROWS = 5_000
+_MAX_TEXT = 300
 _MOST_WHOLE = 8
 _SHORT_NS = 10_000_000
 _FINE = f"{_FORMATS['instant']}(params.value, 1)"
-_MOST_NAME = 120
+_MAX_NAME = 120
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
@@ -94,7 +94,7 @@ def begun_notice(begun: Begun) -> Any:
     if not begun.of:
         return None
     return dmc.Text(
-        ["Based on the run on screen, ", html.B(begun.of[:_MOST_NAME]), ".", *(f" {n}" for n in begun.notes)],
+        ["Based on the run on screen, ", html.B(begun.of[:_MAX_NAME]), ".", *(f" {n}" for n in begun.notes)],
         size="sm", className="begun",
     )  # fmt: skip
 
@@ -256,7 +256,7 @@ def table_card(
     if row_id:
         options["getRowId"] = f"'' + params.data.{row_id}"
     known = count_text(len(rows), "row")
-    shown = known if len(rows) <= MOST_ROWS else f"{MOST_ROWS:,} of {known}"
+    shown = known if len(rows) <= MAX_ROWS else f"{MAX_ROWS:,} of {known}"
     head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
@@ -303,7 +303,7 @@ def fitting(rows: int, most: int, tall: int = 32) -> str:
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the first 5,000 of *rows* as records for a table, with long texts cut."""
-    rows = rows.head(MOST_ROWS)
+    rows = rows.head(MAX_ROWS)
     texts = rows.select_dtypes(include=["object", "string"]).columns
     cut = rows.assign(**{name: pd.Series([*map(_cut, rows[name])], rows.index, object) for name in texts})
     made: list[dict[str, Any]] = cut.to_dict("records")
@@ -312,7 +312,7 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _cut(value: Any) -> Any:
     """Return a text cut to 300 characters, or any other *value* as it is."""
-    return value[:_MOST_TEXT] if isinstance(value, str) else value
+    return value[:_MAX_TEXT] if isinstance(value, str) else value
 
 
 def node_search() -> html.Div:
@@ -331,7 +331,7 @@ def node_search() -> html.Div:
     return html.Div([field, hits, status], className="node-search")
 
 
-_MOST_TAGS = 20
+_MAX_TAGS = 20
 
 
 def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
@@ -348,7 +348,7 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
         id=f"{what}-tags",
         label="Tags",
         description=f"End each tag with Enter or a comma; at most {Study.TAG_LENGTH} characters.",
-        maxTags=_MOST_TAGS,
+        maxTags=_MAX_TAGS,
         acceptValueOnBlur=True,
         splitChars=[","],
     )

@@ -22,8 +22,8 @@ from .._state import OpenRun, Selection, StudyView
 from ._parts import BY_CTRL_ENTER, card, column, empty, export_links, page_title, table, text_column
 
 PATH, TITLE = "/query", "Query"
-_MOST_ROWS = 1_000
-_MOST_EXPORTED = 100_000
+_MAX_ROWS = 1_000
+_MAX_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
 _ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
@@ -160,7 +160,7 @@ def register(app: Dash, view: StudyView) -> None:
         if not clicks or not str(sql or "").strip():
             return no_update, no_update
         try:
-            found, more = queries.ask(view.open(run), str(page), str(sql), _MOST_ROWS)
+            found, more = queries.ask(view.open(run), str(page), str(sql), _MAX_ROWS)
         except Cancelled as stopped:
             return empty(stopped.message), sql
         except ChakrascopeError as error:
@@ -191,7 +191,7 @@ def register(app: Dash, view: StudyView) -> None:
 
         def answer() -> pd.DataFrame:
             run = view.open(view.resolve(selection.run))
-            return queries.ask(run, uuid.uuid4().hex, selection.option("sql"), _MOST_EXPORTED)[0]
+            return queries.ask(run, uuid.uuid4().hex, selection.option("sql"), _MAX_EXPORTED)[0]
 
         try:
             return table_file(answer, "query", extension)

@@ -39,7 +39,7 @@ _ABOUT = (
     "The replays and simulations of this study. Click a label to open a run; tick runs to compare, label or "
     "delete them. Pages and commands use the run marked default unless you choose another run."
 )
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 _TABLE_HEIGHT = 620
 _TWO_LINES = 54  # pixels of a row whose label takes two lines
 _COLUMNS = [
@@ -153,8 +153,8 @@ def _register_table(app: Dash, view: StudyView) -> None:
     def tick(rows: Any) -> tuple[bool, bool, bool, str]:
         """Enable what can be done with the selected number of runs."""
         count = len(_chosen(view, rows))
-        too_many = count > compare.MOST_RUNS + 1
-        status = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
+        too_many = count > compare.MAX_RUNS + 1
+        status = f"At most {compare.MAX_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
         return count < 2 or too_many, count != 1, count == 0, status if count else ""
 
     @app.callback(
@@ -163,7 +163,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
     def open_comparison(clicks: int | None, rows: Any) -> None:
         """Open the selected runs on the Compare page."""
         chosen = [info.id for info in _chosen(view, rows)]
-        if clicks and 2 <= len(chosen) <= compare.MOST_RUNS + 1:
+        if clicks and 2 <= len(chosen) <= compare.MAX_RUNS + 1:
             base, others = compared(view.runs(), chosen)
             go(
                 page_address(compare.PATH, ""),
@@ -245,8 +245,8 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
 
 def _doomed(chosen: Sequence[RunInfo]) -> Any:
     count = "this run" if len(chosen) == 1 else f"these {len(chosen)} runs"
-    more = [dmc.ListItem(f"and {len(chosen) - _MOST_NAMED} more")] if len(chosen) > _MOST_NAMED else []
-    named = [dmc.ListItem(run_text(info), className="finding") for info in chosen[:_MOST_NAMED]]
+    more = [dmc.ListItem(f"and {len(chosen) - _MAX_NAMED} more")] if len(chosen) > _MAX_NAMED else []
+    named = [dmc.ListItem(run_text(info), className="finding") for info in chosen[:_MAX_NAMED]]
     text = "This cannot be undone. The workload remains and can be simulated again."
     return html.Div([
         dmc.Text(f"The results, labels and notes of {count} will be deleted:", mb="xs"),

@@ -14,9 +14,9 @@ from ...runner import JobStore, Sweep, read_sweep, sweep_names
 from ...runner.sweep import (
     Goal,
     answered,
+    available_goal,
     best_by,
     best_point,
-    known_goal,
     more_is_cheaper,
     objectives,
     per_captured_step,
@@ -115,7 +115,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     except ChakrascopeError as error:
         return dmc.Alert(error.message, color="red", variant="light")
     points = answered(found.points)
-    goal = known_goal(found.points, aim_goal(decode_aim(selection.option("aim"))))
+    goal = available_goal(found.points, aim_goal(decode_aim(selection.option("aim"))))
     if points.empty:
         return card("No point of this sweep has a result yet", _points(found, goal, scheme))
     settings = swept_settings(found.points)

@@ -15,9 +15,9 @@ from ...support import count_text
 from .._address import rewrite
 from .._state import Selection, StudyView
 from ..queries import (
-    KEPT,
     LEAST,
-    MOST_AXES,
+    MAX_AXES,
+    SAVED_RUNS,
     TRIALS,
     Aim,
     Begun,
@@ -33,7 +33,7 @@ from ..queries import (
     differences,
     encode_aim,
     encode_axes,
-    made_aim,
+    parsed_aim,
     plan_of,
     request_of,
     suggested,
@@ -48,7 +48,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     form = _form(view, selection.search)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
-    rows = [_axis(number, axes, names) for number in range(MOST_AXES)]
+    rows = [_axis(number, axes, names) for number in range(MAX_AXES)]
     aim = decode_aim(selection.option("aim"))
     start = dmc.Group(
         [
@@ -177,7 +177,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         *fields, search, run, kept = rest
         try:
             aim = _aim(fields)
-            KEPT.value(kept)
+            SAVED_RUNS.value(kept)
         except ConfigError as error:
             return dmc.Text(error.message, size="sm", c="red", className="finding"), True
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
@@ -205,7 +205,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
             for key, text in zip(keys, values, strict=True)
         ]
         return (
-            KEPT.read(kept).short,
+            SAVED_RUNS.read(kept).short,
             tried.short,
             [wrong for wrong, _ in read],
             [meaning for _, meaning in read],
@@ -215,7 +215,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
 def _aim(fields: Sequence[Any]) -> Aim:
     """Return the objective in *fields*; raises `ConfigError` for a bad number of points."""
     least, limits, prices, trials = fields
-    return made_aim(least=least, limits=limits, prices=prices, trials=TRIALS.value(trials))
+    return parsed_aim(least=least, limits=limits, prices=prices, trials=TRIALS.value(trials))
 
 
 def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]], aim: Aim) -> Plan:
@@ -252,7 +252,7 @@ def _register_go(app: Dash, view: StudyView) -> None:
         form = _form(view, search)
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
         try:
-            kept, aim = int(KEPT.value(keep) or 0), _aim(fields)
+            kept, aim = int(SAVED_RUNS.value(keep) or 0), _aim(fields)
         except ConfigError as error:
             return dmc.Alert(error.message, color="red", variant="light", mt="sm")
         plan = _plan(view, form, axes, aim)

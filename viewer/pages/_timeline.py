@@ -23,7 +23,7 @@ _ABOUT = (
     "The work of each rank over time; the red line is the critical path. Click a slice for its details; drag "
     "with Shift to sum up an area."
 )
-_MOST_UNASKED_BYTES = 64 << 20
+_MAX_DEFAULT_BYTES = 64 << 20
 
 # Tabs of the side panel, whose content is from assets/timeline/panel.js.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
@@ -62,7 +62,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 def _reads_calls(run: OpenRun) -> bool:
     """Return whether host calls are shown by default: traces are small and ranks few."""
     few = run.has_few_ranks and not run.is_large and run.is_measured
-    return few and 0 < run.calls.size_bytes <= _MOST_UNASKED_BYTES
+    return few and 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES
 
 
 def _beside(run: OpenRun) -> str:
@@ -102,7 +102,7 @@ def register(app: Dash, view: StudyView) -> None:
     )
 
 
-_MOST_RANKS = 8
+_MAX_RANKS = 8
 _NO_CALLS = "The device traces of this run's workload are missing here, so its host calls are unknown."
 _PATH_NOTE = (
     "Calls of the host threads while the critical path was in host work, each below its caller, separately "
@@ -130,15 +130,15 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
     if not run.calls:
         return empty(_NO_CALLS)
     ranks, window = [int(rank) for rank in asked["ranks"]], (int(asked["t0"]), int(asked["t1"]))
-    stacks = host_stack_table(run, ranks[:_MOST_RANKS], window)
+    stacks = host_stack_table(run, ranks[:_MAX_RANKS], window)
     if not stacks["total_ns"].any():
         return empty("No host thread of these ranks made a call in this window.")
-    more = f" The first {_MOST_RANKS} of {len(ranks)} ranks." if len(ranks) > _MOST_RANKS else ""
+    more = f" The first {_MAX_RANKS} of {len(ranks)} ranks." if len(ranks) > _MAX_RANKS else ""
     text = (
         f"Calls of the host threads from {duration_text(window[0])} to {duration_text(window[1])} of the "
         f"captured step, each below its caller.{more} "
     )
-    query = {"run": run.info.id, "ranks": ",".join(map(str, ranks[:_MOST_RANKS])), "t0": str(window[0])}
+    query = {"run": run.info.id, "ranks": ",".join(map(str, ranks[:_MAX_RANKS])), "t0": str(window[0])}
     return [
         dmc.Text([text, export_links("host", **query, t1=str(window[1]))], size="sm"),
         graph(stacks_icicle(stacks, "total_ns", scheme)),

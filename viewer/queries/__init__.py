@@ -8,8 +8,8 @@ from ._configure import chosen_backends as chosen_backends
 from ._configure import command_line as command_line
 from ._configure import differences as differences
 from ._configure import experiment_of as experiment_of
+from ._configure import fixed_keys_text as fixed_keys_text
 from ._configure import is_offered as is_offered
-from ._configure import kept_text as kept_text
 from ._configure import machine_of as machine_of
 from ._configure import machine_text as machine_text
 from ._configure import plain_backend as plain_backend
@@ -25,8 +25,8 @@ from ._details import rank_text as rank_text
 from ._details import stand_ins_note as stand_ins_note
 from ._details import strip as strip
 from ._form import DIMENSION_FIELDS as DIMENSION_FIELDS
-from ._form import KEPT as KEPT
 from ._form import NUMBER_FIELDS as NUMBER_FIELDS
+from ._form import SAVED_RUNS as SAVED_RUNS
 from ._form import SYSTEM_FIELDS as SYSTEM_FIELDS
 from ._form import TIMES as TIMES
 from ._form import TRIALS as TRIALS
@@ -56,13 +56,13 @@ from ._sides import Reading as Reading
 from ._sides import Sides as Sides
 from ._sides import Simulations as Simulations
 from ._sides import Work as Work
-from ._sides import open_beside as open_beside
+from ._sides import open_source as open_source
 from ._stragglers import slowdown_matrix as slowdown_matrix
 from ._stragglers import step_operations as step_operations
 from ._stragglers import stragglers_of as stragglers_of
 from ._stragglers import worst_step as worst_step
 from ._sweep_form import LEAST as LEAST
-from ._sweep_form import MOST_AXES as MOST_AXES
+from ._sweep_form import MAX_AXES as MAX_AXES
 from ._sweep_form import Aim as Aim
 from ._sweep_form import Plan as Plan
 from ._sweep_form import aim_goal as aim_goal
@@ -73,7 +73,7 @@ from ._sweep_form import decode_axes as decode_axes
 from ._sweep_form import encode_aim as encode_aim
 from ._sweep_form import encode_axes as encode_axes
 from ._sweep_form import figure_text as figure_text
-from ._sweep_form import made_aim as made_aim
+from ._sweep_form import parsed_aim as parsed_aim
 from ._sweep_form import plan_of as plan_of
 from ._sweep_form import request_of as request_of
 from ._sweep_form import suggested as suggested

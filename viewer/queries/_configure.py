@@ -33,7 +33,7 @@ from ...runner.prediction import Origin, chip_of_network, find_machine, has_link
 from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
-_MOST_RANKS = 65_536
+_MAX_RANKS = 65_536
 # Numbers of nodes that a form offers for machines.
 _NODES = (1, 2, 4, 8, 16, 32, 64, 128)
 # Keys of a network file with lists, and the noun for an item.
@@ -203,7 +203,7 @@ class Setup:
         rows = zip(network.topology, network.npus_count, network.bandwidth, network.latency, strict=True)
         dimensions = tuple(Dimension(*row, tuple(algorithms[index])) for index, row in enumerate(rows))
         rest = {key: value for key, value in system.items() if not key.endswith("-implementation")}
-        return cls(dimensions, rest, "", "", network.beside_dimensions())
+        return cls(dimensions, rest, "", "", network.without_dimensions())
 
     @property
     def num_ranks(self) -> int:
@@ -242,8 +242,8 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
         network, system = setup.configs()
     except ConfigError as error:
         return [Finding("error", "configuration", error.message)]
-    if setup.num_ranks > _MOST_RANKS:
-        cause = f"{setup.num_ranks:,} ranks are more than the {_MOST_RANKS:,} a browser may ask for."
+    if setup.num_ranks > _MAX_RANKS:
+        cause = f"{setup.num_ranks:,} ranks are more than the {_MAX_RANKS:,} a browser may ask for."
         return [Finding("error", "network", cause, "Use the command line.")]
     return check_setup(network, system, workload, backends)
 
@@ -275,7 +275,7 @@ def differences(setup: Setup) -> list[str]:
     return [*parts, *(f"failure: {text}" for text in setup.failed)]
 
 
-def kept_text(setup: Setup) -> str:
+def fixed_keys_text(setup: Setup) -> str:
     """Describe the keys of the network that the form cannot change, or return ""."""
     parts = []
     for key, value in setup.more.items():

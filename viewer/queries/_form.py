@@ -52,9 +52,9 @@ SYSTEM_FIELDS = (
 """Keys of a system file that have a field in the form."""
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
 _FIRST_BACKENDS = (DEFAULT_BACKEND,)
-_MOST_DIMENSIONS = 4
+_MAX_DIMENSIONS = 4
 _PARTS = {"workload", "machine", "network", "system", "dimensions", "keys", "failures", "backends", "label"}
-_MOST_FAILURES = 100
+_MAX_FAILURES = 100
 _LABEL_LENGTH = 120
 
 
@@ -145,7 +145,7 @@ def decode_form(
         setup = first.setup
     if "dimensions" in fields:
         rows = fields["dimensions"]
-        if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
+        if isinstance(rows, list) and 0 < len(rows) <= _MAX_DIMENSIONS and all(map(_is_row, rows)):
             setup = replace(setup, dimensions=tuple(_dimension(row) for row in rows))
         else:
             ignored.append("The network dimensions of the setup are malformed.")
@@ -188,7 +188,7 @@ def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _I
 def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
     """Return the failures in *fields*, none if any is invalid."""
     named = fields.get("failures", [])
-    if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
+    if not isinstance(named, list) or len(named) > _MAX_FAILURES or not all(map(_is_text, named)):
         ignored.append("The failures of the setup are not a list of texts.")
         return ()
     try:
@@ -246,8 +246,8 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
     return changed
 
 
-MOST_TRIALS = 5_000
-_MOST_RANKS = 65_536  # that a browser may request, see `check`
+MAX_TRIALS = 5_000
+_MAX_RANKS = 65_536  # that a browser may request, see `check`
 _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 
@@ -269,13 +269,13 @@ class Reading:
 class NumberField:
     """A number from *least* to *most*, in the field's unit unless another one is typed.
 
-    *parse* converts typed text, and *tell* formats the value. With *may_be_empty*, no text is fine,
+    *parse* converts typed text, and *text* formats the value. With *may_be_empty*, no text is fine,
     too.
     """
 
     title: str
     parse: Callable[[Any], Fraction]
-    tell: Callable[[float], str]
+    text: Callable[[float], str]
     example: str
     whole: bool = False
     least: float = 0
@@ -296,7 +296,7 @@ class NumberField:
         if self.whole and exact.denominator != 1:
             return self._wrong(f"{str(typed).strip()[:40]!r} is not a whole number", "Must be whole.")
         value = int(exact) if exact.denominator == 1 and (self.whole or abs(exact) < 2**53) else float(exact)
-        return Reading(value, self.tell(value))
+        return Reading(value, self.text(value))
 
     def value(self, typed: Any) -> int | float | None:
         """Parse *typed* text; raises `ConfigError` with the problem if it is invalid."""
@@ -335,7 +335,7 @@ def _count(title: str, noun: str, least: float, most: float, *, may_be_empty: bo
 
 
 DIMENSION_FIELDS: Mapping[str, NumberField] = {
-    "size": _count("Size", "ranks", 2, _MOST_RANKS),
+    "size": _count("Size", "ranks", 2, _MAX_RANKS),
     "bandwidth": NumberField(
         "Bandwidth", lambda typed: parse_bandwidth(typed, bare="GiB/s") / _GIB_PER_S, _link_rate,
         "9.3, 10 GB/s or 80 Gb/s", least=BANDWIDTH[0], most=BANDWIDTH[1],
@@ -371,9 +371,9 @@ TIMES = NumberField(
     "2 or 0.5", least=0.01, most=1000,
 )  # fmt: skip
 """The factor by which a what-if speeds up its target."""
-TRIALS = _count("Points to try", "points", 1, MOST_TRIALS, may_be_empty=True)
+TRIALS = _count("Points to try", "points", 1, MAX_TRIALS, may_be_empty=True)
 """The number of points that a search tries."""
-KEPT = _count("Best points to keep", "points", 0, 20)
+SAVED_RUNS = _count("Best points to keep", "points", 0, 20)
 """The number of points that a sweep saves as runs."""
 _CHANGED = " (changed)"
 

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, ON_PATH, Groups, Neighbourhood, longest_segment
+from ...runner.analysis import FEW_HOPS, FOLDS, MAX_HOPS, ON_PATH, Groups, Neighbourhood, longest_segment
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
 
 PATH_EDGES = "path"
 """Restricts edges to those on the critical path."""
-_MOST_OPENED = 24
+_MAX_OPENED = 24
 
 
 def hops_of(asked: Any) -> int:
     """Parse the number of hops; the default if *asked* is invalid."""
     text = str(asked)
-    return int(text) if text in map(str, range(1, MOST_HOPS + 1)) else FEW_HOPS
+    return int(text) if text in map(str, range(1, MAX_HOPS + 1)) else FEW_HOPS
 
 
 def edge_kinds(asked: str) -> list[int]:
@@ -40,7 +40,7 @@ def edge_choice(asked: str) -> list[str]:
 def opened_nodes(asked: str) -> list[int]:
     """Parse the ids of at most 24 expanded nodes, such as "12,45"."""
     texts = [text for text in asked.split(",") if text.isascii() and text.isdigit() and len(text) <= 18]
-    return list(dict.fromkeys(map(int, texts)))[:_MOST_OPENED]
+    return list(dict.fromkeys(map(int, texts)))[:_MAX_OPENED]
 
 
 def fold_of(asked: str) -> str:
@@ -62,7 +62,7 @@ def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
 
 _SWEEPS = 4
 _PER_ROW = 8
-_MOST_IN_CIRCLE = 32
+_MAX_IN_CIRCLE = 32
 
 
 def placed_nodes(near: Neighbourhood) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def placed_groups(groups: Groups, *, square: bool = False) -> pd.DataFrame:
 
 def _placed(groups: pd.DataFrame, per_row: int) -> pd.DataFrame:
     """Place *groups* on a circle, or on rows of at most *per_row* groups of one band."""
-    if groups["band"].nunique() <= 1 and len(groups) <= _MOST_IN_CIRCLE:
+    if groups["band"].nunique() <= 1 and len(groups) <= _MAX_IN_CIRCLE:
         angle = 2 * np.pi * np.arange(len(groups)) / max(1, len(groups))
         radius = 0.0 if len(groups) == 1 else 0.8 + len(groups) / 6
         circle: pd.DataFrame = groups.reset_index(drop=True).assign(

@@ -13,7 +13,7 @@ from ...runner import Result
 from ...runner.analysis import end_names, failures_of
 from ...support import bytes_text, share_text
 
-_MOST_ENDS = 160
+_MAX_ENDS = 160
 _FEW_LABELS = 40
 _NEAR_MIDDLE = 0.05
 
@@ -37,7 +37,7 @@ def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
     Ranks lie on a circle, and a switch closer to its centre than what it joins.
     """
     numbers = np.unique(links[["src", "dst"]].to_numpy())
-    if len(numbers) > _MOST_ENDS or links.empty:
+    if len(numbers) > _MAX_ENDS or links.empty:
         return None
     ranks = len(result.ranks)
     places, name = _places(numbers, links, ranks), end_names(result)

@@ -65,8 +65,8 @@ class Simulations(Work):
 
 
 DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
-_MOST_KEPT = 6
-_MOST_RUNS, _MOST_STEPS = 200, 100
+_MAX_CACHED = 6
+_MAX_RUNS, _MAX_STEPS = 200, 100
 
 
 @dataclass(kw_only=True)
@@ -145,7 +145,7 @@ class Sides:
     def beside(self, shown: str) -> list[dict[str, Any]]:
         """Return the runs and captures to show next to the run *shown* on a timeline, in groups.
 
-        Values are NAME in this study, or ``STUDY@NAME``, as in `open_beside`.
+        Values are NAME in this study, or ``STUDY@NAME``, as in `open_source`.
         """
         groups = []
         for name in self._view.studies():
@@ -223,12 +223,12 @@ class Sides:
         )
         with self._lock:
             self._kept[key] = side
-            while len(self._kept) > _MOST_KEPT:
+            while len(self._kept) > _MAX_CACHED:
                 self._kept.popitem(last=False)
         return side
 
 
-def open_beside(view: StudyView, value: str) -> OpenRun:
+def open_source(view: StudyView, value: str) -> OpenRun:
     """Return the run or capture *value*: NAME in *view*'s study, or ``STUDY@NAME``.
 
     Raises `StudyError` if it does not exist.
@@ -255,7 +255,7 @@ def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
             items += [(capture, number) for number in numbers if len(numbers) > 1]
     return [
         {"value": f"{before}{capture}/{number}", "label": f"{lead}{capture}, step {number}"}
-        for capture, number in items[:_MOST_STEPS]
+        for capture, number in items[:_MAX_STEPS]
     ]
 
 
@@ -266,5 +266,5 @@ def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
     """
     return [
         {"value": f"{before}{info.id}", "label": f"{lead}{run_text(info, workload=True)}"}
-        for info in reversed(study.runs()[-_MOST_RUNS:])
+        for info in reversed(study.runs()[-_MAX_RUNS:])
     ]

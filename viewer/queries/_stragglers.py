@@ -13,8 +13,8 @@ from ...converter.readers import OPERATION_TYPES
 from ...runner import Study
 from ...runner.analysis import Matrix, Stragglers, find_stragglers, operations_of
 
-_MOST_ROWS, _MOST_COLUMNS = 100, 250
-_MOST_WORKERS = 24
+_MAX_ROWS, _MAX_COLUMNS = 100, 250
+_MAX_WORKERS = 24
 
 
 def stragglers_of(study: Study) -> Stragglers | None:
@@ -36,7 +36,7 @@ def slowdown_matrix(stragglers: Stragglers) -> Matrix:
     A cell of several ranks or steps has the largest of them.
     """
     values, ranks = _by_rank(stragglers)
-    rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(stragglers.layout.steps), _MOST_COLUMNS)
+    rows, columns = _bounds(len(values), _MAX_ROWS), _bounds(len(stragglers.layout.steps), _MAX_COLUMNS)
     largest = np.maximum.reduceat(np.maximum.reduceat(values, rows, axis=0), columns, axis=1)
     return Matrix(
         _labels("rank", ranks, rows), _labels("step", stragglers.layout.steps, columns), largest - 1
@@ -49,8 +49,8 @@ def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
     if row not in matrix.rows or column not in matrix.columns:
         return -1
     values, _ = _by_rank(stragglers)
-    rows = _part(len(values), _MOST_ROWS, matrix.rows.index(row))
-    columns = _part(len(stragglers.layout.steps), _MOST_COLUMNS, matrix.columns.index(column))
+    rows = _part(len(values), _MAX_ROWS, matrix.rows.index(row))
+    columns = _part(len(stragglers.layout.steps), _MAX_COLUMNS, matrix.columns.index(column))
     return int(stragglers.layout.steps[columns][values[rows, columns].max(axis=0).argmax()])
 
 
@@ -68,7 +68,7 @@ def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
     stages = np.array([operation.stage for operation in layout.operations])
     types = np.array([OPERATION_TYPES.index(operation.type) for operation in layout.operations])
     slowdown = np.where(layout.ranks >= 0, stragglers.slowdowns.by_worker[:, :, place], 0)
-    slowest = np.argsort(-slowdown, axis=None, kind="stable")[: min(_MOST_WORKERS, (layout.ranks >= 0).sum())]
+    slowest = np.argsort(-slowdown, axis=None, kind="stable")[: min(_MAX_WORKERS, (layout.ranks >= 0).sum())]
     begin = layout.start_ns[:, place].min()
     parts = []
     for replica, stage in zip(*np.unravel_index(slowest[::-1], slowdown.shape), strict=True):

@@ -19,9 +19,9 @@ from ...support import duration_text
 from ._configure import Setup, check, differences
 from ._form import Form, typed_text
 
-MOST_AXES = 4
-_MOST_POINTS = 5_000
-_MOST_TRIED = 200
+MAX_AXES = 4
+_MAX_POINTS = 5_000
+_MAX_TRIED = 200
 _TEXT_LENGTH = 400
 _FIELDS = {"topology": "shape", "npus_count": "size", "bandwidth": "bandwidth", "latency": "latency"}
 _UNITS = {"npus_count": "ranks", "bandwidth": "GiB/s", "latency": "ns"}
@@ -83,10 +83,12 @@ def decode_aim(text: str) -> Aim:
         fields = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         fields = {}
-    return made_aim(**{key: fields.get(key) for key in asdict(Aim())}) if isinstance(fields, dict) else Aim()
+    return (
+        parsed_aim(**{key: fields.get(key) for key in asdict(Aim())}) if isinstance(fields, dict) else Aim()
+    )
 
 
-def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
+def parsed_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
     """Return the objective in a form's fields; invalid fields get defaults."""
     known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
@@ -218,7 +220,7 @@ def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
     pairs = [item for item in items if isinstance(item, list) and len(item) == 2]
     return [
         (key, values[:_TEXT_LENGTH])
-        for key, values in pairs[:MOST_AXES]
+        for key, values in pairs[:MAX_AXES]
         if isinstance(key, str) and isinstance(values, str) and (key in names or not key)
     ]
 
@@ -240,10 +242,8 @@ def plan_of(
     except ChakrascopeError as error:
         return Plan(over, problem=error.message)
     plan = Plan(over, aim.trials or _count(over), goal=goal, prices=prices, trials=aim.trials)
-    if plan.points > _MOST_POINTS:
-        text = (
-            f"{plan.points:,} points are more than {_MOST_POINTS:,}; use fewer values, or the command line."
-        )
+    if plan.points > _MAX_POINTS:
+        text = f"{plan.points:,} points are more than {_MAX_POINTS:,}; use fewer values, or the command line."
         return replace(plan, problem=text)
     return _estimated(form, plan, load, workload)
 
@@ -264,7 +264,7 @@ def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
 def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> Plan:
     points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
     backend = form.backends[0] if form.backends else DEFAULT_BACKEND
-    tried = points[:: max(1, len(points) // _MOST_TRIED)]
+    tried = points[:: max(1, len(points) // _MAX_TRIED)]
     setups = [setup_at(form.setup, point) for point in tried]
     problems = [
         found[0].text for each in setups if (found := check(each, workload, [backend]))[0].severity == "error"

@@ -24,7 +24,7 @@ PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 
 
 # columns of a lane, and lanes; they bound the size of the report
-_COLUMNS, _MOST_LANES = 400, 32
+_COLUMNS, _MAX_LANES = 400, 32
 
 
 def path_picture(run: OpenRun) -> Markup:
@@ -84,7 +84,7 @@ def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
     """
     beside = run.is_measured and not about_backend(run.info.backend).replays
     index = run.rows(measured=beside, nested=False)
-    if beside and len(index.table) > _MOST_LANES:
+    if beside and len(index.table) > _MAX_LANES:
         index = run.rows(measured=False, nested=False)
     on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
     order = [*on_path.index, *(rank for rank in index.table["rank"].unique() if rank not in on_path.index)]
@@ -93,7 +93,7 @@ def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
     for rank in map(int, order):
         index.prepare([rank])
         lanes += int((index.table["rank"] == rank).sum())
-        if ranks and lanes > _MOST_LANES:
+        if ranks and lanes > _MAX_LANES:
             break
         ranks.append(rank)
     return index, sorted(ranks)

@@ -42,9 +42,9 @@ from ._pictures import (
     timeline_picture,
 )
 
-_MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
-_MOST_LINKS = 10
-_LEAST_DATE_NS = 1_000_000_000 * 10**9  # in 2001; earlier times of traces do not count from 1970
+_MAX_SEGMENTS, _MAX_COLLECTIVES, _MAX_KEYS = 200, 500, 15
+_MAX_LINKS = 10
+_MIN_DATE_NS = 1_000_000_000 * 10**9  # in 2001; earlier times of traces do not count from 1970
 _NETWORK_NOTE = (
     "The busiest links, with the share of the step in which they carry data, and the bytes they carry."
 )
@@ -126,7 +126,7 @@ def _facts(run: OpenRun) -> list[tuple[str, str]]:
     """Return facts about the job, its capture, the cluster and the run as (label, text) pairs."""
     info, metadata = run.info, run.workload.metadata
     facts = [("Job", f"{_job(run)}, {count_text(info.num_ranks, 'rank')}")]
-    began = [at for at in metadata.get("began_ns", {}).values() if at >= _LEAST_DATE_NS]
+    began = [at for at in metadata.get("began_ns", {}).values() if at >= _MIN_DATE_NS]
     if began:
         captured = datetime.fromtimestamp(min(began) / 1e9, timezone.utc)
         facts.append(("Captured", captured.strftime("%Y-%m-%d %H:%M UTC")))
@@ -149,7 +149,7 @@ def _breakdown(run: OpenRun, by: str) -> Section:
     named = table[~table["key"].isin(["", "(none)"])]
     if by == "cause":
         named = named.assign(key=[HOST_CAUSES.get(key, key) for key in named["key"]])
-    return Section(f"Critical path by {by}", Meters.of(named, _MOST_KEYS), nameless_text(table, by))
+    return Section(f"Critical path by {by}", Meters.of(named, _MAX_KEYS), nameless_text(table, by))
 
 
 def _advice(run: OpenRun) -> Sequence[Part]:
@@ -192,7 +192,7 @@ def _noted(run: OpenRun, rank: int, node: int) -> str:
 
 
 def _segments(run: OpenRun) -> Sequence[Part]:
-    table = segment_table(run.path).nlargest(_MOST_SEGMENTS, "duration_ns").sort_index()
+    table = segment_table(run.path).nlargest(_MAX_SEGMENTS, "duration_ns").sort_index()
     return Table.of(
         table,
         {
@@ -210,13 +210,13 @@ def _segments(run: OpenRun) -> Sequence[Part]:
 
 def _segments_note(run: OpenRun) -> str:
     total = len(run.path.segments)
-    shown = min(total, _MOST_SEGMENTS)
+    shown = min(total, _MAX_SEGMENTS)
     whole = duration_text(run.path.makespan_ns)
     return f"The longest {shown:,} of {total:,} segments, in order of time. All segments add up to {whole}."
 
 
 def _collectives(run: OpenRun) -> Sequence[Part]:
-    table = run.collectives.nlargest(_MOST_COLLECTIVES, "on_path_ns").sort_values("collective")
+    table = run.collectives.nlargest(_MAX_COLLECTIVES, "on_path_ns").sort_values("collective")
     return Table.of(
         table,
         {
@@ -251,7 +251,7 @@ def _network(run: OpenRun) -> Sequence[Part]:
     if run.result.links.empty:
         return Lines.of([f"The backend {run.info.backend} records no links."])
     links = Table.of(
-        link_table(run.result).head(_MOST_LINKS),
+        link_table(run.result).head(_MAX_LINKS),
         {
             "source": ("From", str),
             "target": ("To", str),

@@ -32,12 +32,12 @@ Ints = npt.NDArray[np.int64]
 _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
 _TEXTS = ("operator", "module", "phase")
 _MEASURED = ("duration_ns", "measured_start_ns")
-KEPT_NODES = 4_000_000
+CACHED_NODES = 4_000_000
 """Nodes in all cached parts together, about; each takes 130 bytes."""
-NODES_AT_ONCE = 2_000_000
-"""Nodes that one request reads, about, in at most `PARTS_AT_ONCE` parts."""
-PARTS_AT_ONCE = 64
-_LEAST_STRIDE = 64
+NODES_PER_REQUEST = 2_000_000
+"""Nodes that one request reads, about, in at most `PARTS_PER_REQUEST` parts."""
+PARTS_PER_REQUEST = 64
+_MIN_STRIDE = 64
 # Parts in which the time of each name is summed; names get colours in the order of these sums.
 _SAMPLED_PARTS = 8
 _OF_NODES = "slice"
@@ -153,7 +153,7 @@ class TimelineIndex:
         self._names: dict[str, list[str]] = {}
         self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
-        self._stride = _LEAST_STRIDE
+        self._stride = _MIN_STRIDE
         self._model = 0  # whose lanes are assumed for parts not read yet
         has_lanes = (place for place in range(len(self.parts)) if len(self._part(place).slices.table))
         self._model = next(has_lanes, 0)
@@ -230,7 +230,7 @@ class TimelineIndex:
     ) -> SliceBatch:
         """Return the slices in a time window of *lanes* (default: all), as `Slices.window` does.
 
-        Beyond `NODES_AT_ONCE` nodes, further parts contribute nothing.
+        Beyond `NODES_PER_REQUEST` nodes, further parts contribute nothing.
         """
         colours = colours or self.colours("kind")
         batches = []
@@ -336,7 +336,7 @@ class TimelineIndex:
         chosen: list[int] = []
         nodes = 0
         for place in places:
-            if nodes > NODES_AT_ONCE or len(chosen) >= PARTS_AT_ONCE:
+            if nodes > NODES_PER_REQUEST or len(chosen) >= PARTS_PER_REQUEST:
                 break
             nodes += len(self._part(place).slices.nodes)
             chosen.append(place)
@@ -358,7 +358,9 @@ class TimelineIndex:
             )
             made = self._cached[place] = _Part(slices, partial(self._frame_of, rank), self._words)
             self._note(place, slices)
-            while len(self._cached) > 1 and sum(part.size for part in self._cached.values()) > 2 * KEPT_NODES:
+            while (
+                len(self._cached) > 1 and sum(part.size for part in self._cached.values()) > 2 * CACHED_NODES
+            ):
                 self._cached.popitem(last=False)
             return made
 

@@ -148,7 +148,7 @@ COLOURED_BY = ("kind", "operator", "module", "stream")
 """Properties by which slices can be coloured."""
 # Phases, modules and operators, if only nodes are coloured.
 _ABOVE = "#b4bec9"
-_MOST_MODULE_LENGTH = 60
+_MAX_MODULE_LENGTH = 60
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64]
 
 def _modules(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
     code, names = pd.factorize(nodes["module"])
-    texts = [*(str(name)[:_MOST_MODULE_LENGTH] or "(no module)" for name in names), "(no module)"]
+    texts = [*(str(name)[:_MAX_MODULE_LENGTH] or "(no module)" for name in names), "(no module)"]
     return np.where(code < 0, len(names), code)[lanes.row], texts
 
 

@@ -19,7 +19,7 @@ from ..._files import unpacked_file
 from ...chakra import NodeType
 from .._communications import GLOO, LibraryCollective, collective_named, dtype_bytes
 from ..logs import (
-    MOST_BYTES,
+    MAX_BYTES,
     UNKNOWN,
     Comm,
     LoggedOp,
@@ -101,7 +101,7 @@ _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
 _NS_PER_MS = 1e6
-_MOST_RANKS = 2**24
+_MAX_RANKS = 2**24
 _NO_MESSAGES = "gloo's flight recorder does not record sends and receives, so they are missing"
 
 
@@ -246,7 +246,7 @@ def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
             and not more % less
         ):
             sizes.append(more // less)
-    return max(sizes) if max(sizes) <= _MOST_RANKS else 0
+    return max(sizes) if max(sizes) <= _MAX_RANKS else 0
 
 
 def _ranks(reader: Reader, listed: str | list[int]) -> tuple[int, ...]:
@@ -257,7 +257,7 @@ def _ranks(reader: Reader, listed: str | list[int]) -> tuple[int, ...]:
         )
     except msgspec.MsgspecError:
         reader.fail(f"the ranks of a process group are '{str(listed)[:80]}'")
-    if len(set(ranks)) != len(ranks) or any(not 0 <= rank < _MOST_RANKS for rank in ranks):
+    if len(set(ranks)) != len(ranks) or any(not 0 <= rank < _MAX_RANKS for rank in ranks):
         reader.fail(f"the ranks of a process group are {str(ranks)[:80]}")
     return tuple(ranks)
 
@@ -334,14 +334,14 @@ def _bytes(reader: Reader, shapes: Sequence[Sequence[int]], dtypes: Sequence[str
     """Return the total bytes of tensors with *shapes*; a single type applies to all tensors."""
     total = 0
     for index, shape in enumerate(shapes):
-        if any(not 0 <= size <= MOST_BYTES for size in shape) or len(shape) > 64:
+        if any(not 0 <= size <= MAX_BYTES for size in shape) or len(shape) > 64:
             reader.fail(f"a tensor has the shape {str(list(shape))[:80]}")
         dtype = dtypes[min(index, len(dtypes) - 1)] if dtypes else ""
         width = dtype_bytes(dtype)
         if not width:
             reader.fail(f"a tensor has the type '{dtype[:40]}', the size of which is unknown")
-        total = bounded(reader, "the size of its tensors", total + math.prod(shape) * width, MOST_BYTES)
+        total = bounded(reader, "the size of its tensors", total + math.prod(shape) * width, MAX_BYTES)
     return total
 
 
-READER = LogReader("PyTorch's flight recorder", _recognises, _read, keeps_newest=True, sees_ends_late=True)
+READER = LogReader("PyTorch's flight recorder", _recognises, _read, keeps_newest=True, has_late_ends=True)

@@ -19,8 +19,8 @@ from .._communications import LibraryCollective
 from .._file_kinds import LOG_READERS, kind_and_tool, kind_of, stated_rank, unpacked
 
 UNKNOWN = -1
-MOST_BYTES = 2**56
-_MOST_NS = 2**62
+MAX_BYTES = 2**56
+_MAX_NS = 2**62
 
 
 class LoggedOp(msgspec.Struct, frozen=True, gc=False):
@@ -91,7 +91,7 @@ class LogReader:
     *title* names the tool. *recognises* returns whether a file is such a log, given its first
     megabyte decompressed. *read* returns the logs of all ranks of one job, and assumptions; it
     raises `TraceFormatError` for a damaged log and `TraceError` for logs of different jobs.
-    *keeps_newest* means that the tool overwrites its oldest records, and *sees_ends_late* that it
+    *keeps_newest* means that the tool overwrites its oldest records, and *has_late_ends* that it
     records an operation's end only when a thread notices it.
     """
 
@@ -99,7 +99,7 @@ class LogReader:
     recognises: Callable[[bytes], bool]
     read: Callable[[Sequence[Path]], tuple[list[RankLog], list[str]]]
     keeps_newest: bool = False
-    sees_ends_late: bool = False
+    has_late_ends: bool = False
 
 
 class Logs(msgspec.Struct, frozen=True):
@@ -156,7 +156,7 @@ def damaged(where: str, what: str) -> TraceFormatError:
     )
 
 
-def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
+def bounded(reader: Reader, name: str, value: int, most: int = _MAX_NS, least: int = 0) -> int:
     """Return *value*; raises `TraceFormatError` if it is out of range."""
     if not least <= value <= most:
         reader.fail(f"{name} {value} is out of range")
@@ -217,8 +217,8 @@ def counted(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{name[:40]} ({count})" for name, count in sorted(left_out.items())[:8])
 
 
-_MOST_FILES = 20_000
-_MOST_RANKS = 2**24
+_MAX_FILES = 20_000
+_MAX_RANKS = 2**24
 _TRACES = {"device", "host", "linked"}
 
 
@@ -292,7 +292,7 @@ def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterato
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in islice(folder.rglob("*"), _MOST_FILES) if path.is_file())
+    return sorted(path for path in islice(folder.rglob("*"), _MAX_FILES) if path.is_file())
 
 
 def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
@@ -315,7 +315,7 @@ def _together(
     stated = [max(comm.ranks) + 1 for log in logs for comm in log.comms.values() if comm.ranks]
     sizes = [comm.size for log in logs for comm in log.comms.values()]
     world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
-    if world > _MOST_RANKS:
+    if world > _MAX_RANKS:
         raise TraceError(f"{place}: a log names a job of {world} ranks, which is not plausible.")
     members, labels = _groups(ranks, place)
     known = {
@@ -323,7 +323,7 @@ def _together(
         for group in members
     }
     notes_of_all = [*notes, *_notes(ranks)]
-    absent = sorted(set(range(world)) - ranks.keys()) if world < 2 * _MOST_FILES else []
+    absent = sorted(set(range(world)) - ranks.keys()) if world < 2 * _MAX_FILES else []
     if absent:
         notes_of_all.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
     labels = _distinct(labels, members)

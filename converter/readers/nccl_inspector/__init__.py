@@ -21,7 +21,7 @@ from ..._files import unpacked_file
 from ...chakra import NodeType
 from .._communications import collective_named
 from ..logs import (
-    MOST_BYTES,
+    MAX_BYTES,
     UNKNOWN,
     Comm,
     LoggedOp,
@@ -34,7 +34,7 @@ from ..logs import (
 )
 
 _KEYS = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
-_MOST_US = 2**52
+_MAX_US = 2**52
 _NS_PER_US = 1_000
 # Collectives whose size NCCL counts per rank, and simulators for all ranks together.
 _SHARES = frozenset({"reduce_scatter", "all_to_all"})
@@ -194,7 +194,7 @@ def _collective(reader: Reader, header: _Header, line: _Coll) -> LoggedOp | None
     library = collective_named(line.coll)
     if library is None:
         return None
-    size = bounded(reader, "coll_msg_size_bytes", line.coll_msg_size_bytes, MOST_BYTES)
+    size = bounded(reader, "coll_msg_size_bytes", line.coll_msg_size_bytes, MAX_BYTES)
     sequence = bounded(reader, "coll_sn", line.coll_sn)
     size *= header.n_ranks if library.name in _SHARES else 1
     times = _times(reader, line.coll_exec_time_us, line.event_trace_ts)
@@ -215,7 +215,7 @@ def _message(reader: Reader, header: _Header, line: _Peer) -> LoggedOp | None:
         line.p2p.lower(),
         kind,
         None,
-        bounded(reader, "p2p_msg_size_bytes", line.p2p_msg_size_bytes, MOST_BYTES),
+        bounded(reader, "p2p_msg_size_bytes", line.p2p_msg_size_bytes, MAX_BYTES),
         peer=bounded(reader, "p2p_peer", line.p2p_peer, header.n_ranks - 1),
         completed=True,
         **times,
@@ -224,19 +224,19 @@ def _message(reader: Reader, header: _Header, line: _Peer) -> LoggedOp | None:
 
 def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, Any]:
     """Return an operation's duration and, in a verbose log, its times from first to last channel."""
-    if not 0 <= exec_us <= _MOST_US:
+    if not 0 <= exec_us <= _MAX_US:
         reader.fail(f"the execution time is {exec_us} us")
     times: dict[str, Any] = {"duration_ns": round(exec_us * _NS_PER_US)}
     if trace is None:
         return times
-    created = bounded(reader, "event_trace_ts", trace.coll_start_ts or trace.p2p_start_ts, _MOST_US)
+    created = bounded(reader, "event_trace_ts", trace.coll_start_ts or trace.p2p_start_ts, _MAX_US)
     begun = [kernel.kernel_start_ts for kernel in trace.kernel_events if kernel.kernel_start_ts > 0]
     ended = [kernel.kernel_stop_ts for kernel in trace.kernel_events if kernel.kernel_stop_ts > 0]
     if created:
         times["created_ns"] = created * _NS_PER_US
     if begun and ended:
-        times["started_ns"] = bounded(reader, "kernel_start_ts", min(begun), _MOST_US) * _NS_PER_US
-        times["ended_ns"] = bounded(reader, "kernel_stop_ts", max(ended), _MOST_US) * _NS_PER_US
+        times["started_ns"] = bounded(reader, "kernel_start_ts", min(begun), _MAX_US) * _NS_PER_US
+        times["ended_ns"] = bounded(reader, "kernel_stop_ts", max(ended), _MAX_US) * _NS_PER_US
     return times
 
 

@@ -25,7 +25,7 @@ from ._target import COLUMNS, COMMUNICATION, NETWORK, NODES, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_OFF = 0.1  # relative error above which a replay without changes is not trusted
+_MAX_OFF = 0.1  # relative error above which a replay without changes is not trusted
 _REPEATS, _SETTLED = 4, 0.01  # limits: consecutive steps, and relative change of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
@@ -80,7 +80,7 @@ def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
     except SimulationStalled:
         return sync, 0
     least_ns, most_ns = int(sync.finish_ns.min()), int(sync.finish_ns.max())
-    is_measured = least_ns <= (1 + _MOST_OFF) * period_ns and period_ns <= (1 + _MOST_OFF) * most_ns
+    is_measured = least_ns <= (1 + _MAX_OFF) * period_ns and period_ns <= (1 + _MAX_OFF) * most_ns
     return sync, period_ns if is_measured else 0
 
 

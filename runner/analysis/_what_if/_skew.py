@@ -16,8 +16,8 @@ from .._host_time import texts_where
 
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
-_LEAST_PROGRAMS = 2  # minimum number of programs for a comparison
-_MOST_NODES = 3_000_000  # larger workloads are not compared, because every node would be read
+_MIN_PROGRAMS = 2  # minimum number of programs for a comparison
+_MAX_NODES = 3_000_000  # larger workloads are not compared, because every node would be read
 _NOT_WORK = ("idle", "wait", "communication", "sync")
 _WAITING = ("communication_call",)  # host time that may be waiting for peers
 
@@ -49,11 +49,11 @@ def late_ranks(workload: Workload) -> list[Excess]:
     offsets work that takes more. The list is empty if all ranks run one program or the workload is
     too large.
     """
-    if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
+    if sum(graph.num_nodes for graph in workload.graphs) > _MAX_NODES:
         return []
     programs = np.asarray(workload.program_of_rank)
     distinct, lowest = np.unique(programs, return_index=True)
-    if len(distinct) < _LEAST_PROGRAMS:
+    if len(distinct) < _MIN_PROGRAMS:
         return []
     sums = {program: _work_ns(workload.graphs[program]) for program in distinct.tolist()}
     ranks = []
@@ -75,7 +75,7 @@ def without_skew(workload: Workload, rank: int) -> Workload:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
     programs = np.asarray(workload.program_of_rank)
     late, distinct = int(programs[rank]), np.unique(programs).tolist()
-    if len(distinct) < _LEAST_PROGRAMS:
+    if len(distinct) < _MIN_PROGRAMS:
         raise UsageError(
             f"Rank {rank} runs the same program as all other ranks, so it has no skew to remove."
         )

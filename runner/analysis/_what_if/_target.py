@@ -23,7 +23,7 @@ COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated")
 """Kinds of targets that select nodes by name (see `Target`)."""
 _EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
-_WAYS = (
+_TARGET_FORMS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
     "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
     "precision:double, repeated:copies, skew:RANK, collective:TYPE, "
@@ -122,7 +122,7 @@ class Target:
         """Parse the *key* of a target; raises `UsageError` if it is invalid."""
         what, _, name = key.partition(":")
         if what not in (*COLUMNS, *NODES, *NETWORK, "machine", "collective", "edge", "skew") or not name:
-            raise UsageError(f"'{key[:60]}' cannot be changed; write {_WAYS}.")
+            raise UsageError(f"'{key[:60]}' cannot be changed; write {_TARGET_FORMS}.")
         if what == "edge":
             _read_edge(name)
         if what == "skew" and not (name.isdecimal() and len(name) < 19):

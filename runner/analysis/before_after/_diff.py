@@ -16,13 +16,13 @@ from ....errors import ConfigError, did_you_mean
 from ....support import change_text, count_text, duration_text, share_text
 from ..._notebook import Bar, Figure, bars, block, html_table
 from .._choices import PARTS
-from ._noise import LEAST_STARTS, Differences, Ints, Layout, differences
+from ._noise import MIN_STARTS, Differences, Ints, Layout, differences
 from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
-_LEAST_COMMON = 0.5  # below this fraction of operator calls in common, the programs look different
-_MOST_LEGS = 800  # aligning legs takes time quadratic in their number
+_MIN_COMMON = 0.5  # below this fraction of operator calls in common, the programs look different
+_MAX_LEGS = 800  # aligning legs takes time quadratic in their number
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
@@ -31,8 +31,8 @@ def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
     If there are more than 800 legs, consecutive short ones are merged, too.
     """
     legs = _joined(segments.assign(segments=1), segments["part"])
-    if len(legs) > _MOST_LEGS:
-        longest = legs["duration_ns"].nlargest(_MOST_LEGS // 2).index
+    if len(legs) > _MAX_LEGS:
+        longest = legs["duration_ns"].nlargest(_MAX_LEGS // 2).index
         legs = _joined(legs, legs["part"].where(legs.index.isin(longest), SHORT))
     return legs
 
@@ -320,7 +320,7 @@ class StepDiff:
             return f"{text}."
         return (
             f"{text}. The variation between starts of the job is unknown, so a change cannot be "
-            f"distinguished from noise: capture {LEAST_STARTS} starts on each side, or give this variation "
+            f"distinguished from noise: capture {MIN_STARTS} starts on each side, or give this variation "
             "with --between-starts."
         )
 
@@ -452,7 +452,7 @@ def _program_note(base: Step, other: Step) -> str:
     ]
     both = pd.concat(calls, axis=1).fillna(0)
     all_calls, common = both.max(axis=1).sum(), both.min(axis=1).sum()
-    if not all_calls or common >= _LEAST_COMMON * all_calls:
+    if not all_calls or common >= _MIN_COMMON * all_calls:
         return ""
     return (
         f"{base.name} and {other.name} look like different programs: {share_text(common / all_calls)} of the "

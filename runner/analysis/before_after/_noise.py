@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-LEAST_STARTS = 4
+MIN_STARTS = 4
 """Starts needed on each side to estimate the noise between starts."""
 CONFIDENCE = 0.95
-LEAST_CONFIDENCE = 0.9
+MIN_CONFIDENCE = 0.9
 """Least confidence of an interval that decides on a difference."""
-_MOST_PAIRS, _MOST_EXACT = 40_000, 900
+_MAX_PAIRS, _MAX_EXACT = 40_000, 900
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Layout:
     @property
     def by_starts(self) -> bool:
         """Whether the samples are starts rather than steps."""
-        return min(len(self.base), len(self.other)) >= LEAST_STARTS
+        return min(len(self.base), len(self.other)) >= MIN_STARTS
 
     @property
     def units(self) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class Layout:
         if self.exact:
             return True
         is_known = self.by_starts or self.between_starts is not None
-        return is_known and self.confidence >= LEAST_CONFIDENCE
+        return is_known and self.confidence >= MIN_CONFIDENCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def rank_cut(count: int, others: int) -> tuple[int, float]:
     It is at least 95 %, or the most that *count* and *others* samples allow.
     """
     pairs = count * others
-    if pairs > _MOST_EXACT:
+    if pairs > _MAX_EXACT:
         spread = (pairs * (count + others + 1) / 12) ** 0.5
         cut = int(pairs / 2 - NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * spread)
         return max(0, cut), CONFIDENCE
@@ -141,7 +141,7 @@ def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:
 
 def _at_most(samples: Ints) -> Ints:
     """Return *samples*, or evenly chosen columns of them if there would be too many pairs."""
-    most = int(_MOST_PAIRS**0.5)
+    most = int(_MAX_PAIRS**0.5)
     count = samples.shape[1]
     return samples if count <= most else samples[:, np.linspace(0, count - 1, most).astype(int)]
 

@@ -16,7 +16,7 @@ from ..._result import Result
 from .._choices import PARTS
 from .._collectives import operation_name
 from .._critical_path import CriticalPath, critical_path
-from .._equal_ranks import group_members, ranks_stood_for
+from .._equal_ranks import group_members, represented_ranks
 from .._streams import busy_kinds, exclusive_ns
 from .._summary import rank_times
 
@@ -65,8 +65,8 @@ def read_step(result: Result, workload: Workload, *, name: str, start: str, exac
     nodes["time_ns"] = (nodes["end_ns"] - nodes["start_ns"]).astype(np.int64)
     on_path = segments.groupby(_NODE)["duration_ns"].sum().rename("on_path_ns").reset_index()
     nodes = nodes.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
-    nodes["ranks"] = nodes["rank"].map(ranks_stood_for(result))
-    calls["ranks"] = calls["rank"].map(ranks_stood_for(result))
+    nodes["ranks"] = nodes["rank"].map(represented_ranks(result))
+    calls["ranks"] = calls["rank"].map(represented_ranks(result))
     ranks = max(1, len(result.ranks))
     return Step(
         name=name,

@@ -109,13 +109,13 @@ _CELLS = 4_000_000  # maximum number of entries in an array of situations by pat
 class Sharing:
     """The number of messages in flight on each path over time.
 
-    *way_of* is each message's pair of NICs, as an index into *ways* (n, 2). A message is in flight
+    *path_of* is each message's pair of NICs, as an index into *paths* (n, 2). A message is in flight
     from the instant with index *first* to that with index *last*. *situation* is each instant's row
-    of *counts* (n, ways): the messages in flight during the next *lasted_ns*.
+    of *counts* (n, paths): the messages in flight during the next *lasted_ns*.
     """
 
-    way_of: Ints
-    ways: Ints
+    path_of: Ints
+    paths: Ints
     first: Ints
     last: Ints
     situation: Ints
@@ -127,40 +127,42 @@ class Sharing:
     def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
         """Return how *messages*, in flight from *begun_ns* to their arrivals, share NICs."""
         nics = len(messages.nics)
-        key, way_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
-        ways = np.stack([key // nics, key % nics], axis=1)
+        key, path_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
+        paths = np.stack([key // nics, key % nics], axis=1)
         instants = np.unique(np.concatenate([begun_ns, messages.end_ns]))
         first, last = np.searchsorted(instants, begun_ns), np.searchsorted(instants, messages.end_ns)
-        change = np.zeros((len(instants), len(ways)), np.int32)
-        np.add.at(change, (first, way_of), 1)
-        np.add.at(change, (last, way_of), -1)
+        change = np.zeros((len(instants), len(paths)), np.int32)
+        np.add.at(change, (first, path_of), 1)
+        np.add.at(change, (last, path_of), -1)
         in_flight = np.cumsum(change, axis=0, dtype=np.int32)
         counts, situation = np.unique(in_flight, axis=0, return_inverse=True)
         lasted = np.append(np.diff(instants), 0).astype(np.float64)
-        return cls(way_of, ways, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics)
+        return cls(
+            path_of, paths, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics
+        )
 
-    def carried(self, sends: Floats, receives: Floats, ways: Mapping[int, float] | None = None) -> Floats:
+    def carried(self, sends: Floats, receives: Floats, paths: Mapping[int, float] | None = None) -> Floats:
         """Return how many bytes the NICs could have carried for each message while it was in flight.
 
         *sends* and *receives* are rates of NICs, in bytes per ns or relative to another rate.
-        *ways* has the rates of paths that are slower than their two NICs.
+        *paths* has the rates of paths that are slower than their two NICs.
         """
-        rates = self._rates(sends, receives, ways or {})
-        carried = np.empty(len(self.way_of))
-        for way in range(len(self.ways)):
-            so_far = np.concatenate([[0.0], np.cumsum(rates[self.situation, way] * self.lasted_ns)])
-            own = np.flatnonzero(self.way_of == way)
+        rates = self._rates(sends, receives, paths or {})
+        carried = np.empty(len(self.path_of))
+        for path in range(len(self.paths)):
+            so_far = np.concatenate([[0.0], np.cumsum(rates[self.situation, path] * self.lasted_ns)])
+            own = np.flatnonzero(self.path_of == path)
             carried[own] = so_far[self.last[own]] - so_far[self.first[own]]
         return carried
 
     def senders(self) -> Floats:
         """Return the mean number of messages, including itself, at each message's receiving NIC."""
-        into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
-        result = np.ones(len(self.way_of))
+        into = self.counts @ (self.paths[:, 1:] == np.arange(self.num_nics))
+        result = np.ones(len(self.path_of))
         passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
-        for nic in np.unique(self.ways[:, 1]):
+        for nic in np.unique(self.paths[:, 1]):
             so_far = np.concatenate([[0.0], np.cumsum(into[self.situation, nic] * self.lasted_ns)])
-            own = np.flatnonzero(self.ways[self.way_of, 1] == nic)
+            own = np.flatnonzero(self.paths[self.path_of, 1] == nic)
             first, last = self.first[own], self.last[own]
             result[own] = (so_far[last] - so_far[first]) / (passed[last] - passed[first])
         return result
@@ -168,13 +170,13 @@ class Sharing:
     def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
         """Return the rate of a message on each path in each situation (situations, paths)."""
         limits = np.concatenate([sends, receives, list(slow.values())])
-        through = np.zeros((len(self.ways), len(limits)))
-        rows = np.arange(len(self.ways))
-        through[rows, self.ways[:, 0]] = 1.0
-        through[rows, self.num_nics + self.ways[:, 1]] = 1.0
-        for place, way in enumerate(slow):
-            through[way, 2 * self.num_nics + place] = 1.0
-        size = max(1, _CELLS // max(1, len(self.ways)))
+        through = np.zeros((len(self.paths), len(limits)))
+        rows = np.arange(len(self.paths))
+        through[rows, self.paths[:, 0]] = 1.0
+        through[rows, self.num_nics + self.paths[:, 1]] = 1.0
+        for place, path in enumerate(slow):
+            through[path, 2 * self.num_nics + place] = 1.0
+        size = max(1, _CELLS // max(1, len(self.paths)))
         parts = [
             _fair(self.counts[at : at + size], through, limits) for at in range(0, len(self.counts), size)
         ]

@@ -205,11 +205,11 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
 
 
 def _other_direction(suspect: Suspect, rates: Rates) -> Flags:
-    """Return a mask of the opposite paths through the NICs of *suspect*, if it is slow one way only."""
-    ways = rates.sharing.ways
+    """Return a mask of the opposite paths through the NICs of *suspect*, if only one direction is slow."""
+    paths = rates.sharing.paths
     if bool(suspect.sends) == bool(suspect.receives):
-        return np.zeros(len(ways), bool)
-    other = ways[:, 1] if suspect.sends else ways[:, 0]
+        return np.zeros(len(paths), bool)
+    other = paths[:, 1] if suspect.sends else paths[:, 0]
     return np.isin(other, suspect.sends or suspect.receives)
 
 

@@ -11,16 +11,16 @@ import pandas as pd
 from ....converter import NodeType
 from ._messages import Floats
 
-LEAST_SLOWER = 0.15
+MIN_SLOWER = 0.15
 """The least relative excess of compute times for a host to be reported."""
 _TIMES = 16  # number of intervals; a constantly slow host is slow in most of them
 _TIMES_OF_STOPS = 64  # shorter intervals, to separate intervals with a stop from the others
 _FEW = 1  # minimum number of computations in an interval
 _DRAWS = 1000
-_MOST_PERMUTED = 1_000_000  # maximum number of (interval, host) entries in all random draws together
-_LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
+_MAX_PERMUTED = 1_000_000  # maximum number of (interval, host) entries in all random draws together
+_MIN_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
-_FEWEST, _LEAST_SHARE = 3, 0.1  # minimum number and fraction of slow, and of normal, intervals
+_FEWEST, _MIN_SHARE = 3, 0.1  # minimum number and fraction of slow, and of normal, intervals
 _MUCH_MORE = 2.0  # least ratio of the time it loses to that of any other host
 _SAME = 1e-3  # durations that differ relatively by less are equal except for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
@@ -123,15 +123,15 @@ def _slowest(
     worst = int(np.argmax(excess))
     chosen = rng.integers(len(logs), size=(_DRAWS, len(logs)))
     draws = _excess(np.median(logs[chosen], axis=1))
-    won = (np.argmax(draws, axis=1) == worst) & (draws[:, worst] > np.log1p(LEAST_SLOWER) / 2)
+    won = (np.argmax(draws, axis=1) == worst) & (draws[:, worst] > np.log1p(MIN_SLOWER) / 2)
     low, high = (float(value) for value in np.exp(np.quantile(draws[:, worst], (0.05, 0.95))))
     rest = np.delete(np.median(logs, axis=0), worst)
     spread = 1.4826 * float(np.median(np.abs(rest - np.median(rest)))) + 0.01
     chance = _chance(rng, logs, worst)
     factor = float(np.exp(excess[worst]))
     if (
-        factor < 1 + LEAST_SLOWER
-        or won.mean() < _LEAST_CONFIDENCE
+        factor < 1 + MIN_SLOWER
+        or won.mean() < _MIN_CONFIDENCE
         or chance > _SIGNIFICANT
         or excess[worst] < _SIGMAS * spread
     ):
@@ -152,17 +152,17 @@ def _intermittent(
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
     excess = _excess(logs[:, sound])
-    late = excess > np.log1p(LEAST_SLOWER)
+    late = excess > np.log1p(MIN_SLOWER)
     lost = np.where(late, np.expm1(excess), 0.0)
     losses = lost.sum(axis=0)
     worst = int(np.argmax(losses))
     share = float(late[:, worst].mean())
     others = np.delete(losses, worst).max(initial=0.0)
-    sound_times = int((excess[:, worst] < np.log1p(LEAST_SLOWER / 2)).sum())
-    fewest = max(_FEWEST, _LEAST_SHARE * len(late))
+    sound_times = int((excess[:, worst] < np.log1p(MIN_SLOWER / 2)).sum())
+    fewest = max(_FEWEST, _MIN_SHARE * len(late))
     if late[:, worst].sum() < _FEWEST or sound_times < fewest or losses[worst] <= _MUCH_MORE * others:
         return None
-    draws = int(np.clip(_MOST_PERMUTED // lost.size, _DRAWS, 10 * _DRAWS))
+    draws = int(np.clip(_MAX_PERMUTED // lost.size, _DRAWS, 10 * _DRAWS))
     permuted = (rng.permuted(lost, axis=1).sum(axis=0).max() for _ in range(draws))
     reached = sum(float(most) >= losses[worst] * (1 - 1e-9) for most in permuted)
     chance = (reached + 1) / (draws + 1)
@@ -171,7 +171,7 @@ def _intermittent(
     rest = compute[compute["host"].isin([hosts[place] for place in sound]) & (compute["host"] != host)]
     factors = _mean_factors(rng, own) / (rest["took_ns"].sum() / rest["should_ns"].sum())
     factor, low, high = (float(value) for value in np.quantile(factors, (0.5, 0.05, 0.95)))
-    if factor < 1 + LEAST_SLOWER / 2 or chance > 1 - _LEAST_CONFIDENCE:
+    if factor < 1 + MIN_SLOWER / 2 or chance > 1 - _MIN_CONFIDENCE:
         return None
     return replace(_slow_host(own, (factor, low, high), (1 - chance, chance), against), share=share)
 

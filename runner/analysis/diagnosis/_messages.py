@@ -15,7 +15,7 @@ from ..._result import Result
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-MOST_MESSAGES = 100_000
+MAX_MESSAGES = 100_000
 """Maximum number of messages to analyse: the first ones, because concurrency depends on earlier ones."""
 _RANK = "\0rank"  # marks a rank number used as a host name
 
@@ -75,7 +75,7 @@ def messages_of(result: Result) -> Messages:
     outside = host_of[src] != host_of[dst] if len(flows) else np.zeros(0, bool)
     rows = np.flatnonzero(outside & (size > 0) & (end > start))
     rows = rows[np.lexsort((end[rows], start[rows]))]
-    taken = rows[:MOST_MESSAGES]
+    taken = rows[:MAX_MESSAGES]
     src, dst, size, start, end, arriving = (
         column[taken] for column in (src, dst, size, start, end, arriving)
     )
@@ -120,10 +120,10 @@ def _nic_name(host: str, nic: str, hosts: Sequence[str], nics: Sequence[tuple[st
     return f"NIC {nic} of {_host_name(host)}" if several else f"NIC of {_host_name(host)}"
 
 
-def _begun_ns(way: Ints, start: Ints, end: Ints) -> Ints:
+def _begun_ns(path: Ints, start: Ints, end: Ints) -> Ints:
     """Return the time from which each message has its path to itself, for messages sent in sequence."""
-    table = pd.DataFrame({"way": way, "end": end})
-    before = table.groupby("way")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
+    table = pd.DataFrame({"path": path, "end": end})
+    before = table.groupby("path")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
     begun: Ints = np.maximum(start, before.to_numpy(np.int64))
     return begun
 
@@ -133,7 +133,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A suspect of some *kind*: NICs slow to send (*sends*) or to receive, or a path (*way*).
+    """A suspect of some *kind*: NICs slow to send (*sends*) or to receive, or a path (*path*).
 
     *on* marks the paths through it. *others* names suspects with the same messages.
     """
@@ -144,7 +144,7 @@ class Suspect:
     on: Flags
     sends: tuple[int, ...] = ()
     receives: tuple[int, ...] = ()
-    way: int = -1
+    path: int = -1
     others: tuple[str, ...] = ()
 
     def rates(self, factor: float, num_nics: int) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
@@ -152,16 +152,16 @@ class Suspect:
         sends, receives = np.ones(num_nics), np.ones(num_nics)
         sends[list(self.sends)] = factor
         receives[list(self.receives)] = factor
-        return sends, receives, {self.way: factor} if self.way >= 0 else {}
+        return sends, receives, {self.path: factor} if self.path >= 0 else {}
 
 
-def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
-    """Return all suspects for slow *messages* on the paths *ways* (n, 2).
+def suspects_of(messages: Messages, paths: Ints) -> list[Suspect]:
+    """Return all suspects for slow *messages* on the paths *paths* (n, 2).
 
     A suspect on every message's path is left out, because nothing remains to compare it with. Of
     suspects with the same messages, the first lists the others.
     """
-    src, dst = ways[:, 0], ways[:, 1]
+    src, dst = paths[:, 0], paths[:, 1]
     suspects: list[Suspect] = []
     for place, host in enumerate(messages.hosts):
         nics = tuple(np.flatnonzero(messages.host_of == place).tolist())
@@ -177,10 +177,10 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
             Suspect("NIC, sending", f"{name}, sending", own, out, (nic,)),
             Suspect("NIC, receiving", f"{name}, receiving", own, into, (), (nic,)),
         ]
-    for way, (a, b) in enumerate(ways.tolist()):
+    for path, (a, b) in enumerate(paths.tolist()):
         ends = tuple(dict.fromkeys(messages.hosts[messages.host_of[nic]] for nic in (a, b)))
-        on = np.arange(len(ways)) == way
-        suspects.append(Suspect("link", f"{messages.nics[a]} to {messages.nics[b]}", ends, on, way=way))
+        on = np.arange(len(paths)) == path
+        suspects.append(Suspect("link", f"{messages.nics[a]} to {messages.nics[b]}", ends, on, path=path))
     return _distinguishable(suspects)
 
 
@@ -200,6 +200,6 @@ def _distinguishable(suspects: Sequence[Suspect]) -> list[Suspect]:
         names = tuple(one.name for one in group if one is not first)
         hosts = tuple(dict.fromkeys(host for one in (first, *group) for host in one.hosts))
         kept.append(
-            Suspect(first.kind, first.name, hosts, first.on, first.sends, first.receives, first.way, names)
+            Suspect(first.kind, first.name, hosts, first.on, first.sends, first.receives, first.path, names)
         )
     return kept

@@ -17,22 +17,22 @@ import numpy as np
 from ._attained import Sharing, slow_group
 from ._messages import Flags, Floats, Ints, Messages, Suspect, suspects_of
 
-LEAST_SLOWER = 0.12
+MIN_SLOWER = 0.12
 """The least relative slowdown reported; paths of a healthy network differ by less."""
-_MOST_SLOW = 3
-_MOST_TIMES = 16
+_MAX_SLOW = 3
+_MAX_TIMES = 16
 _FEW = 3  # minimum average number of messages per path and interval
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6
 _DRAWS = 400
-_MOST_FITS = 20_000
-_LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
+_MAX_FITS = 20_000
+_MIN_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS, _PEERS = 4.0, 2.5
 _SEVERAL = 3  # minimum number of paths
 _FLOOR = 0.02
 _MODEL_ERROR = 0.03  # relative error of a rate, however many messages, from latency and unequal shares
-_LEAST_EXPLAINED = 0.3
+_MIN_EXPLAINED = 0.3
 _INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several senders at once
 _ALONE = 1.5  # maximum mean number of concurrent messages at a NIC used by one message
 _SEVERAL_ALONE = 8
@@ -73,32 +73,32 @@ class Rates:
     def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
         """Return the rates relative to fair shares in a network where the *applied* suspects are slow."""
         nics = len(self.messages.nics)
-        sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
+        sends, receives, paths = np.ones(nics), np.ones(nics), dict[int, float]()
         for suspect, factor in applied:
             out, into, slow = suspect.rates(factor, nics)
             sends, receives = sends * out, receives * into
-            ways |= slow
-        carried = self.sharing.carried(sends, receives, ways)
+            paths |= slow
+        carried = self.sharing.carried(sends, receives, paths)
         log_rate = np.log(self.messages.size_bytes / np.maximum(carried, 1e-9))
         return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
 
     def medians(self) -> Floats:
         """Return the median logarithmic rate by interval, path and size class; NaN without messages."""
-        times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
-        cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
+        times, paths, sizes = int(self.time.max()) + 1, len(self.sharing.paths), int(self.size.max()) + 1
+        cell = (self.time * paths + self.sharing.path_of) * sizes + self.size
         chosen = np.flatnonzero(self.large)
         chosen = chosen[np.lexsort((self.log_rate[chosen], cell[chosen]))]
         values, cells = self.log_rate[chosen], cell[chosen]
-        result = np.full(times * ways * sizes, np.nan)
+        result = np.full(times * paths * sizes, np.nan)
         keys, first, count = np.unique(cells, return_index=True, return_counts=True)
         result[keys] = (values[first + (count - 1) // 2] + values[first + count // 2]) / 2
-        return result.reshape(times, ways, sizes)
+        return result.reshape(times, paths, sizes)
 
     @property
     def baselines(self) -> Floats:
         """The median logarithmic rate on healthy paths by size class."""
         table = _nanmedian(self.medians(), 0)
-        on = np.zeros(len(self.sharing.ways), bool)
+        on = np.zeros(len(self.sharing.paths), bool)
         for suspect, _ in self.applied:
             on |= suspect.on
         sound = table[~on] if (~on).any() else table
@@ -118,7 +118,7 @@ def measure_rates(messages: Messages) -> Rates:
         kept = messages.chosen(whole)
         sharing = Sharing.of(kept, begun[whole])
         size, large = _sizes(kept.size_bytes)
-        time = _times(kept, len(sharing.ways))
+        time = _times(kept, len(sharing.paths))
         rates = Rates(kept, sharing, large, time, size, np.zeros(len(kept))).with_slow(())
         candidates.append((_spread(rates), rates))
     return min(candidates, key=lambda candidate: candidate[0])[1]
@@ -126,7 +126,7 @@ def measure_rates(messages: Messages) -> Rates:
 
 def _spread(rates: Rates) -> float:
     table = rates.medians()
-    cell = rates.log_rate - table[rates.time, rates.sharing.way_of, rates.size]
+    cell = rates.log_rate - table[rates.time, rates.sharing.path_of, rates.size]
     return float(np.mean(np.abs(cell[rates.large])))
 
 
@@ -138,9 +138,9 @@ def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
     return np.unique(steps, return_inverse=True)[1].reshape(-1), size_bytes >= _SMALL * half
 
 
-def _times(messages: Messages, ways: int) -> Ints:
+def _times(messages: Messages, paths: int) -> Ints:
     """Return each message's interval; intervals have several messages per path."""
-    number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
+    number = int(np.clip(len(messages) // max(1, _FEW * paths), 1, _MAX_TIMES))
     return np.arange(len(messages)) * number // max(1, len(messages))
 
 
@@ -152,11 +152,11 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     from the number of suspects, its effect must also exceed the largest effect of any suspect with
     paths permuted at random.
     """
-    suspects = suspects_of(rates.messages, rates.sharing.ways)
+    suspects = suspects_of(rates.messages, rates.sharing.paths)
     parts = _slow_together(rates, suspects)
     if parts:
         return parts, rates.with_slow([(part.suspect, part.factor) for part in parts])
-    while suspects and len(parts) < _MOST_SLOW:
+    while suspects and len(parts) < _MAX_SLOW:
         part = _slowest(rates, suspects)
         if part is None:
             break
@@ -174,8 +174,8 @@ def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
     group = slow_group(rates.messages, rates.time)
     if (
         group is None
-        or group.gap < -np.log1p(-LEAST_SLOWER) / 2
-        or group.confidence < _LEAST_CONFIDENCE
+        or group.gap < -np.log1p(-MIN_SLOWER) / 2
+        or group.confidence < _MIN_CONFIDENCE
         or group.chance > _SIGNIFICANT
     ):
         return []
@@ -183,13 +183,13 @@ def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
     if len(slow) != len(group.nics) or np.logical_or.reduce([one.on for one in slow]).all():
         return []
     factors, errors = _refined_together(rates, slow)
-    if max(factors) > 1 - LEAST_SLOWER:
+    if max(factors) > 1 - MIN_SLOWER:
         return []
     parts = []
     for suspect, factor, error in zip(slow, factors, errors, strict=True):
         low, high = (float(value) for value in factor * np.exp(np.quantile(error, (0.05, 0.95))))
         low, high = min(low, factor) * (1 - _MODEL_ERROR), max(high, factor) * (1 + _MODEL_ERROR)
-        evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
+        evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.path_of]]
         parts.append(SlowPart(suspect, factor, low, high, group.confidence, group.chance, evidence))
     return sorted(parts, key=lambda part: part.factor)
 
@@ -205,8 +205,8 @@ def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float
     crossed = ons.sum(axis=0)
 
     def steps(table: Floats) -> list[float]:
-        ways = _ways_rates(table, crossed > 0)
-        return [_median(ways[on & (crossed == 1)]) for on in ons]
+        paths = _path_rates(table, crossed > 0)
+        return [_median(paths[on & (crossed == 1)]) for on in ons]
 
     factors = [1.0] * len(slow)
     for _ in range(2 * _ROUNDS):
@@ -228,7 +228,7 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     fits = [_fit(_nanmedian(medians, 0), suspect.on) for suspect in suspects]
     likely = [place for place in np.argsort([loss for loss, _ in fits]) if fits[place][1] < 0]
     likely = [place for place in likely[:_REFINED] if fits[place][0] <= _MUCH_WORSE * fits[likely[0]][0]]
-    if not likely or fits[likely[0]][1] > np.log1p(-LEAST_SLOWER) / 2:
+    if not likely or fits[likely[0]][1] > np.log1p(-MIN_SLOWER) / 2:
         return None
     refined = [_refined(rates, suspects[place], float(np.exp(fits[place][1]))) for place in likely]
     rng = np.random.default_rng(len(rates.messages))
@@ -242,18 +242,18 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     won = parts[winners]
     factors = factor * np.exp(draws[:, best, 1])
     low, high = (float(value) for value in np.quantile(factors, (0.05, 0.95)))
-    confidence = float(np.mean(won & (factors < 1 - LEAST_SLOWER / 2)))
+    confidence = float(np.mean(won & (factors < 1 - MIN_SLOWER / 2)))
     noise = _noise(suspects, suspect, changed, _nanmedian(tables[best], 0))
-    if factor > 1 - LEAST_SLOWER or confidence < _LEAST_CONFIDENCE or -np.log(factor) < noise:
+    if factor > 1 - MIN_SLOWER or confidence < _MIN_CONFIDENCE or -np.log(factor) < noise:
         return None
-    if suspect.on.sum() >= _SEVERAL and _explained(medians, tables[best], suspect.on) < _LEAST_EXPLAINED:
+    if suspect.on.sum() >= _SEVERAL and _explained(medians, tables[best], suspect.on) < _MIN_EXPLAINED:
         return None
     if suspect.receives and not suspect.sends and _may_be_incast(rates, suspect, factor):
         return None
     chance = _chance(rng, medians, suspects, suspect)
     if chance > _SIGNIFICANT:
         return None
-    evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
+    evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.path_of]]
     suspect = _with_others(suspect, [suspects[place] for place in likely], winners)
     low, high = min(low, factor) * (1 - _MODEL_ERROR), max(high, factor) * (1 + _MODEL_ERROR)
     return SlowPart(suspect, factor, low, high, confidence, chance, evidence)
@@ -268,7 +268,7 @@ def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
     if factor < 1 - _INCAST:
         return False
     alone = rates.large & (rates.sharing.senders() <= _ALONE)
-    own = suspect.on[rates.sharing.way_of]
+    own = suspect.on[rates.sharing.path_of]
     slow, sound = rates.log_rate[alone & own], rates.log_rate[alone & ~own]
     if min(len(slow), len(sound)) < _SEVERAL_ALONE:
         return True
@@ -278,7 +278,7 @@ def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
     """Return *suspect* with the names of others that over 10 % of the draws support."""
     shares = np.bincount(winners, minlength=len(likely)) / len(winners)
-    named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _LEAST_CONFIDENCE]
+    named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _MIN_CONFIDENCE]
     others = dict.fromkeys((*suspect.others, *named))
     others.pop(suspect.name, None)
     return dataclasses.replace(suspect, others=tuple(others))
@@ -316,21 +316,21 @@ def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: F
     if suspect.on.sum() >= _SEVERAL and peers:
         apart = np.array([_pooled(rates, one.on) for one in peers])
         return _PEERS * (float(np.sqrt(np.mean(apart**2))) + _FLOOR)
-    rest = _ways_rates(table, suspect.on)[~suspect.on]
+    rest = _path_rates(table, suspect.on)[~suspect.on]
     spread = 1.4826 * float(np.nanmedian(np.abs(rest - np.nanmedian(rest)))) + _FLOOR / 2
-    ways = float(np.sqrt(suspect.on.sum()))
-    return float(max(_SIGMAS * spread / ways, _PEERS * (np.sqrt(np.nanmean(rest**2)) / ways + _FLOOR)))
+    paths = float(np.sqrt(suspect.on.sum()))
+    return float(max(_SIGMAS * spread / paths, _PEERS * (np.sqrt(np.nanmean(rest**2)) / paths + _FLOOR)))
 
 
 def _explained(before: Floats, after: Floats, on: Flags) -> float:
     """Return how much of the differences between paths a suspect explains, as a fraction."""
-    ways = _ways_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
-    return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(ways))), 1e-9)
+    paths = _path_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
+    return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(paths))), 1e-9)
 
 
 def _pooled(rates: Rates, on: Flags) -> float:
     """Return the logarithm of the total rate on the paths *on* relative to all other messages."""
-    own = on[rates.sharing.way_of]
+    own = on[rates.sharing.path_of]
     size = rates.messages.size_bytes.astype(np.float64)
     carried = size / np.exp(rates.log_rate)
     times = []
@@ -343,7 +343,7 @@ def _pooled(rates: Rates, on: Flags) -> float:
     return float(np.median(times)) if times else 0.0
 
 
-def _ways_rates(table: Floats, on: Flags) -> Floats:
+def _path_rates(table: Floats, on: Flags) -> Floats:
     """Return the rate of each path of *table* (paths, sizes) relative to those not *on*, NaN if unknown."""
     against = table - _nanmedian(table[~on], 0)
     return against[:, 0] if against.shape[1] == 1 else _nanmean(against, 1)
@@ -351,9 +351,9 @@ def _ways_rates(table: Floats, on: Flags) -> Floats:
 
 def _fit(table: Floats, on: Flags) -> tuple[float, float]:
     """Fit a common factor to the paths *on*; return the residual and the factor's logarithm."""
-    ways = _ways_rates(table, on)
-    log_factor = _median(ways[on])
-    return float(np.nansum(np.abs(ways - np.where(on, log_factor, 0.0)))), log_factor
+    paths = _path_rates(table, on)
+    log_factor = _median(paths[on])
+    return float(np.nansum(np.abs(paths - np.where(on, log_factor, 0.0)))), log_factor
 
 
 def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Flags]) -> Floats:
@@ -374,7 +374,7 @@ def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspec
         return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)
 
     seen = explained(_nanmean(medians, 0), named)
-    draws = int(np.clip(_MOST_FITS // len(suspects), 100, _DRAWS))
+    draws = int(np.clip(_MAX_FITS // len(suspects), 100, _DRAWS))
     reached = 0
     for _ in range(draws):
         shuffled = np.stack(

@@ -12,10 +12,10 @@ from ....support import duration_text, instant_text
 from ._messages import Flags, Floats, Ints, Suspect, suspects_of
 from ._rates import Rates
 
-_MOST_STALLS = 5
+_MAX_STALLS = 5
 _CHANCE = 1e-3
 _SUPPORT = 0.4  # late messages with at least this fraction of the largest loss have the same cause
-_LEAST_SHARE = 0.02  # fraction of the run's time; shorter stalls are not reported
+_MIN_SHARE = 0.02  # fraction of the run's time; shorter stalls are not reported
 _EXPLAINED = 0.8
 _LESS = 0.5  # weight of messages that began during a stall or right after
 
@@ -48,12 +48,12 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
     """
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)
-    suspects = suspects_of(rates.messages, rates.sharing.ways)
+    suspects = suspects_of(rates.messages, rates.sharing.paths)
     result: list[Stall] = []
     remarks: list[str] = []
     open_ = late > limit
     begun, end = _in_flight(rates)
-    while open_.any() and len(result) + len(remarks) < _MOST_STALLS:
+    while open_.any() and len(result) + len(remarks) < _MAX_STALLS:
         worst = int(np.argmax(np.where(open_, late, 0)))
         group, window = _together(worst, late, begun, end)
         after = _after(group, window, late, begun, limit)
@@ -89,7 +89,7 @@ def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
     scale = max((high - middle) / np.log(5), 1.0)
     limit = middle + scale * np.log(0.5 * len(late) / _CHANCE)
     whole = float(rates.messages.end_ns.max() - rates.messages.start_ns.min())
-    return max(limit, _LEAST_SHARE * whole), (middle, scale)
+    return max(limit, _MIN_SHARE * whole), (middle, scale)
 
 
 def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, tuple[int, int]]:
@@ -125,10 +125,10 @@ def _named(
     lasted = float(np.median(late[group]))
     inside = np.minimum(end, window[1]) - np.maximum(begun, window[0])
     punctual = (inside >= lasted / 2) & (late < _SUPPORT / 2 * lasted)
-    way_of = rates.sharing.way_of
-    ways = len(rates.sharing.ways)
-    held = np.bincount(way_of[group], minlength=ways) + _LESS * np.bincount(way_of[after], minlength=ways)
-    moved = np.bincount(way_of[punctual], minlength=ways).astype(np.float64)
+    path_of = rates.sharing.path_of
+    paths = len(rates.sharing.paths)
+    held = np.bincount(path_of[group], minlength=paths) + _LESS * np.bincount(path_of[after], minlength=paths)
+    moved = np.bincount(path_of[punctual], minlength=paths).astype(np.float64)
     scores = np.array([_explained(held, moved, suspect.on) for suspect in suspects])
     # Of suspects that explain equally many late messages, take the one with the fewest paths.
     best = min(
@@ -145,7 +145,7 @@ def _named(
         if place != best
     ]
     suspect = dataclasses.replace(suspect, others=tuple(dict.fromkeys((*suspect.others, *alike))))
-    own = group[suspect.on[way_of[group]]]
+    own = group[suspect.on[path_of[group]]]
     chance = min(1.0, 0.5 * len(late) * float(np.exp(-(late[own].max() - tail[0]) / tail[1])))
     return Stall(
         suspect, *window, round(float(np.median(late[own]))), round(float(late[own].min())),

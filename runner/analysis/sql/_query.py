@@ -58,7 +58,7 @@ def query_run(
     names = list(SQL_TABLES) if words & {"show", "duckdb_tables", "information_schema"} else words
     chosen = [name for name in SQL_TABLES if name in names]
     head = {"sql": sql, "rows": rows, "memory_bytes": memory_bytes}
-    ask = partial(_asked, timeout_s=timeout_s, watch=watch, memory_bytes=memory_bytes)
+    ask = partial(_answer, timeout_s=timeout_s, watch=watch, memory_bytes=memory_bytes)
     answer = ask(
         head | {"columns": {name: COLUMN_TABLES[name].names for name in chosen if name in COLUMN_TABLES}},
         partial(_tables, run, chosen),
@@ -94,7 +94,7 @@ def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequen
     }
 
 
-def _asked(
+def _answer(
     head: Mapping[str, Any],
     tables: Callable[[Mapping[str, Sequence[str]]], dict[str, bytes]],
     *,

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-_MOST_TEXT = 10_000
+_MAX_TEXT = 10_000
 _SETTINGS = (
     "temp_directory=''",
     "python_enable_replacements=false",
@@ -130,12 +130,12 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str, rows: int) -> dict[
 
 
 def _cut(value: Any) -> Any:
-    return value[:_MOST_TEXT] if isinstance(value, str) else value
+    return value[:_MAX_TEXT] if isinstance(value, str) else value
 
 
 def _plain(value: Any) -> Any:
     """Convert a value without a JSON type (decimal, date, bytes) to text."""
-    return str(value)[:_MOST_TEXT]
+    return str(value)[:_MAX_TEXT]
 
 
 if __name__ == "__main__":

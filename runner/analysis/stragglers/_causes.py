@@ -25,16 +25,16 @@ from ._series import pattern_text, when_text
 from ._slowdowns import Slowdowns, mask
 
 _PAUSES = {"input": "waiting for input", "gc": "garbage collection", "descheduled": "waiting for a processor"}
-_LEAST_SLOWDOWN = 1.03
+_MIN_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1
-_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
-_LEAST_PART = 0.1
-_LEAST_DELAY_NS = 5_000_000  # a few time slices; steps vary by this much on any machine
-_LEAST_CORRELATION = 0.9  # published threshold: sequence lengths differ above this correlation
-_LEAST_FACTOR = 1.03
-_LEAST_EXPLAINED = 0.5  # fraction of the unexplained time that one rank's delays must explain
+_MIN_STEPS, _MIN_SHARE_OF_STEPS = 2, 0.02
+_MIN_PART = 0.1
+_MIN_DELAY_NS = 5_000_000  # a few time slices; steps vary by this much on any machine
+_MIN_CORRELATION = 0.9  # published threshold: sequence lengths differ above this correlation
+_MIN_FACTOR = 1.03
+_MIN_EXPLAINED = 0.5  # fraction of the unexplained time that one rank's delays must explain
 _DEVIATIONS = 3  # standard deviations of the mean for random sequence lengths; closer workers are equal
-_MOST_WORKERS = 16
+_MAX_WORKERS = 16
 _STANDS_OUT = 2
 
 
@@ -91,13 +91,13 @@ class _Finder:
         self.layout = replay.layout
         self.slowdowns = slowdowns
         self.work = replay.work_ns.astype(np.float64)
-        self.least_factor = _LEAST_FACTOR
+        self.least_factor = _MIN_FACTOR
 
     def sequence(self) -> Iterator[StragglerCause]:
         """Yield unequal sequence lengths if micro-batches vary in time equally on all stages."""
         factors, correlation = micro_batch_factors(self.layout, self.replay.work_ns)
         effect = self._effect(self._alone(factors))
-        if effect is not None and correlation >= _LEAST_CORRELATION:
+        if effect is not None and correlation >= _MIN_CORRELATION:
             evidence = (
                 f"forward and backward times of micro-batches correlate {correlation:.2f} within steps, on "
                 f"all stages; the longest takes {factors.max():.2f} times its mean"
@@ -113,7 +113,7 @@ class _Finder:
         for stage in range(self.layout.stages):
             factors = np.broadcast_to(every[:, stage, None, None], self.work.shape)
             effect = self._effect(self._alone(factors))
-            if factors.max() < _LEAST_FACTOR or effect is None:
+            if factors.max() < _MIN_FACTOR or effect is None:
                 continue
             ratios = [
                 f"{kind} takes {every[places[0], stage]:.2f} times"
@@ -130,9 +130,9 @@ class _Finder:
     def workers(self) -> Iterator[StragglerCause]:
         """Yield workers that compute longer than others of their stage."""
         every = worker_factors(self.layout, self.work)
-        excess = np.where(every.max(axis=2) >= _LEAST_FACTOR, np.maximum(every - 1, 0).mean(axis=2), 0)
+        excess = np.where(every.max(axis=2) >= _MIN_FACTOR, np.maximum(every - 1, 0).mean(axis=2), 0)
         peers = "the other replicas of its stage" if self.layout.replicas > 1 else "in other steps"
-        for flat in np.argsort(-excess, axis=None, kind="stable")[:_MOST_WORKERS]:
+        for flat in np.argsort(-excess, axis=None, kind="stable")[:_MAX_WORKERS]:
             replica, stage = (int(index) for index in np.unravel_index(flat, excess.shape))
             if not excess[replica, stage]:
                 return
@@ -188,7 +188,7 @@ class _Finder:
         if effect is None:
             return
         delay = host_delay(self.replay, effect.slow)
-        if delay.total_ns >= _LEAST_EXPLAINED * np.median(unexplained_ns[effect.slow]):
+        if delay.total_ns >= _MIN_EXPLAINED * np.median(unexplained_ns[effect.slow]):
             late = duration_text(delay.median_ns)
             reason = (
                 "input pipeline or late start"
@@ -223,15 +223,15 @@ class _Finder:
 
     def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
         """Return a cause's effect and slow steps, or None if it is too small to report."""
-        least = _LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS
-        slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
-        if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
+        least = _MIN_SLOWDOWN if alone.mean() >= _MIN_SLOWDOWN else _LEAST_IN_SOME_STEPS
+        slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _MIN_DELAY_NS)
+        if slow.sum() < min(len(slow), max(_MIN_STEPS, _MIN_SHARE_OF_STEPS * len(slow))):
             return None
-        usual = np.sort(alone)[: math.ceil((1 - _LEAST_PART) * len(alone))].mean()
-        if usual < _LEAST_SLOWDOWN and not self._is_regular(slow):
+        usual = np.sort(alone)[: math.ceil((1 - _MIN_PART) * len(alone))].mean()
+        if usual < _MIN_SLOWDOWN and not self._is_regular(slow):
             return None
         total = self.slowdowns.recorded_ns[slow].mean() / self.slowdowns.ideal_ns - 1
-        return _Effect(alone, slow) if alone[slow].mean() - 1 >= _LEAST_PART * total else None
+        return _Effect(alone, slow) if alone[slow].mean() - 1 >= _MIN_PART * total else None
 
     def _is_regular(self, slow: npt.NDArray[np.bool_]) -> bool:
         return bool(slow.all()) or bool(pattern_text(self.layout.steps, slow))
@@ -298,8 +298,8 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
 
 
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
-_LEAST_EXCESS = 0.03  # least excess in any step, as a fraction of the ideal step
-_MOST_PLACES = 16
+_MIN_EXCESS = 0.03  # least excess in any step, as a fraction of the ideal step
+_MAX_PLACES = 16
 
 
 @dataclass(frozen=True)
@@ -325,10 +325,10 @@ def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
     for transfers in _places(replay):
         own = transfers.measured.any(axis=0)
         by_step = (excess[:, :, own] * transfers.measured[:, None, own]).max(axis=2, initial=0).sum(axis=0)
-        if by_step.max() >= _LEAST_EXCESS * ideal_step_ns:
+        if by_step.max() >= _MIN_EXCESS * ideal_step_ns:
             costs.append((float(by_step.mean()), transfers))
     costs.sort(key=lambda cost: -cost[0])
-    return [transfers for _, transfers in costs[:_MOST_PLACES]]
+    return [transfers for _, transfers in costs[:_MAX_PLACES]]
 
 
 def joined(places: Sequence[Transfers]) -> list[Transfers]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ....converter.readers import OPERATION_TYPES, OperationTable
 from ....errors import TraceError
 
-_MOST_REMARKS = 5
+_MAX_REMARKS = 5
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,10 @@ def _common_steps(
     left_out = [step for step in range(len(steps)) if step not in set(common_steps)]
     remarks = [
         f"left out: {_difference(operations, steps, present, step, wanted)}"
-        for step in left_out[:_MOST_REMARKS]
+        for step in left_out[:_MAX_REMARKS]
     ]
-    if len(left_out) > _MOST_REMARKS:
-        remarks.append(
-            f"left out: {len(left_out) - _MOST_REMARKS} more steps with other operations than most"
-        )
+    if len(left_out) > _MAX_REMARKS:
+        remarks.append(f"left out: {len(left_out) - _MAX_REMARKS} more steps with other operations than most")
     return common_steps, tuple(remarks)
 
 

@@ -12,8 +12,8 @@ from ._layout import Layout
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
 _LATE_CLOCK_NS = 10_000_000  # a transfer that ends earlier than it begins by this counts as 0
-_MOST_NS = 2**62
-_MOST_NUMBERS = 2**24  # maximum number of array entries in memory at once
+_MAX_NS = 2**62
+_MAX_NUMBERS = 2**24  # maximum number of array entries in memory at once
 
 
 class Replay:
@@ -71,7 +71,7 @@ class Replay:
     ) -> npt.NDArray[np.int64]:
         """Return the step times of *what_ifs*, block by block to bound memory."""
         steps = len(self.layout.steps)
-        columns = max(1, _MOST_NUMBERS // (len(self.layout.operations) * replicas))
+        columns = max(1, _MAX_NUMBERS // (len(self.layout.operations) * replicas))
         many = max(1, min(what_ifs, columns // steps))
         results = np.empty((what_ifs, steps), np.int64)
         for first in range(0, what_ifs, many):
@@ -157,7 +157,7 @@ def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[n
             backward += int(late.sum())
             work[place] = np.where(late, 0, transfer)
     waits = layout.select("collectives")  # the shortest wait of a step is that of the last member
-    work[waits] = layout.duration_ns[waits].min(axis=(0, 2), keepdims=True, initial=_MOST_NS)
+    work[waits] = layout.duration_ns[waits].min(axis=(0, 2), keepdims=True, initial=_MAX_NS)
     return work, backward
 
 

@@ -12,9 +12,9 @@ from ....support import ordinal_text
 
 _CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
-_MOST_STEPS = 8  # maximum number of steps that a sentence lists
-_LEAST_REPEATS = 3
-_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # minimum steps on either side, maximum exceptions
+_MAX_STEPS = 8  # maximum number of steps that a sentence lists
+_MIN_REPEATS = 3
+_MIN_SIDE, _MAX_EXCEPTIONS = 3, 0.2  # minimum steps on either side, maximum exceptions
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
     count = f"in {len(numbers)} of {len(steps)} steps"
     if pattern := pattern_text(steps, slow):
         return f"{count}, {pattern}"
-    named = ", ".join(map(str, numbers[:_MOST_STEPS])) + (", ..." if len(numbers) > _MOST_STEPS else "")
+    named = ", ".join(map(str, numbers[:_MAX_STEPS])) + (", ..." if len(numbers) > _MAX_STEPS else "")
     return f"{count} ({named})"
 
 
@@ -86,9 +86,9 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
         at = int((before + after).argmin()) + 1 if len(before) else 0
         sides = np.array([at, len(steps) - at])
         exceptions = np.array([before[at - 1], after[at - 1]]) if at else sides
-        few = (exceptions <= _MOST_EXCEPTIONS * sides).all()
-        certain = exceptions.sum() <= _MOST_EXCEPTIONS * sides.min() or _changes(slow.astype(np.float64))
-        if sides.min() >= _LEAST_SIDE and few and certain:
+        few = (exceptions <= _MAX_EXCEPTIONS * sides).all()
+        certain = exceptions.sum() <= _MAX_EXCEPTIONS * sides.min() or _changes(slow.astype(np.float64))
+        if sides.min() >= _MIN_SIDE and few and certain:
             return f"{word} step {steps[at]}"
     period = _period(slow)
     return f"every {ordinal_text(period)}" if period else ""
@@ -97,13 +97,13 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
 def _period(slow: npt.NDArray[np.bool_]) -> int:
     """Return the period of *slow* steps, with few exceptions; 0 if there is none."""
     gaps = set(np.diff(np.flatnonzero(slow)).tolist())
-    if slow.sum() >= _LEAST_REPEATS and len(gaps) == 1:
+    if slow.sum() >= _MIN_REPEATS and len(gaps) == 1:
         return int(gaps.pop()) if gaps != {1} else 0
     share, best, tests = float(slow.mean()), (_CHANCE_OF_PERIOD, 0), 0
-    for period in range(2, len(slow) // _LEAST_REPEATS + 1):
+    for period in range(2, len(slow) // _MIN_REPEATS + 1):
         for phase in range(period):
             own = slow[phase::period]
             hits, tests = int(own.sum()), tests + 1
-            if hits > _LEAST_REPEATS and hits >= (1 - _MOST_EXCEPTIONS) * len(own):
+            if hits > _MIN_REPEATS and hits >= (1 - _MAX_EXCEPTIONS) * len(own):
                 best = min(best, (math.comb(len(own), hits) * share**hits, period))
     return best[1] if best[0] * tests <= _CHANCE_OF_PERIOD else 0

@@ -49,8 +49,8 @@ _ACTIONS = {
     "host": "profile some of these steps (`chakrascope trace`) to see what the host does",
 }
 _QUANTILES = (0.5, 0.9, 0.99)
-_LEAST_CHANGE = 1.03
-_MOST_ERROR = 0.05  # relative error of a replay without changes above which figures are uncertain
+_MIN_CHANGE = 1.03
+_MAX_ERROR = 0.05  # relative error of a replay without changes above which figures are uncertain
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Stragglers:
     def change(self) -> Change | None:
         """The step at which recorded step times change level, or None."""
         times = self.slowdowns.recorded_ns.astype(np.float64)
-        return level_change(self.layout.steps, times, _LEAST_CHANGE)
+        return level_change(self.layout.steps, times, _MIN_CHANGE)
 
     @property
     def sentences(self) -> list[str]:
@@ -188,7 +188,7 @@ def find_stragglers(table: OperationTable) -> Stragglers:
             "and count as 0: the clocks of the ranks differ"
         )
     named = tuple(causes(replay, found))
-    if abs(found.replay_error) > _MOST_ERROR and all(cause.kind != "host" for cause in named):
+    if abs(found.replay_error) > _MAX_ERROR and all(cause.kind != "host" for cause in named):
         remarks.append(
             f"the replay differs from the recorded steps by {change_text(1 / (1 + found.replay_error) - 1)}: "
             "times and dependencies contradict each other, so the results are uncertain"

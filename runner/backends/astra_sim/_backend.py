@@ -277,7 +277,7 @@ class AstraSimBackend:
         trace = count_nodes(experiment) <= TRACE_LIMIT_NODES
         log = AstraSimLog(experiment.workload.num_ranks)
 
-        def keep_going() -> bool:
+        def may_continue() -> bool:
             return progress is None or progress(log.now_ns, len(log.ranks))
 
         try:
@@ -289,12 +289,12 @@ class AstraSimBackend:
                     name=f"ASTRA-sim ({program.path.name})",
                     timeout_s=timeout_s,
                     on_line=log.feed,
-                    keep_going=keep_going,
+                    may_continue=may_continue,
                 )
                 require_space(folder)
                 if status != 0:
                     raise _failure(program, log, status, tail)
-                lines = _while_wanted(log_lines(folder / "log"), keep_going) if trace else None
+                lines = _until_stopped(log_lines(folder / "log"), may_continue) if trace else None
                 result = self._answer(experiment, program, log, lines, tail)
                 return result if fabric is None else with_packets(result, fabric, log, folder)
         except OSError as error:
@@ -322,10 +322,10 @@ class AstraSimBackend:
         )
 
 
-def _while_wanted(lines: Iterable[str], keep_going: Callable[[], bool]) -> Iterator[str]:
-    """Yield *lines*, calling *keep_going* now and then because a long log takes seconds to read."""
+def _until_stopped(lines: Iterable[str], may_continue: Callable[[], bool]) -> Iterator[str]:
+    """Yield *lines*, calling *may_continue* now and then because a long log takes seconds to read."""
     for number, line in enumerate(lines):
-        if number % _LINES_BETWEEN_QUESTIONS == 0 and not keep_going():
+        if number % _LINES_BETWEEN_QUESTIONS == 0 and not may_continue():
             raise Cancelled("ASTRA-sim had ended when the run was cancelled; its results are discarded.")
         yield line
 

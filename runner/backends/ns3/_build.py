@@ -93,11 +93,11 @@ def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
 
 
 def find_compiler(
-    environment: Mapping[str, str] | None = None, keep_going: Callable[[], bool] = lambda: True
+    environment: Mapping[str, str] | None = None, may_continue: Callable[[], bool] = lambda: True
 ) -> Compiler:
     """Find a C++20 compiler: ``CXX``, or otherwise g++, clang++ or c++ on ``PATH``.
 
-    Raises `BackendUnavailable` if there is none, and `Cancelled` if *keep_going* returns False
+    Raises `BackendUnavailable` if there is none, and `Cancelled` if *may_continue* returns False
     before the compiler has answered.
     """
     variables = os.environ if environment is None else environment
@@ -105,16 +105,16 @@ def find_compiler(
     for name in names:
         path = shutil.which(name, path=variables.get("PATH", os.defpath))
         if path:
-            return _checked(path, keep_going)
+            return _checked(path, may_continue)
     raise BackendUnavailable(
         f"The backend 'ns3' compiles its model on first use, but there is no C++ compiler "
         f"({', '.join(names)}); install it with {_REMEDY}."
     )
 
 
-def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
+def _checked(path: str, may_continue: Callable[[], bool]) -> Compiler:
     try:
-        answer = _ask_version(path, keep_going)
+        answer = _ask_version(path, may_continue)
     except (OSError, subprocess.SubprocessError) as error:
         raise BackendUnavailable(
             f"The C++ compiler {path} does not run ({error}); install another with {_REMEDY}."
@@ -129,7 +129,7 @@ def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
     return Compiler(path, first)
 
 
-def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
+def _ask_version(path: str, may_continue: Callable[[], bool]) -> str:
     """Return the compiler's answer to ``--version``, with a time limit because wrappers may hang."""
     command = [path, "--version"]
     deadline = time.monotonic() + _VERSION_S
@@ -141,7 +141,7 @@ def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     answer, _ = process.communicate(timeout=_POLL_S)
                     break
-                if not keep_going():
+                if not may_continue():
                     raise Cancelled("The packet-level simulation was cancelled.")
                 if time.monotonic() > deadline:
                     raise subprocess.TimeoutExpired(command, _VERSION_S)
@@ -205,20 +205,20 @@ _FULL = os.strerror(errno.ENOSPC)
 
 
 def build_driver(
-    keep_going: Callable[[], bool] = lambda: True,
+    may_continue: Callable[[], bool] = lambda: True,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Path, Ns3Install]:
     """Return the driver program and its ns-3; the first call compiles the driver, which takes seconds.
 
-    Prints progress to standard error. Raises `Cancelled` once *keep_going* returns False,
+    Prints progress to standard error. Raises `Cancelled` once *may_continue* returns False,
     `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with the compiler's message
     if compilation fails.
     """
     ns3 = find_ns3(environment)
-    compiler = find_compiler(environment, keep_going)
+    compiler = find_compiler(environment, may_continue)
     target = cache_folder(environment) / _key(ns3, compiler) / _PROGRAM
     if not target.is_file():
-        with _reporting(keep_going) as going:
+        with _reporting(may_continue) as going:
             _compile_once(ns3, compiler, target, going)
     return target, ns3
 
@@ -242,7 +242,7 @@ def start_build(environment: Mapping[str, str] | None = None) -> threading.Threa
 
 
 @contextlib.contextmanager
-def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+def _reporting(may_continue: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     """Print at doubling intervals, during the block, that the TCP model is being compiled."""
     began, next_s = time.monotonic(), 2.0
     print(f"{_COMPILING} ...", file=sys.stderr)
@@ -253,7 +253,7 @@ def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
         if passed >= next_s:
             print(f"{_COMPILING}: {passed:.0f} s so far", file=sys.stderr)
             next_s *= 2
-        return keep_going()
+        return may_continue()
 
     yield going
     print(
@@ -262,13 +262,15 @@ def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     )
 
 
-def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
+def _compile_once(
+    ns3: Ns3Install, compiler: Compiler, target: Path, may_continue: Callable[[], bool]
+) -> None:
     """Compile the program at *target*, or wait for the process or thread that is already compiling it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _turn(target.parent, keep_going):
+        with _turn(target.parent, may_continue):
             if not target.is_file():
-                _compile(ns3, compiler, target, keep_going)
+                _compile(ns3, compiler, target, may_continue)
     except OSError as error:
         raise BackendError(
             f"The compiled model of TCP cannot be kept in {target.parent} ({error.strerror}); free some "
@@ -277,7 +279,7 @@ def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going:
 
 
 @contextlib.contextmanager
-def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
+def _turn(folder: Path, may_continue: Callable[[], bool]) -> Iterator[None]:
     """Lock *folder* against other processes and threads during the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -286,7 +288,7 @@ def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not keep_going():
+                if not may_continue():
                     raise Cancelled("The compilation of the model of TCP was cancelled.") from None
                 time.sleep(_POLL_S)
         yield
@@ -310,7 +312,7 @@ def _key(ns3: Ns3Install, compiler: Compiler) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
+def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, may_continue: Callable[[], bool]) -> None:
     """Compile all sources as one unit, to parse ns-3's headers once, and write the program to *target*."""
     with scratch_folder(target.parent) as folder:
         whole = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cc")))
@@ -326,7 +328,7 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
             name="The compilation of the model of TCP",
             timeout_s=_TIMEOUT_S,
             on_line=lambda _: None,
-            keep_going=keep_going,
+            may_continue=may_continue,
         )
         if status != 0 and _FULL in " ".join(tail):
             raise BackendError(

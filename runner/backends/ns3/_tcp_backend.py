@@ -15,7 +15,7 @@ from ..._memory import within_memory
 from ..._result import COLUMNS, Result
 from ...config import Fabric, NetworkConfig, TcpPart
 from .._base import Backend, Progress
-from .._engine import MOST_OVERTAKING, EngineBackend
+from .._engine import MAX_OVERTAKING, EngineBackend
 from .._outcome import completion_times
 from .._packet import packet_backend
 from .._process import backend_timeout_s
@@ -27,10 +27,10 @@ _Attempt = TypeVar("_Attempt")
 
 def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attempt:
     """Call *attempt* with rising degrees of overtaking until a captured job no longer stalls."""
-    for overtaking in range(MOST_OVERTAKING if experiment.semantics == "trace" else 0):
+    for overtaking in range(MAX_OVERTAKING if experiment.semantics == "trace" else 0):
         with contextlib.suppress(SimulationStalled):
             return attempt(overtaking)
-    return attempt(MOST_OVERTAKING if experiment.semantics == "trace" else 0)
+    return attempt(MAX_OVERTAKING if experiment.semantics == "trace" else 0)
 
 
 class Watch:
@@ -41,7 +41,7 @@ class Watch:
         self.now_ns = 0
         self.finished = 0
 
-    def keep_going(self) -> bool:
+    def may_continue(self) -> bool:
         """Return whether the simulation may continue."""
         return self._progress is None or self._progress(self.now_ns, self.finished)
 
@@ -49,7 +49,7 @@ class Watch:
         """Record the engine's progress; return whether the simulation may continue."""
         self.now_ns = max(self.now_ns, now_ns)
         self.finished = finished
-        return self.keep_going()
+        return self.may_continue()
 
 
 class Flows:
@@ -91,8 +91,8 @@ _ALIAS = (
     "The backend 'ns3' on a RoCE network is 'packet', the engine's own packet model; ns-3 has no part in it."
 )
 _NEVER = "the connections lose every segment; check the losses of the links."
-_MOST_MONITORED = 10_000
-_MOST_NAMED = 5
+_MAX_MONITORED = 10_000
+_MAX_NAMED = 5
 _OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # packet settings that TCP also uses
 
 
@@ -137,10 +137,10 @@ class TcpBackend:
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch, engine = Watch(progress), EngineBackend()
-        program, ns3 = build_driver(watch.keep_going)
+        program, ns3 = build_driver(watch.may_continue)
 
         def attempt(overtaking: int) -> tuple[Result, TcpTotals, pd.DataFrame]:
-            driver = TcpDriver(program, fabric, part, keep_going=watch.keep_going, timeout_s=timeout_s)
+            driver = TcpDriver(program, fabric, part, may_continue=watch.may_continue, timeout_s=timeout_s)
             with driver:
                 flows = Flows(driver, watch, _NEVER)
                 result = engine.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
@@ -164,7 +164,7 @@ class TcpBackend:
 def _flow_table(flows: Flows, totals: TcpTotals) -> pd.DataFrame:
     """Return the table ``flows`` with the retransmitted segments of each message."""
     table = flows.table()
-    table["retransmissions"] = pd.Series([totals.again.get(one, 0) for one in flows.ids], dtype="int64")
+    table["retransmissions"] = pd.Series([totals.resent.get(one, 0) for one in flows.ids], dtype="int64")
     return table
 
 
@@ -201,7 +201,7 @@ def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
     if times:
         facts["flow_completion_ns"] = times
     if totals.monitored:
-        facts["flow_monitor"] = totals.monitored[:_MOST_MONITORED]
+        facts["flow_monitor"] = totals.monitored[:_MAX_MONITORED]
     return {"packets": facts}
 
 
@@ -209,15 +209,15 @@ def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
     sentences = []
     given = set() if network.packet is None else set(network.packet.settings) - _OF_LINKS
     if given:
-        more = f" and {len(given) - _MOST_NAMED} more" if len(given) > _MOST_NAMED else ""
-        names = ", ".join(sorted(given)[:_MOST_NAMED])
+        more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
+        names = ", ".join(sorted(given)[:_MAX_NAMED])
         sentences.append(f"Settings of RoCE have no effect on TCP: {names}{more}.")
     if totals.retransmissions:
         sentences.append(
             f"{totals.retransmissions} segments were sent again after {int(totals.links['drops'].sum())} "
             f"losses and {totals.timeouts} timeouts."
         )
-    left = len(totals.monitored) - _MOST_MONITORED
+    left = len(totals.monitored) - _MAX_MONITORED
     if left > 0:
         sentences.append(
             f"{left} more flows of the flow monitor are only in its file, next to the recorded packets."

@@ -39,7 +39,7 @@ class TcpDriver:
     """A context manager for the program that simulates *fabric* with the TCP settings of *part*.
 
     Nodes are numbered with the ranks first, then the switches. While the program works,
-    *keep_going* is called ten times a second; if it returns False, `Cancelled` is raised. An answer
+    *may_continue* is called ten times a second; if it returns False, `Cancelled` is raised. An answer
     that takes longer than *timeout_s* seconds raises `BackendTimeout`.
     """
 
@@ -49,12 +49,12 @@ class TcpDriver:
         fabric: Fabric,
         part: TcpPart,
         *,
-        keep_going: Callable[[], bool] = lambda: True,
+        may_continue: Callable[[], bool] = lambda: True,
         timeout_s: float = 3600.0,
     ) -> None:
         fabric = fabric.hosts_first()
         commands = describe_tcp(fabric, part)
-        self._keep_going = keep_going
+        self._keep_going = may_continue
         self._next_tick = time.monotonic()
         self._deadline = self._next_tick + timeout_s
         self._timeout_s = timeout_s
@@ -259,8 +259,8 @@ _TIMESTAMP_BYTES = 12  # Linux sends this TCP option with every segment
 # The marking threshold of the DCTCP paper: 65 packets at 10 Gbit/s, and never under 20 packets.
 _MARK_PACKETS = 65
 _MARK_RATE_BPS = 10e9
-_FEWEST_MARK_PACKETS = 20
-_MOST_OPEN_BEFORE = 20_000  # ns-3 opens this many connections in a few seconds
+_MIN_MARK_PACKETS = 20
+_MAX_OPEN_BEFORE = 20_000  # ns-3 opens this many connections in a few seconds
 
 
 def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
@@ -289,7 +289,7 @@ def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
     """
     pairs: int = hosts * (hosts - 1) // 2 * settings["connections-per-pair"]
     given: str | None = settings["connect"]
-    return given == "before" if given is not None else pairs <= _MOST_OPEN_BEFORE
+    return given == "before" if given is not None else pairs <= _MAX_OPEN_BEFORE
 
 
 def mark_thresholds(fabric: Fabric, settings: Mapping[str, Any]) -> dict[int, int]:
@@ -306,7 +306,7 @@ def mark_thresholds(fabric: Fabric, settings: Mapping[str, Any]) -> dict[int, in
         return dict.fromkeys(rates, settings["ecn-threshold"])
     most = settings["buffer"] // 2
     packets = {
-        rate: max(_FEWEST_MARK_PACKETS, math.ceil(_MARK_PACKETS * rate / _MARK_RATE_BPS)) for rate in rates
+        rate: max(_MIN_MARK_PACKETS, math.ceil(_MARK_PACKETS * rate / _MARK_RATE_BPS)) for rate in rates
     }
     return {rate: min(count * settings["mtu"], most) for rate, count in packets.items()}
 
@@ -374,7 +374,7 @@ class TcpTotals:
 
     links: pd.DataFrame
     history: pd.DataFrame
-    again: dict[int, int]
+    resent: dict[int, int]
     monitored: list[dict[str, int]]
     segments: int
     events: int

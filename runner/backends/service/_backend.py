@@ -29,7 +29,7 @@ from ._client import LOG_FILE, ServiceAddress, ServiceClient, configured_service
 from ._request import configuration, write_archive
 
 # ASTRA-sim Service hangs for good once a simulation has written more lines than this.
-_MOST_LINES = 65_536
+_MAX_LINES = 65_536
 _LINES_A_RANK = 8
 _LINES_OF_ROOFLINE = 4
 _POLL_S = 0.1
@@ -111,11 +111,11 @@ class ServiceBackend:
         The service's other result files are stored in *scratch*.
         """
         options = {} if self.call_s is None else {"call_s": self.call_s}
-        with ServiceClient(self.address, watch.keep_on, **options) as client:
+        with ServiceClient(self.address, watch.raise_if_stopped, **options) as client:
             version = client.version()
             archive = scratch / "workload.zip"
-            write_archive(experiment, folder, archive, watch.keep_on)
-            with turn(self.address.place, watch.keep_on) as held:
+            write_archive(experiment, folder, archive, watch.raise_if_stopped)
+            with turn(self.address.place, watch.raise_if_stopped) as held:
                 watch.start()
                 _wait_until_free(client, watch, held.left_behind)
                 client.upload(archive)
@@ -202,7 +202,7 @@ class _Watch:
         """Start counting the time limit."""
         self._deadline = time.monotonic() + self._timeout_s
 
-    def keep_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise `Cancelled` or `BackendTimeout` if the run must stop."""
         if self._progress is not None and not self._progress(self._now_ns, self._ranks_done):
             raise Cancelled(f"The run at the ASTRA-sim Service at {self._place} was cancelled.")
@@ -218,7 +218,7 @@ class _Watch:
         now = time.monotonic()
         end = now + min(max(_POLL_S, _SHARE * (now - since)), _LONGEST_PAUSE_S)
         while now < end:
-            self.keep_on()
+            self.raise_if_stopped()
             time.sleep(min(_POLL_S, end - now))
             now = time.monotonic()
 
@@ -237,10 +237,10 @@ class _Watch:
         return status
 
     def _take(self, content: bytes) -> None:
-        if content.count(b"\n") > _MOST_LINES:
+        if content.count(b"\n") > _MAX_LINES:
             last = plain(content[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip().rpartition("\n")[2])
             raise BackendError(
-                f"The ASTRA-sim Service at {self._place} hangs: ASTRA-sim wrote more than {_MOST_LINES} "
+                f"The ASTRA-sim Service at {self._place} hangs: ASTRA-sim wrote more than {_MAX_LINES} "
                 f"lines, the last of which is '{last}'. Restart the service, and use the backends "
                 "'astra-sim:...' or ours for this experiment."
             )
@@ -253,13 +253,13 @@ def _trace_fits(experiment: Experiment, place: str) -> bool:
     members = sum(len(ranks) for ranks in experiment.groups.values())
     a_rank = _LINES_A_RANK + (_LINES_OF_ROOFLINE if experiment.system.roofline_enabled else 0)
     lines = a_rank * experiment.workload.num_ranks + experiment.network.dimensions * (members + 4)
-    if lines >= _MOST_LINES:
+    if lines >= _MAX_LINES:
         raise ConfigError(
             f"{experiment.workload.num_ranks} ranks are too many for the ASTRA-sim Service at {place}: it "
-            f"hangs when a simulation writes more than {_MOST_LINES} lines, and this one would write about "
+            f"hangs when a simulation writes more than {_MAX_LINES} lines, and this one would write about "
             f"{lines}. Use the backends 'astra-sim:...' or ours."
         )
-    return lines + 2 * count_nodes(experiment) + 2 * experiment.workload.num_ranks < _MOST_LINES
+    return lines + 2 * count_nodes(experiment) + 2 * experiment.workload.num_ranks < _MAX_LINES
 
 
 _WHAT = "an ASTRA-sim Service"

@@ -119,10 +119,10 @@ class Turn:
 
 
 @contextmanager
-def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
+def turn(place: str, raise_if_stopped: Callable[[], None]) -> Iterator[Turn]:
     """Wait until no other process of this user uses the service at *place*, and lock it.
 
-    *keep_on* is called ten times a second during the wait. The lock is released even if the process
+    *raise_if_stopped* is called ten times a second during the wait. The lock is released even if the process
     dies.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
@@ -137,7 +137,7 @@ def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
         ) from error
     with file:
         while not _try_lock(file.fileno()):
-            keep_on()
+            raise_if_stopped()
             time.sleep(_POLL_S)
         yield Turn(file)
 
@@ -174,17 +174,20 @@ _HINTS = {
 class ServiceClient:
     """A connection to the service at *address*; a context manager that closes it.
 
-    During calls, *keep_on* runs ten times a second and may raise to cancel the call. A call fails
+    During calls, *raise_if_stopped* runs ten times a second and may raise to cancel the call. A call fails
     after *call_s* seconds without an answer, except `upload`, which has no limit. Raises
     `BackendUnavailable` if gRPC is not installed.
     """
 
     def __init__(
-        self, address: ServiceAddress, keep_on: Callable[[], None] = lambda: None, call_s: float = _CALL_S
+        self,
+        address: ServiceAddress,
+        raise_if_stopped: Callable[[], None] = lambda: None,
+        call_s: float = _CALL_S,
     ) -> None:
         self._grpc = _import_grpc()
         self._place = address.place
-        self._keep_on = keep_on
+        self._keep_on = raise_if_stopped
         self._call_s = call_s
         # No proxy and no settings from DNS: connect to the named host and nothing else.
         self._channel = self._grpc.insecure_channel(
@@ -249,7 +252,10 @@ class ServiceClient:
         return folder.encode() in answer.response_bytes
 
     def stop(self, within_s: float) -> bool:
-        """Stop the simulation without calling `keep_on`; return whether it ended in *within_s* seconds."""
+        """Stop the simulation; return whether it ended in *within_s* seconds.
+
+        Does not call `raise_if_stopped`.
+        """
         request = message("SetControlActionRequest", {"control": {"choice": _STOP}}).SerializeToString()
         stopped = message("GetStatusResponse")
         deadline = time.monotonic() + within_s

@@ -196,10 +196,12 @@ _HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 240
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
+def write_archive(
+    experiment: Experiment, folder: str, path: Path, raise_if_stopped: Callable[[], None]
+) -> None:
     """Write one program per rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
 
-    The service unpacks them as plain files, so ranks cannot share one. *keep_on* is called after
+    The service unpacks them as plain files, so ranks cannot share one. *raise_if_stopped* is called after
     every MiB.
     """
     source = experiment.workload
@@ -211,7 +213,7 @@ def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Call
             entry.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(entry, "w", force_zip64=len(content) > 1 << 31) as file:
                 for start in range(0, max(len(content), 1), _CHUNK_BYTES):
-                    keep_on()
+                    raise_if_stopped()
                     file.write(content[start : start + _CHUNK_BYTES])
 
 

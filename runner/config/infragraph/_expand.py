@@ -12,8 +12,8 @@ from ....support import count_text
 from .._values import shown
 from ._schema import Device, Edge, Infrastructure, LinkKind
 
-_MOST_NODES = 500_000
-_MOST_LINES = 2_000_000
+_MAX_NODES = 500_000
+_MAX_LINES = 2_000_000
 _DEEPEST = 20  # maximum nesting of devices
 _ELEMENT = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
 _SLICE = re.compile(r"\s*(-?\d{1,9})?\s*(?:(:)\s*(-?\d{1,9})?\s*(?::\s*(-?\d{1,9})?\s*)?)?")
@@ -85,10 +85,10 @@ class _Expansion:
             device = self._device(instance.device, f"{self._where}: the instance '{instance.name}'")
             bases[instance.name] = total
             total += self._layout(device, ()).size * instance.count
-            if total > _MOST_NODES:
+            if total > _MAX_NODES:
                 raise ConfigError(
                     f"{self._where}: with the instance '{instance.name}' there are {total:,} components, but "
-                    f"the maximum is {_MOST_NODES:,}; correct its 'count', or describe fewer."
+                    f"the maximum is {_MAX_NODES:,}; correct its 'count', or describe fewer."
                 )
         for instance in self._whole.instances.values():
             device = self._device(instance.device, self._where)
@@ -123,9 +123,9 @@ class _Expansion:
         return remarks
 
     def _add(self, graph: Graph, lines: list[Line], base: int) -> None:
-        if len(graph.lines) + len(lines) > _MOST_LINES:
+        if len(graph.lines) + len(lines) > _MAX_LINES:
             raise ConfigError(
-                f"{self._where}: the edges make more than {_MOST_LINES:,} links, the maximum; correct the "
+                f"{self._where}: the edges make more than {_MAX_LINES:,} links, the maximum; correct the "
                 "counts and slices."
             )
         graph.lines += [
@@ -161,9 +161,9 @@ class _Expansion:
                 unit = self._layout(inner, (*outside, device.name)).size
             parts[part.name] = size, unit, part.count
             size += unit * part.count
-            if size > _MOST_NODES:
+            if size > _MAX_NODES:
                 raise ConfigError(
-                    f"{self._where}: the device '{device.name}' has more than {_MOST_NODES:,} components; "
+                    f"{self._where}: the device '{device.name}' has more than {_MAX_NODES:,} components; "
                     f"correct the 'count' of '{part.name}'."
                 )
         self._layouts[device.name] = _Layout(size, parts)
@@ -190,9 +190,9 @@ class _Expansion:
             if part.choice == "device":
                 start, unit, count = self._layouts[device.name].parts[part.name]
                 inner = self._inside(self._whole.devices[part.name])
-                if len(lines) + count * len(inner) > _MOST_LINES:
+                if len(lines) + count * len(inner) > _MAX_LINES:
                     raise ConfigError(
-                        f"{self._where}: the device '{device.name}' has more than {_MOST_LINES:,} links; "
+                        f"{self._where}: the device '{device.name}' has more than {_MAX_LINES:,} links; "
                         f"correct the 'count' of '{part.name}'."
                     )
                 for base in range(start, start + count * unit, unit or 1):
@@ -231,8 +231,8 @@ class _Expansion:
                 )
             start, unit, count = self._layouts[device.name].parts[name]
             indices = _indices(chosen, count, element, place)
-            if len(offsets) * len(indices) > _MOST_NODES:
-                raise ConfigError(f"{place}: {shown(text)} means more than {_MOST_NODES:,} components.")
+            if len(offsets) * len(indices) > _MAX_NODES:
+                raise ConfigError(f"{place}: {shown(text)} means more than {_MAX_NODES:,} components.")
             offsets = [offset + start + index * unit for offset in offsets for index in indices]
             previous = name
         if device.components[previous].choice == "device":
@@ -268,9 +268,9 @@ class _Expansion:
         return [Line(a, b, links[edge.link], device, edge.place) for a, b in unique]
 
     def _limit(self, count: int, edge: Edge) -> None:
-        if count > _MOST_LINES:
+        if count > _MAX_LINES:
             raise ConfigError(
-                f"{edge.place}: the edge makes {count:,} links, but the maximum is {_MOST_LINES:,}; correct "
+                f"{edge.place}: the edge makes {count:,} links, but the maximum is {_MAX_LINES:,}; correct "
                 "the "
                 "counts or slices."
             )

@@ -10,13 +10,13 @@ from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
 from ..._traits import AWARE
 from .._fabric import ROUTER_SPEEDUP, FabricLink
-from .._symmetry import find_dimensions, uneven_ways
+from .._symmetry import find_dimensions, uneven_paths
 from ._expand import Graph, Line, Node, expand
 from ._figures import Options, check_names, figures, full_name, named_defaults, read_options
 from ._schema import Infrastructure, read
 
 GIB = 1 << 30
-_MOST_DEVICES = 65_000  # the limit of a packet-level network
+_MAX_DEVICES = 65_000  # the limit of a packet-level network
 _SHOWN = 4
 
 
@@ -57,13 +57,13 @@ class _Network:
         ]
         names = [self._nodes[node].name for node in (*self._ranks, *others)]
         wires, names, forwarding = self._connected(wires, names)
-        if len(names) > _MOST_DEVICES:
+        if len(names) > _MAX_DEVICES:
             raise ConfigError(
-                f"{self._where}: {len(names):,} devices are used, but at most {_MOST_DEVICES:,} are "
+                f"{self._where}: {len(names):,} devices are used, but at most {_MAX_DEVICES:,} are "
                 "supported; leave out what ranks do not need with 'without: [NAME]', or describe fewer hosts."
             )
         self._remarks += assumptions
-        self._remark_ways(wires, names)
+        self._remark_paths(wires, names)
         dimensions = self._dimensions(wires, 2 if forwarding else 0)
         unused = self._infrastructure.unused
         if unused:
@@ -221,7 +221,7 @@ class _Network:
         routers = [f"{name}.router" for name in names[:ranks]]
         return [*own, *outer], [*names[:ranks], *routers, *names[ranks:]], True
 
-    def _remark_ways(self, wires: Sequence[FabricLink], names: Sequence[str]) -> None:
+    def _remark_paths(self, wires: Sequence[FabricLink], names: Sequence[str]) -> None:
         pairs = Counter((min(wire.a, wire.b), max(wire.a, wire.b)) for wire in wires)
         parallel = [pair for pair, count in pairs.items() if count > 1]
         if parallel:
@@ -230,7 +230,7 @@ class _Network:
                 f"{count_text(len(parallel), 'pair')} of devices have parallel links ({a} and {b}): flows of "
                 f"a packet network spread over them, {AWARE} uses the first."
             )
-        uneven = uneven_ways(len(self._ranks), wires)
+        uneven = uneven_paths(len(self._ranks), wires)
         if uneven:
             source, rank, slow, fast = uneven
             self._remarks.append(

@@ -198,7 +198,7 @@ class _Sizes:
         return self.plan.micro_batch * self.sequence / self.plan.cp
 
     @property
-    def kept_tokens(self) -> float:
+    def full_row_tokens(self) -> float:
         """The number of tokens with complete rows on a rank; sequence parallelism divides this number."""
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
@@ -341,7 +341,7 @@ def optimizer_step(params: float, plan: Plan) -> list[Item]:
 def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     model, plan = sizes.model, sizes.plan
     tokens, hidden = sizes.tokens, model.hidden
-    yield sizes.pointwise("norm", sizes.kept_tokens * hidden, 2, module)
+    yield sizes.pointwise("norm", sizes.full_row_tokens * hidden, 2, module)
     yield from sizes.joined("attention", module, gather=True)
     if plan.frozen:
         # The adapter of queries, keys and values has a separate input, which consists of the rows before the
@@ -372,7 +372,7 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield Operator("attention", "attention", 4 * square, 0, module)
     yield from sizes.gemm("projection", tokens, inner, hidden, module)
     yield from sizes.joined("attention", module, gather=False)
-    yield sizes.pointwise("residual", sizes.kept_tokens * hidden, 2, module)
+    yield sizes.pointwise("residual", sizes.full_row_tokens * hidden, 2, module)
 
 
 def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
@@ -391,11 +391,11 @@ def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
 
 def _dense(sizes: _Sizes, module: str) -> Iterator[Item]:
     model, plan = sizes.model, sizes.plan
-    yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
+    yield sizes.pointwise("norm", sizes.full_row_tokens * model.hidden, 2, module)
     yield from sizes.joined("mlp", module, gather=True)
     yield from _feed_forward(sizes, sizes.tokens, model.ffn / plan.tp, module)
     yield from sizes.joined("mlp", module, gather=False)
-    yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
+    yield sizes.pointwise("residual", sizes.full_row_tokens * model.hidden, 2, module)
 
 
 def _feed_forward(
@@ -416,8 +416,8 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     """
     model, plan = sizes.model, sizes.plan
     split, axis = plan.expert_split, plan.expert_axis
-    yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
-    yield sizes.half_gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
+    yield sizes.pointwise("norm", sizes.full_row_tokens * model.hidden, 2, module)
+    yield sizes.half_gemm("router", sizes.full_row_tokens, model.hidden, model.experts, module)
     yield from sizes.joined("mlp", module, gather=True, alone=True, axis=axis)
     routed = sizes.tokens * split / plan.tp * model.top_k
     sent = routed / split
@@ -457,7 +457,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
     if shares_rows or model.shared_experts:
         yield from sizes.joined("mlp", module, gather=False, alone=True)
-    yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
+    yield sizes.pointwise("residual", sizes.full_row_tokens * model.hidden, 2, module)
 
 
 def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:

@@ -177,7 +177,7 @@ def _timed(graph: Graph, operations_per_ns: float, bytes_per_ns: float, on_host:
     return graph.with_columns(duration_ns=np.where(computes, times, nodes["duration_ns"]))
 
 
-_MOST_RANKS = 65_536
+_MAX_RANKS = 65_536
 
 
 def with_data_parallelism(workload: Workload, degree: int) -> Workload:
@@ -204,10 +204,10 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
             f"that. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer, capture fewer."
         )
     ranks = workload.num_ranks * (degree // now)
-    if ranks > _MOST_RANKS:
+    if ranks > _MAX_RANKS:
         raise UsageError(
-            f"--dp {degree:,} makes a job of {ranks:,} ranks, each with a file; at most {_MOST_RANKS:,} are "
-            f"made. Ask for --dp {_MOST_RANKS * now // workload.num_ranks} or less."
+            f"--dp {degree:,} makes a job of {ranks:,} ranks, each with a file; at most {_MAX_RANKS:,} are "
+            f"made. Ask for --dp {_MAX_RANKS * now // workload.num_ranks} or less."
         )
     return workload.scale_out(workload.num_ranks * (degree // now))
 

@@ -142,7 +142,7 @@ def with_stages(
         _check_captured(workload, layout, pipelines, captured)
     message_bytes = activation_bytes
     if layout.stages == 1 < stages and not message_bytes:
-        message_bytes = handed_bytes(captured[0].stages[0])
+        message_bytes = passed_bytes(captured[0].stages[0])
     groups, renamed = regrouped(workload, layout, new)
     graphs: list[Graph | None] = [None] * new.world
     for name, pipeline in zip(pipelines, captured, strict=True):
@@ -368,7 +368,7 @@ _ADDITIONS = ("aten::add", "aten::add_")
 _SIZES = (2, 4, 8)  # bytes of an element
 
 
-def handed_bytes(stage: Stage) -> int:
+def passed_bytes(stage: Stage) -> int:
     """Return the bytes that each layer passes to the next layer: the size of the sum at its end.
 
     The function raises `WorkloadError` if a layer does not end with a sum.

@@ -9,9 +9,9 @@ from typing import Any
 from ....errors import ConfigError, did_you_mean
 from .._model import Op, Program, Region
 
-MOST_RANKS = 1 << 16
-MOST_CHUNKS = 1 << 20
-MOST_OPS = 1 << 22
+MAX_RANKS = 1 << 16
+MAX_CHUNKS = 1 << 20
+MAX_OPS = 1 << 22
 COLLECTIVES = {
     "allreduce": "all-reduce",
     "allgather": "all-gather",

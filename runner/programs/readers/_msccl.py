@@ -16,9 +16,9 @@ from xml.parsers import expat
 
 from ....errors import ConfigError, did_you_mean
 from .._model import MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
-from ._checks import MOST_CHUNKS, MOST_OPS, MOST_RANKS, collective_named, require
+from ._checks import MAX_CHUNKS, MAX_OPS, MAX_RANKS, collective_named, require
 
-_MOST_JOINED = 16
+_MAX_JOINED = 16
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _flags(ops: Sequence[Op], raises: Sequence[bool], where: str) -> list[_Flag]
         chain = None
         if op.name == "re":
             reductions += 1
-            chain = op if not raised and reductions != _MOST_JOINED else None
+            chain = op if not raised and reductions != _MAX_JOINED else None
     return flags
 
 
@@ -175,8 +175,8 @@ def read_msccl(content: bytes, source: str) -> Program:
     Raises `ConfigError` with rank, thread block and step if no interpreter could run it.
     """
     algo = _parse(content, source)
-    count = algo.number("ngpus", 1, MOST_RANKS)
-    chunks = algo.number("nchunksperloop", 1, MOST_CHUNKS)
+    count = algo.number("ngpus", 1, MAX_RANKS)
+    chunks = algo.number("nchunksperloop", 1, MAX_CHUNKS)
     channels = algo.number("nchannels", 1, 1 << 10, 1)
     protocol = algo.attributes.get("proto", "Simple")
     if protocol not in _PROTOCOLS:
@@ -224,7 +224,7 @@ def _parse(content: bytes, source: str) -> _Element:
                 "<gpu>, <tb> and <step> in it."
             )
         require(
-            steps <= MOST_OPS, f"{source}: there are more than {MOST_OPS} steps; such a program is not read."
+            steps <= MAX_OPS, f"{source}: there are more than {MAX_OPS} steps; such a program is not read."
         )
         element = _Element(tag, attributes, line, source)
         if tag != "copy":
@@ -267,9 +267,9 @@ def _rank(gpu: _Element, count: int, channels: int, source: str) -> RankProgram:
     _check_connections(blocks, gpu.where)
     return RankProgram(
         rank=rank,
-        input_chunks=gpu.number("i_chunks", 0, MOST_CHUNKS),
-        output_chunks=gpu.number("o_chunks", 0, MOST_CHUNKS),
-        scratch_chunks=gpu.number("s_chunks", 0, MOST_CHUNKS),
+        input_chunks=gpu.number("i_chunks", 0, MAX_CHUNKS),
+        output_chunks=gpu.number("o_chunks", 0, MAX_CHUNKS),
+        scratch_chunks=gpu.number("s_chunks", 0, MAX_CHUNKS),
         thread_blocks=tuple(blocks),
     )
 
@@ -303,7 +303,7 @@ def _step(step: _Element, place: int, rank: int, send: int, receive: int) -> Op:
         f"{step.where} ({name}): it receives, but its thread block has no peer to receive from (recv=-1).",
     )
     depends = step.number("depid", -1, 1 << 20, -1)
-    after = (depends, step.number("deps", 0, MOST_OPS)) if depends >= 0 else None
+    after = (depends, step.number("deps", 0, MAX_OPS)) if depends >= 0 else None
     if name == "nop":
         return Op(name, (place,), after=after)
     source = _region(step, "src", rank)
@@ -320,8 +320,8 @@ def _region(step: _Element, side: str, rank: int) -> Region:
     buffer = step.attributes.get(f"{side}buf", "")
     if buffer not in {"i", "o", "s"}:
         raise ConfigError(f"{step.where}: '{side}buf' must be i, o or s, but is {buffer!r}.")
-    index = step.number(f"{side}off", 0, MOST_CHUNKS)
-    return Region((rank,), Buffer(buffer), index, step.number("cnt", 1, MOST_CHUNKS))
+    index = step.number(f"{side}off", 0, MAX_CHUNKS)
+    return Region((rank,), Buffer(buffer), index, step.number("cnt", 1, MAX_CHUNKS))
 
 
 def _check_connections(blocks: list[ThreadBlock], where: str) -> None:

@@ -20,7 +20,7 @@ from .._model import (
     Region,
     ThreadBlock,
 )
-from ._checks import MOST_CHUNKS, MOST_RANKS, Fields, collective_named, require
+from ._checks import MAX_CHUNKS, MAX_RANKS, Fields, collective_named, require
 
 _DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstore", "glre", "glres"}
 OPS = tuple(sorted(_DATA | PACKET_OPS | CONTROL_OPS | {"pipeline"}))
@@ -50,7 +50,7 @@ class Tables:
             item.where = block.where
             kind = ChannelType(item.choice("channel_type", [kind.value for kind in ChannelType]))
             have = self.channels.get(kind, ())
-            for number in item.integers("channel_ids", 0, MOST_CHUNKS):
+            for number in item.integers("channel_ids", 0, MAX_CHUNKS):
                 require(
                     number < len(have),
                     f"{block.where}: it uses {kind.value} channel {number}, but its rank has {len(have)}.",
@@ -78,17 +78,17 @@ class Tables:
     def region(self, item: Fields, kind: ChannelType, where: str) -> Region:
         """Return the region of an entry of src_buff or dst_buff."""
         item.where = where
-        index = item.integer("index", 0, MOST_CHUNKS)
-        count = item.integer("size", 1, MOST_CHUNKS)
+        index = item.integer("index", 0, MAX_CHUNKS)
+        count = item.integer("size", 1, MAX_CHUNKS)
         if "switch_channel_id" in item:
-            number = item.integer("switch_channel_id", 0, MOST_CHUNKS)
+            number = item.integer("switch_channel_id", 0, MAX_CHUNKS)
             channel = self.channel(ChannelType.SWITCH, number, where)
             buffer = channel.buffer or self.switch_buffer.get(number)
             if buffer is None:
                 raise ConfigError(f"{where}: switch channel {number} does not say which buffer it reaches.")
             return Region(channel.ranks, buffer, index, count)
         if "buffer_id" in item:
-            number = item.integer("buffer_id", 0, MOST_CHUNKS)
+            number = item.integer("buffer_id", 0, MAX_CHUNKS)
             have = self.remote_of.get(kind, [])
             require(
                 number < len(have),
@@ -114,8 +114,8 @@ def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int
         return Op(
             name,
             path,
-            barrier=item.integer("barrier_id", 0, MOST_CHUNKS),
-            barrier_blocks=item.integer("num_threadblocks", 1, MOST_CHUNKS),
+            barrier=item.integer("barrier_id", 0, MAX_CHUNKS),
+            barrier_blocks=item.integer("num_threadblocks", 1, MAX_CHUNKS),
         )
     if name in {"sem_acquire", "sem_release"}:
         return Op(name, path, semaphores=tuple(item.integers("semaphore_ids", 0, semaphores - 1)))
@@ -127,7 +127,7 @@ def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int
         else ChannelType.MEMORY
     )
     if name in _CHANNELS:
-        numbers = item.integers("channel_ids", 0, MOST_CHUNKS)
+        numbers = item.integers("channel_ids", 0, MAX_CHUNKS)
         require(bool(numbers), f"{item.where}: it names no channel.")
         return Op(name, path, channels=tuple(tables.channel(kind, n, item.where) for n in numbers))
     return _data_op(item, name, path, tables, kind)
@@ -145,7 +145,7 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
         len(sizes) == 1 if name in _SUMS else all(a.count == b.count for a, b in pairs),
         f"{where}: its sources and destinations are of different sizes.",
     )
-    numbers = item.integers("channel_ids", 0, MOST_CHUNKS) if "channel_ids" in item else []
+    numbers = item.integers("channel_ids", 0, MAX_CHUNKS) if "channel_ids" in item else []
     channels = tuple(tables.channel(kind, number, where) for number in numbers)
     if not channels:
         channels = _channels_to(tables, kind, tables.rank, (*sources, *destinations), where)
@@ -212,7 +212,7 @@ def _channels_to(
 def _pipeline(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int) -> Op:
     require(len(path) == 1, f"{item.where}: a pipeline inside a pipeline has no meaning.")
     context = Fields(item.data.get("iter_context"), item.source, item.where)
-    chunks = context.integer("num_chunks", 1, MOST_CHUNKS)
+    chunks = context.integer("num_chunks", 1, MAX_CHUNKS)
     body = []
     for number, part in enumerate(item.list("ops")):
         part.where = item.where.rpartition(", op ")[0]
@@ -254,7 +254,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
     plan = Fields(data, source)
     gpus = plan.list("gpus")
     require(
-        0 < len(gpus) <= MOST_RANKS, f"{source}: the plan is for {len(gpus)} ranks; it needs at least one."
+        0 < len(gpus) <= MAX_RANKS, f"{source}: the plan is for {len(gpus)} ranks; it needs at least one."
     )
     ids = [gpu.integer("id", 0, len(gpus) - 1) for gpu in gpus]
     require(
@@ -319,9 +319,9 @@ def _rank(gpu: Fields, count: int) -> RankProgram:
     _check_semaphores(blocks, semaphores, gpu.where)
     return RankProgram(
         rank=rank,
-        input_chunks=gpu.integer("input_chunks", 0, MOST_CHUNKS, 0),
-        output_chunks=gpu.integer("output_chunks", 0, MOST_CHUNKS, 0),
-        scratch_chunks=gpu.integer("scratch_chunks", 0, MOST_CHUNKS, 0),
+        input_chunks=gpu.integer("input_chunks", 0, MAX_CHUNKS, 0),
+        output_chunks=gpu.integer("output_chunks", 0, MAX_CHUNKS, 0),
+        scratch_chunks=gpu.integer("scratch_chunks", 0, MAX_CHUNKS, 0),
         thread_blocks=tuple(blocks),
         channels=tuple(channel for channels in tables.channels.values() for channel in channels),
         semaphores=semaphores,

@@ -14,7 +14,7 @@ from ._checks import check_regions
 from ._msccl import read_msccl
 from ._mscclpp import read_mscclpp
 
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -29,9 +29,9 @@ def read_bytes(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"The program {path} cannot be read ({reason}); check the file.") from error
-    if len(content) > _MOST_BYTES:
+    if len(content) > _MAX_BYTES:
         raise ConfigError(
-            f"The program {path} is larger than {bytes_text(_MOST_BYTES)}; a program of this size is not "
+            f"The program {path} is larger than {bytes_text(_MAX_BYTES)}; a program of this size is not "
             "read. Check that it is the right file."
         )
     return content
@@ -40,7 +40,7 @@ def read_bytes(path: Path) -> bytes:
 def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
     """Read piecewise up to one byte past the size limit, so that memory grows only with the content."""
     content = bytearray()
-    while len(content) <= _MOST_BYTES and (piece := stream.read(_PIECE)):
+    while len(content) <= _MAX_BYTES and (piece := stream.read(_PIECE)):
         content += piece
     return bytes(content)
 

@@ -1,8 +1,8 @@
 """Importable items in a folder: trace sets, traces of other tools, production logs, graphs."""
 
 from ._bring import check_item as check_item
-from ._bring import import_found as import_found
 from ._bring import import_item as import_item
+from ._bring import import_with_defaults as import_with_defaults
 from ._bring import step_names_of as step_names_of
 from ._find import ImportItem as ImportItem
 from ._find import find_items as find_items

@@ -161,7 +161,7 @@ def import_item(
     return _import_item(study, folder, item, name, _How.of(item, progress, finished, step, capture_trace))
 
 
-def import_found(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
+def import_with_defaults(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
     """Import *item* of *folder* with default options; see `import_item`."""
     return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_MOST_BYTES = 16 << 30
-_MOST_ENTRIES = 20_000
-_MOST_DEPTH = 4
+_MAX_BYTES = 16 << 30
+_MAX_ENTRIES = 20_000
+_MAX_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
@@ -125,14 +125,14 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
             continue
         for entry in entries:
             seen += 1
-            if seen > _MOST_ENTRIES:
+            if seen > _MAX_ENTRIES:
                 return
             inner = f"{place}/{entry.name}".lstrip("/")
             if entry.is_symlink():
                 links.append(entry.name)
             elif entry.is_file():
                 names.append(entry.name)
-            elif entry.is_dir() and depth < _MOST_DEPTH:
+            elif entry.is_dir() and depth < _MAX_DEPTH:
                 waiting.append((inner, depth + 1))
         yield place, names, links
 
@@ -336,11 +336,11 @@ def _has_traces(path: Path) -> bool:
         stat = path.stat()
     except OSError:
         return False
-    return _known_to_have_traces(path, stat.st_size, stat.st_mtime_ns)
+    return _archive_has_traces(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _known_to_have_traces(path: Path, _size: int, _mtime_ns: int) -> bool:
+def _archive_has_traces(path: Path, _size: int, _mtime_ns: int) -> bool:
     return kind_of(path) == "archive" and holds_traces(path)
 
 
@@ -356,8 +356,8 @@ def _join(place: str, name: str) -> str:
 def _item(folder: Path, kind: str, place: str, files: list[str], problem: str) -> ImportItem:
     stats = [(folder / file).lstat() for file in files]
     size = sum(stat.st_size for stat in stats)
-    if not problem and size > _MOST_BYTES:
-        problem = f"it has {size >> 30} GiB, and the viewer takes {_MOST_BYTES >> 30}; use the command line"
+    if not problem and size > _MAX_BYTES:
+        problem = f"it has {size >> 30} GiB, and the viewer takes {_MAX_BYTES >> 30}; use the command line"
     facts = [
         kind,
         place,

@@ -1205,11 +1205,11 @@ def test_the_headline_follows_the_what_if_where_it_contradicts_the_path(tmp_path
 
 
 @pytest.mark.parametrize(("spare", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
-@pytest.mark.parametrize("limit", ["_MOST_EVENTS", "_MOST_NODES"])
+@pytest.mark.parametrize("limit", ["_MAX_EVENTS", "_MAX_NODES"])
 def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, limit, spare, gain):
     program = launched(stall_ns=5 * MS)
     events = analysed(tmp_path / "first", program).result.provenance["events"]
-    size = events if limit == "_MOST_EVENTS" else program.graphs[0].num_nodes
+    size = events if limit == "_MAX_EVENTS" else program.graphs[0].num_nodes
     monkeypatch.setattr(f"chakrascope.runner.analysis._advice.{limit}", size + spare)
     run = analysed(tmp_path / "second", program)
     assert gain_text(run.advices()[0]) == gain
@@ -1217,7 +1217,7 @@ def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, lim
 
 
 def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("chakrascope.runner.analysis._advice._MOST_EVENTS", 0)
+    monkeypatch.setattr("chakrascope.runner.analysis._advice._MAX_EVENTS", 0)
     program = extra_forward(3 * MS, 4 * MS, "track (train.py:12)")
     first = analysed(tmp_path, program).advices()[0]
     assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
@@ -1246,7 +1246,7 @@ def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
 def test_a_damaged_kept_answer_is_made_again(tmp_path, text):
     run = analysed(tmp_path, launched(stall_ns=5 * MS))
     before = run.summary.to_json()
-    run.study.kept_file(run.info.id, "advice.json").write_text(text)
+    run.study.cache_file(run.info.id, "advice.json").write_text(text)
     assert analyse_run(run.study).summary.to_json() == before
 
 

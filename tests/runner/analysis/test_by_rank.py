@@ -62,7 +62,7 @@ def by_rank(monkeypatch):
     """Treat every result as a large one, and every rank as a piece of its file."""
     monkeypatch.setattr(results, "MANY_NODES", 1)
     monkeypatch.setattr(_outcome, "MANY_NODES", 1)
-    monkeypatch.setattr(node_tables, "LEAST_ROWS", LAYERS)
+    monkeypatch.setattr(node_tables, "MIN_ROWS", LAYERS)
 
 
 def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank, tmp_path):

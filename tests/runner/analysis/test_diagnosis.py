@@ -135,7 +135,7 @@ def test_an_intermittent_host_that_costs_nothing_is_not_named(monkeypatch):
 )
 def test_the_other_direction_of_a_slow_one_is_a_remark(first, second, echo):
     rates = measure_rates(messages_of(NoisyRun.make(operation=CollectiveType.ALL_TO_ALL).result))
-    suspects = {one.name: one for one in suspects_of(rates.messages, rates.sharing.ways)}
+    suspects = {one.name: one for one in suspects_of(rates.messages, rates.sharing.paths)}
     names = [", ".join(filter(None, ("NIC of rank 2", way))) for way in (first, second)]
     parts = [SlowPart(suspects[name], 0.5, 0.4, 0.6, 1.0, 0.0, np.zeros(0, np.int64)) for name in names]
     kept, remarks = _without_echoes(parts, rates)
@@ -346,8 +346,8 @@ def test_a_slow_nic_leaves_the_rest_to_others():
     messages = messages_of(flows((0, 1, 8, 0, 100), (0, 2, 8, 0, 100)))
     sharing = Sharing.of(messages, messages.start_ns)
     assert sharing.carried(np.ones(3), np.array([1, 0.2, 1])).tolist() == pytest.approx([20, 80])
-    way = int(sharing.way_of[0])
-    assert sharing.carried(np.ones(3), np.ones(3), {way: 0.1}).tolist() == pytest.approx([10, 90])
+    path = int(sharing.path_of[0])
+    assert sharing.carried(np.ones(3), np.ones(3), {path: 0.1}).tolist() == pytest.approx([10, 90])
 
 
 @given(seeds, st.integers(2, 6), st.integers(1, 60))

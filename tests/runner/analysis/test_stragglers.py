@@ -141,7 +141,7 @@ def test_one_replica_alone_is_what_masks_of_all_say(tmp_path_factory, job, numbe
     )
     layout = lay_out(table)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_replay, "_MOST_NUMBERS", numbers)  # a block of one what-if and step, of some, of all
+        patch.setattr(_replay, "_MAX_NUMBERS", numbers)  # a block of one what-if and step, of some, of all
         replay = _replay.Replay(layout, dependencies(layout))
         alone = replay.step_ns_of_replicas()
         masks = np.array([mask(layout, replica=replica) for replica in range(layout.replicas)])

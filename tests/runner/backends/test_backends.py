@@ -284,7 +284,7 @@ def test_cancelling_reaches_a_program_that_does_not_read(tmp_path):
             deaf,
             fabric_of(star(3000)),
             TcpPart(),
-            keep_going=lambda: asked.append(None) or len(asked) < 4,
+            may_continue=lambda: asked.append(None) or len(asked) < 4,
         )
 
 

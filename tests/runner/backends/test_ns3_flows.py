@@ -36,7 +36,7 @@ def test_cancelling_and_the_time_limit_take_effect_at_once(ns3):
     end = time.monotonic() + 0.3
     with (
         pytest.raises(Cancelled),
-        TcpDriver(ns3, packet, TcpPart(), keep_going=lambda: time.monotonic() < end) as driver,
+        TcpDriver(ns3, packet, TcpPart(), may_continue=lambda: time.monotonic() < end) as driver,
     ):
         driver.advance(endless, -1)
     with (

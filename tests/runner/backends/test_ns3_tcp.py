@@ -202,10 +202,10 @@ def test_every_byte_arrives_once_however_time_advances(ns3, drawn, control, buff
     # Every byte of a message has crossed the first link, and the last one.
     assert into["bytes"].sum() >= sum(size + HEADER for _, _, _, size, _ in sent)
     assert links["busy_ps"].max() <= 1000 * max(arrived.values()) + 10_000_000
-    assert sum(totals.again.values()) == totals.retransmissions
+    assert sum(totals.resent.values()) == totals.retransmissions
     again, stepped = _in_steps(ns3, network, sent, step_ns)
     assert again == arrived
-    assert (stepped.segments, stepped.again) == (totals.segments, totals.again)
+    assert (stepped.segments, stepped.resent) == (totals.segments, totals.resent)
     assert stepped.links.equals(totals.links)
 
 

@@ -198,14 +198,14 @@ def test_links_are_left_out_where_they_have_no_effect_anyway(service):
 
 
 def test_more_ranks_than_the_service_has_lines_for_are_refused(service, monkeypatch):
-    monkeypatch.setattr(_backend, "_MOST_LINES", 20)
+    monkeypatch.setattr(_backend, "_MAX_LINES", 20)
     with pytest.raises(ConfigError, match="4 ranks are too many"):
         run(service)
     assert service.calls == []
 
 
 def test_times_of_nodes_are_asked_for_only_if_they_fit(service, monkeypatch):
-    monkeypatch.setattr(_backend, "_MOST_LINES", 60)
+    monkeypatch.setattr(_backend, "_MAX_LINES", 60)
     result = run(service)
     assert result.nodes.empty
     assert any("Node times were not requested" in text for text in result.provenance["warnings"])

@@ -59,7 +59,7 @@ def test_collectives_with_a_root_are_simulated_as_they_were_measured(tmp_path, o
     for repeat in range(5):
         for size in SIZES:
             took = round(1.2 * size * NS_PER_BYTE + LATENCY_NS)
-            calls.append(both_ways(operation, size, took, took - 100, repeat % 2))
+            calls.append(both_directions(operation, size, took, took - 100, repeat % 2))
     found = calibrate_records(gloo_records(write(tmp_path, calls)), SystemConfig.preset("default", 1))
     own = [point for point in found.points if point.operation == operation]
     assert [point.size_bytes for point in own] == SIZES
@@ -137,7 +137,7 @@ def test_two_ranks_measure_every_collective(tmp_path):
     assert min(transfer.transfer_ns for transfer in transfers) > 0
 
 
-def both_ways(operation, size, late, early, last):
+def both_directions(operation, size, late, early, last):
     durations = [late, early] if last == 0 else [early, late]
     return {
         "operation": operation,
@@ -153,13 +153,13 @@ def exchanges(factor):
     for repeat in range(5):
         for size in SIZES:
             one = round(size * NS_PER_BYTE + 2 * LATENCY_NS)
-            calls.append(both_ways("message", size, one, one, 0))
-            calls.append(both_ways("exchange", size, round(factor * one), one, repeat % 2))
+            calls.append(both_directions("message", size, one, one, 0))
+            calls.append(both_directions("exchange", size, round(factor * one), one, repeat % 2))
     return calls
 
 
 def test_the_rank_that_came_last_counts_also_where_another_left_sooner(tmp_path):
-    (one,) = gloo_records(write(tmp_path, [both_ways("all_to_all", 8, 100, 60, 1)])).transfers
+    (one,) = gloo_records(write(tmp_path, [both_directions("all_to_all", 8, 100, 60, 1)])).transfers
     assert (one.transfer_ns, one.wait_ns) == (100, 0)
 
 
@@ -197,11 +197,11 @@ def late_ranks(factor):
     calls = [{"last": 1} | one for one in exchanges(factor)]
     for place, one in enumerate(calls):
         if one["operation"] == "all_gather":
-            calls[place] = both_ways("all_gather", one["size_bytes"], *2 * one["durations_ns"][:1], 1)
+            calls[place] = both_directions("all_gather", one["size_bytes"], *2 * one["durations_ns"][:1], 1)
     for repeat in range(5):
         for size in SIZES:
             one = round(size / 2 * NS_PER_BYTE + 2 * LATENCY_NS)
-            calls.append(both_ways("all_to_all", size, 2 * one, one, repeat % 2))
+            calls.append(both_directions("all_to_all", size, 2 * one, one, repeat % 2))
     return calls
 
 

@@ -432,6 +432,6 @@ def test_a_file_that_cannot_be_read(tmp_path):
 def test_a_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
     from chakrascope.runner.programs.readers import _read
 
-    monkeypatch.setattr(_read, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(_read, "_MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="is larger than"):
         read_program(path_of("allreduce_packet"))

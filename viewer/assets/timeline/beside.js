@@ -3,7 +3,7 @@
 import { button, element, labelled } from "./dom.js";
 
 const { changeText, durationText, instantText } = window.chakrascopeUnits;
-const MOST_NAME = 16, MOST_STEPS = 12, MARGIN = 0.02;
+const MAX_NAME = 16, MAX_STEPS = 12, MARGIN = 0.02;
 
 export class Beside {
   constructor(timeline) {
@@ -21,7 +21,7 @@ export class Beside {
   /* Return the numbers of the steps that are compared with the first step; empty if another run is compared. */
   get steps() {
     const numbers = this.wanted.startsWith("@") ? this.wanted.split(",").map((each) => Number(each.replace("@", ""))) : [];
-    return [...new Set(numbers.filter(Number.isInteger))].slice(0, MOST_STEPS);
+    return [...new Set(numbers.filter(Number.isInteger))].slice(0, MAX_STEPS);
   }
 
   get others() { return this.timeline.sources.slice(1); }
@@ -35,7 +35,7 @@ export class Beside {
       return steps.map((step) => ({ ...main, rowOf: main.rowOf.slice(), batch: null, step, name: `step ${step}`, title: `Step ${step}` }));
     }
     const study = wanted.includes("@") ? wanted.slice(0, wanted.lastIndexOf("@")) : "";
-    const name = study.length > MOST_NAME ? `${study.slice(0, MOST_NAME - 1)}…` : study || "beside";
+    const name = study.length > MAX_NAME ? `${study.slice(0, MAX_NAME - 1)}…` : study || "beside";
     const other = await timeline.source(wanted, main.nested ? 1 : 0);
     return other ? [Object.assign(other, { name, title: study ? `Compared, in ${study}` : "Compared" })] : [];
   }
@@ -73,11 +73,11 @@ export class Beside {
   stepGroups(rest) {
     const { steps: chosen, wanted } = this, valueOf = (steps) => steps.map((step) => `@${step}`).join(",");
     if (!rest.length) { return []; }
-    const most = rest.slice(0, MOST_STEPS), more = rest.filter((step) => !chosen.includes(step));
+    const most = rest.slice(0, MAX_STEPS), more = rest.filter((step) => !chosen.includes(step));
     const items = rest.map((step) => ({ value: valueOf([step]), label: `step ${step}` }));
-    if (rest.length > 1) { items.unshift({ value: valueOf(most), label: most.length < rest.length ? `the next ${MOST_STEPS} steps` : "all steps" }); }
+    if (rest.length > 1) { items.unshift({ value: valueOf(most), label: most.length < rest.length ? `the next ${MAX_STEPS} steps` : "all steps" }); }
     if (chosen.length && !items.some(({ value }) => value === wanted)) { items.unshift({ value: wanted, label: `steps ${chosen.join(", ")}` }); }
-    const adding = chosen.length && chosen.length < MOST_STEPS ? more.map((step) => ({ value: valueOf([...chosen, step]), label: `and step ${step}` })) : [];
+    const adding = chosen.length && chosen.length < MAX_STEPS ? more.map((step) => ({ value: valueOf([...chosen, step]), label: `and step ${step}` })) : [];
     return [{ group: "Steps of this run", items }, ...(adding.length ? [{ group: "Further steps", items: adding }] : [])];
   }
 

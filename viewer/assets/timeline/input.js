@@ -3,7 +3,7 @@ import { button, element, list } from "./dom.js";
 import { LABEL_WIDTH, OVERVIEW_HEIGHT } from "./rows.js";
 
 const { durationText } = window.chakrascopeUnits;
-const LEAST_DRAG = 4;
+const MIN_DRAG = 4;
 
 export class Pointer {
   constructor(timeline) {
@@ -93,7 +93,7 @@ export class Pointer {
     this.at = at;
     if (!drag) { this.hover(at.x, at.y); return; }
     const dx = drag.x - at.x, dy = drag.y - at.y;
-    if (!drag.moved && Math.abs(dx) + Math.abs(dy) < LEAST_DRAG) { return; }
+    if (!drag.moved && Math.abs(dx) + Math.abs(dy) < MIN_DRAG) { return; }
     this.hideTip();
     if (drag.does === "measures") { this.markBetween(drag.from, at); }
     else if (drag.does === "jumps") { view.jump(at.x); }

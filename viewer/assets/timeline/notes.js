@@ -2,7 +2,7 @@
 import { button, element } from "./dom.js";
 
 const { durationText, instantText } = window.chakrascopeUnits;
-const MOST_CHARACTERS = 4000;
+const MAX_CHARACTERS = 4000;
 const EMPTY = "No notes yet: mark a range or select a slice, and press T. They are stored with the run, and appear in its report.";
 
 export class Notes {
@@ -58,7 +58,7 @@ export class Notes {
 
   form(value) {
     const { words, ...about } = this.subject(), form = element("form", null, "note-form"), { timeline } = this;
-    const input = element("input", null, "timeline-input", { id: "timeline-note-text", type: "text", value, maxLength: MOST_CHARACTERS, placeholder: `a note on ${words}` });
+    const input = element("input", null, "timeline-input", { id: "timeline-note-text", type: "text", value, maxLength: MAX_CHARACTERS, placeholder: `a note on ${words}` });
     input.setAttribute("aria-label", `A note on ${words}`);
     input.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.preventDefault(); timeline.focus(); } });
     form.append(input, element("button", "Keep", "timeline-button", { type: "submit" }));

@@ -6,7 +6,7 @@ const { durationText, instantText } = window.chakrascopeUnits;
 const LINE = { light: "#d9dee3", dark: "#3a4148" };
 const BAND = { light: "#f3f5f7", dark: "#1d2125" }, BESIDE = { light: "#fbf6ec", dark: "#262219" };
 const FOUND = { light: "#111820", dark: "#ffffff" }, NOTED = "#8a5cd0";
-const CHARACTER = 6.3, LEAST_TEXT = 30, LEAST_CROSSING = 6, MEASURED_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22, COUNTERPART = [4, 3];
+const CHARACTER = 6.3, MIN_TEXT = 30, MIN_CROSSING = 6, MEASURED_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22, COUNTERPART = [4, 3];
 
 export function paint(timeline) {
   const { canvas, context, rows, view, scheme } = timeline, ratio = window.devicePixelRatio || 1;
@@ -102,7 +102,7 @@ function paintSlices(timeline, source, pinned, top, bottom) {
    The name of a function with its file, such as "forward (layer.py)", is never shortened in this way. */
 function paintName(context, name, x, width, y, right, isGroup) {
   const left = Math.max(x, LABEL_WIDTH), room = Math.min(x + width, right) - left - 6;
-  if (room < LEAST_TEXT - 6) { return; }
+  if (room < MIN_TEXT - 6) { return; }
   const most = Math.floor(room / CHARACTER);
   if (isGroup && name.length > most && name.includes(".") && !name.includes("(")) { name = name.slice(name.lastIndexOf(".") + 1); }
   context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
@@ -126,7 +126,7 @@ function paintPath({ context, rows, view }, source, pinned) {
     flush();
     if (next && row && next !== row) {
       const [above, below] = [bottom(row) - 3, bottom(next) - 3].sort((a, b) => a - b), pair = 1e6 * above + below;
-      if (!(x - crossed.get(pair) < LEAST_CROSSING)) {
+      if (!(x - crossed.get(pair) < MIN_CROSSING)) {
         crossed.set(pair, x);
         context.fillRect(x - 0.6, above, 1.2, below - above);
       }

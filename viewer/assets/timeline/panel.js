@@ -6,7 +6,7 @@ import { ask } from "./server.js";
 
 const { durationText } = window.chakrascopeUnits;
 const TABS = { details: "Details", ranks: "Ranks", arrivals: "Arrivals", stacks: "Host calls", notes: "Notes" };
-const MOST_GROUPS = 300;
+const MAX_GROUPS = 300;
 
 export class Panel {
   constructor(timeline) {
@@ -94,10 +94,10 @@ export class Panel {
     const column = ORDERS[settings.order], groups = [...main.groups];
     if (column) { groups.sort((a, b) => b.facts[column] - a.facts[column]); }
     const ranks = table(
-      ["Ranks", "Finish", "Exposed communication", "Waiting for others", "Pin or hide"], [1, 2, 3], groups.slice(0, MOST_GROUPS),
+      ["Ranks", "Finish", "Exposed communication", "Waiting for others", "Pin or hide"], [1, 2, 3], groups.slice(0, MAX_GROUPS),
       (group) => [rankWords(group), ...Object.values(ORDERS).map((name) => durationText(group.facts[name])), this.rankButtons(group.rank)],
     );
-    const more = groups.length > MOST_GROUPS ? [element("p", `and ${groups.length - MOST_GROUPS} more; choose which with "Ranks"`)] : [];
+    const more = groups.length > MAX_GROUPS ? [element("p", `and ${groups.length - MAX_GROUPS} more; choose which with "Ranks"`)] : [];
     out.replaceChildren(exportLinks("standings", new URLSearchParams({ run })), ranks, ...more);
     const again = focused && out.querySelector(`[data-key="${focused}"]`);
     if (again) { again.focus(); }
@@ -122,7 +122,7 @@ function rankWords({ ranks, apart }) {
 }
 
 /* The chart of the arrival times of ranks at each collective. */
-const MOST_COLLECTIVES = 60, MOST_DOTS = 64, MOST_NAME = 38, ROW = 20, LEFT = 250, RIGHT = 140, HEAD = 22;
+const MAX_COLLECTIVES = 60, MAX_DOTS = 64, MAX_NAME = 38, ROW = 20, LEFT = 250, RIGHT = 140, HEAD = 22;
 
 /* Draw the arrivals at the collectives with the largest skew into the element *out*, for the ranks that have a row. */
 async function showArrivals(timeline, out) {
@@ -134,7 +134,7 @@ async function showArrivals(timeline, out) {
   }
   const { columns } = timeline.arrivals, calls = callsOf(columns, new Set(timeline.rows.ranksOf(timeline.main)));
   const late = (places) => Math.max(...places.map((i) => columns.late_ns[i]));
-  const shown = [...calls].sort((a, b) => late(b) - late(a)).slice(0, MOST_COLLECTIVES);
+  const shown = [...calls].sort((a, b) => late(b) - late(a)).slice(0, MAX_COLLECTIVES);
   if (!shown.length) { out.replaceChildren(element("p", "No collective of several ranks is shown.")); return; }
   const note = `Each dot is a rank, placed by its delay after the first; the last rank is named.`
     + (calls.length > shown.length ? ` The ${shown.length} of ${calls.length} collectives with the largest skew.` : "");
@@ -167,7 +167,7 @@ function picture(timeline, columns, calls, wide, scale) {
 /* Return one row of the chart of arrivals: the name of the collective, a line, a dot per rank, and the last rank. */
 function callParts(timeline, columns, places, y, scale) {
   const { late_ns: late, rank, start_ns: start, operation, collective, module, node_id: node } = columns, x = (i) => LEFT + late[i] * scale;
-  const ordered = [...places].sort((a, b) => late[a] - late[b] || rank[b] - rank[a]), last = ordered[ordered.length - 1], every = Math.ceil(ordered.length / MOST_DOTS);
+  const ordered = [...places].sort((a, b) => late[a] - late[b] || rank[b] - rank[a]), last = ordered[ordered.length - 1], every = Math.ceil(ordered.length / MAX_DOTS);
   const name = `${operation[last]} ${collective[last]}${module[last] ? ` · ${module[last]}` : ""}`;
   const dots = ordered.filter((i, place) => place % every === 0 || i === last).map((i) => {
     const dot = svg("circle", { cx: x(i), cy: y, r: i === last ? 5 : 4, class: i === last ? "last" : "came", "data-rank": rank[i] });
@@ -176,7 +176,7 @@ function callParts(timeline, columns, places, y, scale) {
     return dot;
   });
   return [
-    svg("text", { x: 0, y: y + 4 }, name.length > MOST_NAME ? `${name.slice(0, MOST_NAME - 1)}…` : name),
+    svg("text", { x: 0, y: y + 4 }, name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name),
     svg("line", { x1: LEFT, x2: x(last), y1: y, y2: y, class: "reach" }), ...dots,
     svg("text", { x: x(last) + 9, y: y + 4, class: "soft" }, late[last] ? `rank ${rank[last]} +${durationText(late[last])}` : "all together"),
   ];

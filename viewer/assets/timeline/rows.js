@@ -2,7 +2,7 @@
 import { rangesText, ranksOf } from "./address.js";
 
 export const LABEL_WIDTH = 204, OVERVIEW_HEIGHT = 22, TOP = OVERVIEW_HEIGHT + 26;
-const LEAST_SPAN_NS = 20;
+const MIN_SPAN_NS = 20;
 
 export class View {
   constructor(canvas, changed) {
@@ -20,7 +20,7 @@ export class View {
   fit() { this.window(-0.01 * this.makespan, 1.01 * this.makespan); }
 
   window(t0, t1) {
-    const span = Math.min(Math.max(t1 - t0, LEAST_SPAN_NS), 1.1 * this.makespan);
+    const span = Math.min(Math.max(t1 - t0, MIN_SPAN_NS), 1.1 * this.makespan);
     const middle = (t0 + t1) / 2, low = -0.05 * this.makespan, high = 1.05 * this.makespan;
     this.t0 = Math.max(low, Math.min(middle - span / 2, high - span));
     this.t1 = this.t0 + span;
@@ -50,7 +50,7 @@ const USUAL = { group: 18, lane: 22 }, SHORT = { group: 12, lane: 16 };
 const ALL_ROWS = { calls: Infinity, nested: Infinity, least: USUAL };
 // The depth of host calls that stays in sight as long as other nested rows can be folded.
 const LAST_CALLS = 3;
-const TALLEST_LANE = 36, LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4, BELOW = 10;
+const TALLEST_LANE = 36, MIN_PANEL = 176, MIN_HEIGHT = 220, GAP = 4, BELOW = 10;
 export const ORDERS = { finish: "finish_ns", exposed: "exposed_comm_ns", waiting: "waiting_ns" };
 
 /* Return the visible groups of equal ranks of a source, in the chosen order. */
@@ -122,7 +122,7 @@ export class Rows {
 
   /* Set the height of the rows to fit the canvas, and pass the total height of the rows to the style sheet. */
   fitHeight() {
-    const { holder, panel, tools } = this.timeline, most = Math.max(LEAST_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - LEAST_PANEL);
+    const { holder, panel, tools } = this.timeline, most = Math.max(MIN_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - MIN_PANEL);
     const isResized = document.documentElement.style.getPropertyValue("--timeline-panel") !== "";
     tools.noteFolded(this.foldToFit(isResized ? holder.offsetHeight : most));
     const shown = this.all.filter((row) => !this.isFolded(row)), lanes = shown.filter((row) => !row.isGroup).length;

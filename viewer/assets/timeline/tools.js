@@ -8,7 +8,7 @@ const CHOICES = {
   colour: ["Colour", { kind: "kind", operator: "operator", module: "module", stream: "stream" }],
   order: ["Ranks by", { rank: "number", finish: "finish", exposed: "exposed comm.", waiting: "waiting" }],
 };
-const MOST_NAME = 40;
+const MAX_NAME = 40;
 
 export class Tools {
   constructor(timeline) {
@@ -92,7 +92,7 @@ export class Tools {
 function legendItem([name, colour]) {
   const item = element("span", null, "legend-item"), box = element("i");
   box.style.background = colour;
-  item.append(box, name.length > MOST_NAME ? `${name.slice(0, MOST_NAME - 1)}…` : name);
+  item.append(box, name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name);
   return item;
 }
 

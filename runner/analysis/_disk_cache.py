@@ -20,7 +20,7 @@ _VERSION = 12
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
-def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
+def cached_table(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
     """Return the columns from *make*, cached in *file* until one of *made_of* changes."""
     stamp = _stamp(made_of)
     try:
@@ -32,7 +32,7 @@ def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumn
     return columns
 
 
-def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
+def cached_advice(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
     """Return the advice from *make*, cached in *file* until one of *made_of* changes."""
     stamp = _stamp(made_of)
     try:
@@ -47,7 +47,7 @@ def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised])
     return advised
 
 
-def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
+def cached_path(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, cached in *file* until one of *made_of* changes.
 
     If the file cannot be written, the path is computed anew each time.
