@@ -133,7 +133,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A suspect of some *kind*: NICs slow to send (*sends*) or to receive, or a path (*path*).
+    """A suspect of some *kind*: NICs slow to send (*sends*) or to receive, or a *path*.
 
     *on* marks the paths through it. *others* names suspects with the same messages.
     """
@@ -156,7 +156,7 @@ class Suspect:
 
 
 def suspects_of(messages: Messages, paths: Ints) -> list[Suspect]:
-    """Return all suspects for slow *messages* on the paths *paths* (n, 2).
+    """Return all suspects for slow *messages* on *paths* (n, 2).
 
     A suspect on every message's path is left out, because nothing remains to compare it with. Of
     suspects with the same messages, the first lists the others.
