@@ -218,5 +218,5 @@ def test_the_guards_see_what_they_forbid(tmp_path):
         ("viewer._state", "runner", "_Hidden", True),
     ],
 )
-def test_what_counts_as_reaching_in(module, target, name, reaches):
+def test_private_access_is_detected(module, target, name, reaches):
     assert reaches_into(Import(module, target, name, "", 0)) is reaches

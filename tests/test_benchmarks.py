@@ -102,7 +102,7 @@ def test_folding_changes_no_answer():
         assert folded.rank_finish_ns.tolist() == whole.rank_finish_ns.tolist(), f"seed {seed}"
 
 
-def test_what_cannot_run_is_told_as_the_cycle_that_stops_it():
+def test_impossible_program_is_reported_as_its_cycle():
     for seed in range(PROGRAMS):
         program = random_programs.draw(seed, possible=False)
         output = random_programs.simulate(program)
@@ -142,7 +142,7 @@ def test_every_rank_has_a_program_of_its_own_with_the_collectives_of_all(study):
     assert not np.array_equal(first, second)
 
 
-def test_a_run_of_many_different_ranks_says_why_it_takes_long(study, capsys, monkeypatch):
+def test_run_of_distinct_ranks_explains_its_duration(study, capsys, monkeypatch):
     monkeypatch.setattr(run_command, "_MANY_PROGRAMS", 16)
     assert command_line.run("run", study, "--network", study / "network.yml") == 0
     said = " ".join(capsys.readouterr().err.split())
@@ -178,7 +178,7 @@ def in_order(events):
     return True
 
 
-def test_an_edit_that_changes_nothing_moves_nothing(events):
+def test_empty_edit_changes_no_time(events):
     same = trace_edits.edited(events, trace_edits.Edit())
     assert all(new["ts"] == pytest.approx(old["ts"]) for old, new in zip(events, same, strict=True))
     assert all(new["dur"] == pytest.approx(old["dur"]) for old, new in zip(events, same, strict=True))

@@ -22,7 +22,7 @@ with ended_with_us():
 
 
 @pytest.mark.parametrize("end", ["over", "interrupted", "killed"])
-def test_what_outlives_its_starter_does_not_outlive_the_tests(end):
+def test_orphaned_processes_end_with_the_tests(end):
     test = subprocess.Popen(
         [sys.executable, "-c", TEST, end],
         stdout=subprocess.PIPE,

@@ -80,7 +80,7 @@ def test_the_page_has_every_experiment(fidelity, table):
     assert row["packet"].endswith("µs, 100 ms")
 
 
-def test_auto_is_right_where_it_asks_packets_and_costs_both(fidelity, table):
+def test_auto_with_packet_has_its_error_and_both_costs(fidelity, table):
     rows = fidelity._auto(table).set_index(["network", "pattern"])
     flow = table[table["backend"] == "flow"].set_index(["network", "pattern"])
     flagged = flow["flags"] != ""
@@ -126,7 +126,7 @@ def test_trains_are_a_column_of_their_own(fidelity):
     assert packet["error"] == 0
 
 
-def test_tcp_is_asked_where_it_takes_seconds(fidelity, monkeypatch):
+def test_tcp_is_included_for_short_experiments(fidelity, monkeypatch):
     asked = []
 
     def simulate(workload, system, network, *, backend):
@@ -142,7 +142,7 @@ def test_tcp_is_asked_where_it_takes_seconds(fidelity, monkeypatch):
     assert asked == [("ns3", True)]
 
 
-def test_shares_of_many_times_are_said_so(fidelity):
+def test_large_ratios_are_printed_as_factors(fidelity):
     assert [fidelity._share(error, "+") for error in (0.031, -0.5, 9.99, 38.2)] == [
         "+3.1%", "-50.0%", "+999.0%", "39 times",
     ]  # fmt: skip
@@ -199,7 +199,7 @@ def test_no_step_has_a_part_in_the_choice_of_its_own_network(accuracy, monkeypat
     assert page.index("| `c` |") < page.index("| `b` |")
 
 
-def test_a_replay_of_a_hand_made_step_takes_what_was_measured(accuracy):
+def test_replay_of_a_hand_made_step_takes_the_measured_time(accuracy):
     workload = make_workload()
     step = accuracy.Step("w", workload, 4_920_000)
     assert accuracy.ratio(step, None) == pytest.approx(1.0)

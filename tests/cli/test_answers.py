@@ -182,7 +182,7 @@ def test_a_view_says_which_rows_it_has(study, capfd, options, words):
     assert words in " ".join(capfd.readouterr().err.split())
 
 
-def test_the_summary_says_what_would_help(study, capfd):
+def test_summary_prints_advice(study, capfd):
     said = json.loads(answer(capfd, "summary", study.path, "--format", "json"))
     assert said["headline"].startswith("The step takes ")
     assert said["advice"][0]["gain_ns"] == max(item["gain_ns"] for item in said["advice"])
@@ -325,7 +325,7 @@ def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
         assert "'packet'" in capfd.readouterr().err
 
 
-def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, tmp_path):
+def test_timeline_counts_the_window_and_is_exported_completely(study, capfd, tmp_path):
     trace = tmp_path / "t.json"
     options = ["--from", "0", "--to", "0.01", "--ranks", "0", "--format", "json", "-o", trace]
     (row,) = json.loads(answer(capfd, "timeline", study.path, *options))
@@ -344,7 +344,7 @@ def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, t
         (["-o", "/proc/t.json"], "cannot be written"),
     ],
 )
-def test_a_timeline_that_is_not_there_says_so(study, capfd, options, said):
+def test_missing_timeline_is_an_error(study, capfd, options, said):
     assert command_line.run("timeline", study.path, *options) == 2
     assert said in capfd.readouterr().err.replace("\n", " ")
 
@@ -439,7 +439,7 @@ def test_a_run_asks_for_an_error(study, capfd):
         (["--workload", "absent", "--network", "hgx-h100-8", "--check"], 2, "--check needs a STUDY"),
     ],
 )
-def test_a_run_that_cannot_be_says_so_when_checked(study, capfd, options, code, said):
+def test_impossible_run_fails_its_check(study, capfd, options, code, said):
     assert (
         command_line.run("run", *(str(study.path) if option == "STUDY" else option for option in options))
         == code
@@ -479,7 +479,7 @@ def test_names_to_choose_from_are_not_listed_without_end():
     assert text.endswith("run-0039 and 960 more.")
 
 
-def test_a_run_that_is_there_already_is_what_the_next_command_explains(tmp_path, study, capfd):
+def test_existing_run_is_explained_by_the_next_command(tmp_path, study, capfd):
     prefix = study.workload_prefix("job")
     for name, topology in (("a", "Ring"), ("b", "FullyConnected")):
         network = f"topology: [{topology}]\nnpus_count: [4]\nbandwidth: [50]\nlatency: [500]\n"

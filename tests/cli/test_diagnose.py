@@ -45,7 +45,7 @@ def shown(capsys, study, *options):
     return capsys.readouterr().out
 
 
-def test_a_slow_nic_is_told_with_what_to_do_next(study, capsys):
+def test_slow_nic_is_reported_with_a_next_step(study, capsys):
     run = run_of(study, slow=True)
     text = shown(capsys, study, "--run", run)
     for part in ("NIC of rank 2", "slow NIC", "of its peers' rate", "Check the negotiated speed"):
@@ -331,7 +331,7 @@ def test_a_folder_of_traces_with_logs_is_not_one_of_logs(logs, tmp_path, capfd):
     assert run_and_read(capfd, "convert", *mixed.glob("nccl*"), "-o", tmp_path / "w")[0] == 0
 
 
-def test_a_log_where_a_graph_belongs_is_told(logs, capfd):
+def test_log_instead_of_a_graph_is_an_error(logs, capfd):
     code, _, err = run_and_read(capfd, "run", "--workload-configuration", logs / "nccl_trace_rank_0.json")
     assert code != 0
     assert "Traceback" not in err
@@ -422,7 +422,7 @@ def test_every_table_prints(runs, view, output_format, capsys):
     assert capsys.readouterr().out
 
 
-def test_wrong_use_says_what_to_do(runs, capsys):
+def test_wrong_usage_has_a_next_step(runs, capsys):
     assert command_line.run("diff", *runs, "--strict") == 2
     assert command_line.run("diff", *runs, "--fail-if", "step > 3%") == 2
     assert "+3%" in capsys.readouterr().err

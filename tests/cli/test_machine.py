@@ -149,7 +149,7 @@ def test_a_network_alone_warns_of_compute_times_of_another_chip(study, capfd):
         assert "Compute times" not in err
 
 
-def test_a_run_keeps_where_its_compute_times_are_from(study, capfd):
+def test_run_stores_origin_of_compute_times(study, capfd):
     said = answer(capfd, "run", study.path, "--workload", "gpu", "--on", "8xh100")
     run = said.split("--run ")[1].split()[0]
     qualifiers = json.loads(answer(capfd, "summary", study.path, "--run", run, "--format", "json"))[

@@ -115,7 +115,7 @@ def test_the_capture_that_ships_names_no_machine():
     assert {rank["hostname"] for rank in manifest["ranks"]} == {"node-0"}
 
 
-def test_the_demo_leaves_what_is_there_alone(tmp_path, capsys):
+def test_demo_does_not_overwrite_a_folder(tmp_path, capsys):
     assert run("demo", "-o", tmp_path, "--no-view") == 2
     assert "exists already" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -196,7 +196,7 @@ def test_empty_instead_of_groups_means_none_as_to_astra_sim(tmp_path):
     assert len(Study.open(study).runs()) == 1
 
 
-def test_what_a_run_takes_for_granted_is_told_with_its_times(tmp_path, capsys):
+def test_assumptions_of_a_run_are_printed_with_its_times(tmp_path, capsys):
     prefix = tmp_path / "work"
     assert run("generate", "all-reduce", "-o", prefix, "--ranks", "4") == 0
     for study in ([], [tmp_path / "study"]):
@@ -240,7 +240,7 @@ def study(tmp_path, data_dir):
     return made
 
 
-def test_a_rescaled_workload_is_kept_beside_the_captured_one(study, capsys):
+def test_rescaled_workload_is_stored_separately(study, capsys):
     assert run("rescale", study.path, "--micro-batches", 9, "--chip", "h100") == 0
     assert "Assumed: 9 micro-batches instead of 4" in capsys.readouterr().out
     assert study.workloads() == ["pipeline", "pipeline-micro-batches-9-chip-h100"]

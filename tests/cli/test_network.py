@@ -64,7 +64,7 @@ def test_an_infragraph_becomes_our_yaml(capsys, tmp_path, data_dir):
         (["ring-8", "--as", "yaml", "-o", "/proc/none"], "cannot be written"),
     ],
 )
-def test_what_does_not_go_is_said(arguments, words, capsys):
+def test_impossible_network_requests_are_errors(arguments, words, capsys):
     code, _, err = network_run(capsys, *arguments)
     assert code
     assert words in " ".join(err.split())
@@ -112,7 +112,7 @@ def test_json_and_csv_have_the_figures_of_the_file(logs, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("dimension,operation,ranks,size_bytes,count")
 
 
-def test_what_is_known_is_taken_as_it_is(logs, capsys):
+def test_fixed_figures_are_not_fitted(logs, capsys):
     options = ("--bandwidth", "8Gb/s", "--latency", "1us", "--wire", "1448/1538", "--format", "json")
     assert not run("calibrate", logs, *options)
     (dimension,) = json.loads(capsys.readouterr().out)["dimensions"]
@@ -144,7 +144,7 @@ def test_bad_input_is_named(arguments, said, logs, capsys):
     assert "Traceback" not in told
 
 
-def test_a_study_without_measurements_says_what_to_do(tmp_path, capsys):
+def test_study_without_measurements_gets_a_next_step(tmp_path, capsys):
     Study.create(tmp_path / "study")
     assert run("calibrate", tmp_path / "study")
     assert "contains no measurements" in capsys.readouterr().err
@@ -226,7 +226,7 @@ def test_without_a_study_nothing_is_kept(prefix, tmp_path, capsys, monkeypatch):
         (["--workload", "x", "--namespaces", "2", "--slow", "1"], "--slow must be HOST=RATE"),
     ],
 )
-def test_options_that_contradict_each_other_are_told(arguments, sentence, capsys):
+def test_contradicting_options_are_errors(arguments, sentence, capsys):
     status, told = said(capsys, *arguments)
     assert status == UsageError.exit_code
     assert sentence in told
@@ -277,7 +277,7 @@ def test_prove(capsys, tmp_path):
     assert out.replace("\n", " ").count("correct in") == 2
 
 
-def test_prove_says_what_is_wrong(capsys, tmp_path):
+def test_prove_prints_errors(capsys, tmp_path):
     path = tmp_path / "ring.xml"
     assert program(capsys, "export", *RING, "--as", "msccl", "-o", str(path))[0] == 0
     assert read_program(path).num_ranks == 4

@@ -103,7 +103,7 @@ def test_a_recording_without_traces_leads_to_diagnose(capfd, study):
     assert "chakrascope diagnose" in err
 
 
-def test_what_does_not_go_with_it(capfd, study):
+def test_incompatible_options_are_errors(capfd, study):
     for more in (["--queue"], ["--check"], ["--workload", "x"]):
         code, _, err = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK, *more)
         assert code != 0
@@ -324,7 +324,7 @@ def test_a_workload_that_is_not_there_leaves_no_study(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_what_a_study_held_stays_and_so_do_runs_before_the_error(tmp_path, prefix):
+def test_runs_before_an_error_are_stored(tmp_path, prefix):
     Study.create(tmp_path / "old")
     assert run("run", tmp_path / "old", "--workload", prefix, "--network", "rng-2")
     assert Study.open(tmp_path / "old").runs() == []

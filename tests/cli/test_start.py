@@ -96,7 +96,7 @@ def test_no_command_loads_a_table_library_before_it_is_used():
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_asked_most_makes_no_table_of_pandas(study, tmp_path, command, said):
+def test_frequent_commands_import_no_pandas(study, tmp_path, command, said):
     system = tmp_path / "system.json"
     system.write_text('{"all-reduce-implementation": ["halvingDoubling"]}')
     words = [{"STUDY": str(study), "NEW": str(system)}.get(word, word) for word in command]

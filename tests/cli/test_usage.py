@@ -140,14 +140,14 @@ def test_help_documents_the_exit_codes(capsys):
         (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),
     ],
 )
-def test_wrong_usage_says_what_to_do_next(arguments, code, hint, capsys):
+def test_wrong_usage_has_a_next_step(arguments, code, hint, capsys):
     assert command_line.run(*arguments) == code
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown
     assert "Traceback" not in shown
 
 
-def test_presets_say_what_they_are_and_start_a_file_of_ones_own(tmp_path, capsys):
+def test_presets_are_described_and_printed_as_a_file(tmp_path, capsys):
     assert command_line.run("network", "--format", "json") == 0
     presets = json.loads(capsys.readouterr().out)
     assert {preset["kind"] for preset in presets} == {"network", "system", "memory"}
@@ -158,7 +158,7 @@ def test_presets_say_what_they_are_and_start_a_file_of_ones_own(tmp_path, capsys
     assert NetworkConfig.load(file) == NetworkConfig.preset("dgx-2-16x16")
 
 
-def test_a_capture_that_left_nothing_leaves_no_study(tmp_path, capfd):
+def test_failed_capture_creates_no_study(tmp_path, capfd):
     study = tmp_path / "study"
     assert command_line.run("trace", "-o", str(study), "--", sys.executable, "-c", "raise SystemExit(3)") == 3
     assert "exit code 3" in capfd.readouterr().err.replace("\n", " ")
@@ -198,7 +198,7 @@ def test_an_option_of_another_command_leads_to_it(capsys, command, option):
     assert capsys.readouterr().err.endswith(f"Next: {_ELSEWHERE[command, option]}\n")
 
 
-def test_of_many_names_the_closest_is_named_and_what_lists_them(capsys):
+def test_unknown_name_suggests_the_closest_name(capsys):
     job = ["--chip", "h100", "--network", "hgx-h100-2x8"]
     assert command_line.run("predict", "--model", "lama3-8b", *job) == 2
     told = " ".join(capsys.readouterr().err.split())
@@ -227,7 +227,7 @@ def test_a_graph_that_cannot_run_leads_to_the_doctor(capsys):
     assert "convert --linked-trace LINKED.json" in shown
 
 
-def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(tmp_path, capsys):
+def test_device_trace_without_host_trace_lists_missing_data(tmp_path, capsys):
     traces = Path(__file__).parent.parent / "data" / "converter" / "mlp_2"
     assert (
         command_line.run(
@@ -249,7 +249,7 @@ def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(tmp_path, ca
         (("--model-group", "2"), "Assumed: each 2 consecutive ranks share a layer"),
     ],
 )
-def test_generate_tells_what_it_assumes_of_groups(tmp_path, capsys, monkeypatch, options, told):
+def test_generate_prints_assumed_groups(tmp_path, capsys, monkeypatch, options, told):
     monkeypatch.setenv("COLUMNS", "400")
     text = tmp_path / "w.txt"
     text.write_text("HYBRID_DATA_MODEL\n1\na -1 1 ALLGATHER 8 1 NONE 0 1 ALLREDUCE 8 1\n")
@@ -386,7 +386,7 @@ def made(tmp_path_factory):
         (("demo", "--port", "65536"), 2, "65536 is not in the range"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, capsys):
+def test_impossible_requests_are_one_sentence(made, arguments, code, message, capsys):
     scheduler = made.parent / "scheduler.json"
     scheduler.write_text("[" * 5000)
     words = [word.replace("STUDY", str(made)).replace("SCHEDULER", str(scheduler)) for word in arguments]
@@ -462,7 +462,7 @@ def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("words", [["critical-path"], ["runs", "--format", "json"]])
-def test_a_reader_that_goes_away_ends_it_without_a_word(made, words):
+def test_closed_pipe_ends_the_command_silently(made, words):
     reading, writing = os.pipe()
     os.close(reading)
     command = [*PROGRAM, *words, str(made)]
@@ -570,7 +570,7 @@ def test_a_bandwidth_that_grows_leaves_latencies(made, capsys):
     assert "kind:communication=inf" in said
 
 
-def test_traces_without_step_marks_say_that_they_count_as_one_step(tmp_path, capsys, monkeypatch):
+def test_traces_without_step_marks_are_noted_as_one_step(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     events = [
         {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start, "dur": 50}

@@ -227,7 +227,7 @@ def test_names_break_between_their_words_where_they_must(printed):
 
 
 @pytest.mark.parametrize("width", [20, 30])
-def test_nothing_is_lost_where_nothing_fits(printed, width):
+def test_columns_that_do_not_fit_are_named(printed, width):
     text = "".join(sign for line in printed([ROW], width) for sign in line if sign.isalnum())
     assert sorted(text) == sorted(
         sign for sign in "operationwhatsizeall_reduceagapbetweencollectives401MiB" if sign.isalnum()

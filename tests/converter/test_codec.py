@@ -198,7 +198,7 @@ def test_groups_of_unknown_fields_survive():
     assert group in encode_graph(graph)
 
 
-def test_what_is_kept_beside_the_columns_is_a_mapping():
+def test_attributes_without_a_column_are_a_mapping():
     extra = Extra.of({7: b"seven", -1: b"metadata", 3: b""})
     assert dict(extra) == {-1: b"metadata", 3: b"", 7: b"seven"}
     assert list(extra.values()) == [b"metadata", b"", b"seven"]
@@ -210,7 +210,7 @@ def test_what_is_kept_beside_the_columns_is_a_mapping():
     assert Extra.of({}).spans(np.array([1]))[1:] == (np.array([0]), np.array([0]))
 
 
-def test_a_graph_made_by_hand_is_written_with_what_a_dictionary_keeps():
+def test_hand_made_graph_is_written_from_dictionaries():
     node = Node(attr=[{"name": "vendor", "string_val": "x"}])
     graph = Graph.build(0, [{"node_id": 2}, {"node_id": 1}], [], extra={2: node.SerializeToString()})
     assert other_attributes(decode_graph(encode_graph(graph)), 2) == {"vendor": "x"}

@@ -159,7 +159,7 @@ def test_of_damaged_ranks_the_first_is_named_as_it_is_here(captured, address):
     assert "rank0" in there.value.message
 
 
-def test_a_rank_that_is_gone_is_named_as_it_is_here(captured, address):
+def test_missing_rank_is_named_as_without_dask(captured, address):
     next(captured.glob("rank1.device*")).unlink()
     found = []
     for cluster in (None, address):
@@ -169,7 +169,7 @@ def test_a_rank_that_is_gone_is_named_as_it_is_here(captured, address):
     assert found[0] == found[1]
 
 
-def test_a_worker_that_does_not_see_the_traces_says_so(captured, address):
+def test_worker_without_the_traces_is_an_error(captured, address):
     (rank,) = open_ranks(find_rank_traces(None, str(captured / "rank0.device.json.gz"), None), keep=False)
     selection = Selection(frozenset({rank.steps[0].index}), 2)
     task = _Task.of(0, rank, selection, _workers.FinishedRanks.nowhere())
@@ -233,7 +233,7 @@ def test_a_file_without_an_address_is_no_scheduler_file(captured, tmp_path, cont
         convert(captured, cluster=str(file))
 
 
-def test_without_dask_the_error_says_what_to_install(captured, monkeypatch):
+def test_missing_dask_names_the_package(captured, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BackendUnavailable, match=r"A conversion on a cluster .*chakrascope\[dask\]"):
         convert(captured, cluster="tcp://127.0.0.1:1")

@@ -451,7 +451,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, monkeypatch, text, message):
+def test_invalid_file_is_named_with_its_error(tmp_path, monkeypatch, text, message):
     path = tmp_path / "own.yml"
     path.write_text(text)
     monkeypatch.setenv(VARIABLE, str(path))

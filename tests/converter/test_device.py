@@ -365,7 +365,7 @@ def test_device_traces_alone_give_the_collectives_they_describe(tmp_path):
 
 
 @pytest.mark.parametrize("read_back", [False, True], ids=["never synchronising", "reading the last loss"])
-def test_a_device_that_runs_behind_makes_a_step_as_long_as_its_work(tmp_path, read_back):
+def test_lagging_device_determines_the_step(tmp_path, read_back):
     device = Device(room=1000)
     for _ in range(4):
         if read_back:
@@ -407,7 +407,7 @@ def test_streams_with_the_same_number_in_a_thousand_run_at_the_same_time(tmp_pat
     assert replay(graph).makespan_ns == 100_000
 
 
-def test_a_stream_that_goes_on_when_another_ends_waited_for_it(tmp_path):
+def test_stream_that_resumes_after_another_waited_for_it(tmp_path):
     device = Device()
     device.compute(7, [400.0])
     device.after[13] = device.ends[7]
@@ -498,7 +498,7 @@ def test_they_are_of_all_ranks(tmp_path, concrete, groups, count):
     ],
     ids=["several nodes", "several kernels", "no shape", "a product", "another operator"],
 )
-def test_what_does_not_tell_size_and_ranks_leaves_the_measured_time(tmp_path, operator, kernels, dims, world):
+def test_unknown_size_or_ranks_keep_the_measured_time(tmp_path, operator, kernels, dims, world):
     path = trace(tmp_path / "trace.json", operator, kernels, dims, ONE_SHOT[3], world=world)
     found = unsized_communication(convert_files(None, str(path)))
     assert found is not None

@@ -163,7 +163,7 @@ def test_work_is_matched_by_external_id_where_nothing_has_a_correlation(tmp_path
         ({"tpu_step": 2, "tpu_op": 1}, "no operator .*, but 1 events of kind 'tpu_op', 2 events of kind"),
     ],
 )
-def test_a_refusal_says_what_the_file_holds(tmp_path, kinds, said):
+def test_refusal_lists_content_of_the_file(tmp_path, kinds, said):
     trace = Trace()
     for kind, count in kinds.items():
         for number in range(count):

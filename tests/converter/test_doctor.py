@@ -87,7 +87,7 @@ def test_a_partial_capture_is_warned_of(trace_set):
     assert "partial: rank 1 was killed." in _only(doctor(trace_set), "warning").cause
 
 
-def test_what_is_nothing_to_look_over_is_said(tmp_path):
+def test_unknown_target_of_doctor_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="is not a study"):
         doctor(tmp_path / "nothing")
 
@@ -214,7 +214,7 @@ def test_traces_of_others_without_steps_or_of_other_runs(data_dir, tmp_path):
     assert "different runs" in doctor(tmp_path)[0].cause
 
 
-def test_collectives_that_differ_may_be_of_groups_that_nobody_named(tmp_path):
+def test_differing_collectives_may_have_unnamed_groups(tmp_path):
     graphs = tuple(Graph.build(rank, [_comm(0, size=8 + rank)], []) for rank in range(2))
     note = "the trace names no process group for some collectives: all ranks are assumed"
     for assumptions, told in (([], False), ([note], True)):
@@ -319,7 +319,7 @@ def before(*ids):
     return [(one, other, EdgeKind.STREAM_ORDER) for one, other in itertools.pairwise(ids)]
 
 
-def test_receives_that_come_before_the_sends_they_need_are_told(tmp_path):
+def test_receives_before_their_sends_are_reported(tmp_path):
     first = [message(0, 1, 0, 0), message(1, 0, 1, 0)]
     second = [message(0, 0, 1, 1), message(1, 1, 0, 1)]
     workload((first, before(0, 1)), (second, before(0, 1))).save(tmp_path / "w")
@@ -356,7 +356,7 @@ def programs(draw):
 
 @settings(max_examples=25)
 @given(programs())
-def test_what_is_found_is_what_stalls(job):
+def test_checks_find_programs_that_stall(job):
     network = NetworkConfig(("Ring",), (job.num_ranks,), (50.0,), (500.0,))
     if circular_wait(job) is None:
         simulate(job, "default", network, semantics="trace")

@@ -122,7 +122,7 @@ def steps_of_rank(pattern, rank, marks):
 
 
 @pytest.mark.parametrize(("step", "odd"), [("all", 0), ("median", 2), (8, 0)])
-def test_steps_that_the_first_rank_does_not_tell(pattern, tmp_path, step, odd, made):
+def test_steps_undetermined_by_the_first_rank(pattern, tmp_path, step, odd, made):
     for rank in range(RANKS):
         marks = {7: (0.0, 0.4), 8: (0.4, 1.0)} if rank != odd else {8: (0.0, 1.0)}
         steps_of_rank(pattern, rank, marks)
@@ -150,9 +150,7 @@ def test_a_trace_of_another_rank_is_refused_before_the_others_are_converted(patt
     assert made == [0, 1]
 
 
-def test_a_rank_whose_traces_or_steps_changed_or_whose_file_is_damaged_is_made_again(
-    pattern, expected, tmp_path, made
-):
+def test_changed_or_damaged_rank_is_converted_again(pattern, expected, tmp_path, made):
     output = tmp_path / "out" / "job"
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):

@@ -219,7 +219,7 @@ def test_gloo_alone_gives_sends_and_receives(shared):
     assert sent["comm_size_bytes"].tolist() == received["comm_size_bytes"].tolist()
 
 
-def test_groups_that_gloo_does_not_name_are_said(shared):
+def test_unnamed_gloo_groups_are_noted(shared):
     workload = convert_files(device_trace=f"{shared}/traces/tpdp_4/kineto_{{rank}}.json.gz")
     assert "not the group of each collective" in _assumed(workload)
 
@@ -466,7 +466,7 @@ def test_the_public_converters_graphs_are_explained(chakra):
     assert all("--linked-trace LINKED.json" in finding.remedy for finding in findings)
 
 
-def test_inspection_shows_what_it_can_of_a_graph_that_cannot_run(chakra):
+def test_inspection_shows_an_invalid_graph(chakra):
     facts = inspect_workload(load_workload(chakra / "public.0.et"))
     assert facts["ranks"]["0"]["replay_ns"] == -1
     assert facts["ranks"]["0"]["by_type"] == {"COMM_COLL": 1, "COMP": 20, "METADATA": 1}

@@ -137,7 +137,7 @@ def test_an_index_in_a_group_is_no_rank_of_the_job(tmp_path, captured, name, ran
     assert stated_rank(tmp_path / "told.json.gz") == 1  # the metadata counts more than any name
 
 
-def test_indices_alone_are_refused_with_what_to_do(tmp_path, captured):
+def test_bare_indices_are_refused_with_a_next_step(tmp_path, captured):
     for rank, (device, _) in enumerate(captured):
         _silent(device, tmp_path / f"17-TP-0-PP-{rank}.trace.json.gz")
     with pytest.raises(UsageError, match=r"only has indices in groups \(TP-0, PP-0\)"):
@@ -146,7 +146,7 @@ def test_indices_alone_are_refused_with_what_to_do(tmp_path, captured):
     assert found.num_ranks == 2
 
 
-def test_two_processes_of_one_number_are_not_told_apart_by_it(tmp_path, captured):
+def test_equal_process_ids_on_two_hosts_are_distinguished(tmp_path, captured):
     """Containers give each rank the same process id."""
     _lay_out(tmp_path, captured, ENVIRONMENT)
     for path, (device, _) in zip(sorted(tmp_path.glob("gpu7*")), reversed(captured), strict=True):

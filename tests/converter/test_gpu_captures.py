@@ -264,14 +264,14 @@ def test_each_rank_takes_its_own_capture(tmp_path):
     assert ["rank0::mm" in found[1], "rank1::mm" in found[1]] == [False, True]
 
 
-def test_a_capture_without_an_end_is_refused_where_it_was_given(tmp_path):
+def test_named_capture_trace_without_end_is_refused(tmp_path):
     captures = capture(tmp_path / "graphs.json.gz", ATTENTION, end=False)
     trace = launches(tmp_path / "trace.json", kernels_of(ATTENTION))
     with pytest.raises(TraceError, match=r"graphs.json.gz \(rank 0\) holds no capture of a graph"):
         convert_files(None, str(trace), capture_trace=captures)
 
 
-def test_a_truncated_capture_is_refused_where_it_was_given_and_left_out_where_not(tmp_path):
+def test_truncated_capture_trace_is_refused_only_if_named(tmp_path):
     path = capture(tmp_path / "capture_traces" / "graphs.json.gz", ATTENTION)
     path.write_bytes(path.read_bytes()[:-60])
     trace = launches(tmp_path / "trace.json", kernels_of(ATTENTION))

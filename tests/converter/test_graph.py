@@ -125,7 +125,7 @@ def test_representations_are_short(captured):
     assert len(repr(captured)) < 80
 
 
-def test_changed_graphs_share_what_stayed_and_leave_the_first_as_it_was():
+def test_changed_graphs_share_unchanged_columns():
     one = graph()
     table = one.nodes
     other = one.as_rank(4).with_columns(duration_ns=np.array([1, 2])).with_edges([])
@@ -162,7 +162,7 @@ def test_networkx_has_every_column_and_the_reasons(captured):
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=16, unique=True))
-def test_cycles_are_the_shortest_and_what_waits_for_them_never_runs(edges):
+def test_shortest_cycle_and_stuck_nodes_are_found(edges):
     drawn = networkx.DiGraph(edges)
     cycles = sorted(map(len, networkx.simple_cycles(drawn)))
     src, dst = (np.array([edge[end] for edge in edges], dtype=np.int64) for end in (0, 1))

@@ -56,7 +56,7 @@ def training_thread():
         ("something of the user's", "python"),
     ],
 )
-def test_annotations_say_what_a_gap_was(tmp_path, name, cause):
+def test_annotations_name_the_cause_of_a_gap(tmp_path, name, cause):
     thread = training_thread()
     thread.mark(name, 15_000, 85_000)
     times = host_us(converted(tmp_path, thread))
@@ -254,7 +254,7 @@ def test_stacks_give_a_gap_its_cause_and_place(tmp_path, frames, wait, cause, pl
     assert places(graph, cause) == {place}
 
 
-def test_operators_of_logging_are_logging_and_those_beside_it_are_not(tmp_path):
+def test_only_operators_inside_logging_are_logging(tmp_path):
     thread = training_thread()
     for time in range(20_000, 80_000, 1_000):
         thread.op("aten::item", time, time + 900, 3)
@@ -273,7 +273,7 @@ def test_a_state_lasts_as_long_as_processor_time_says(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ""])
-def test_a_sample_of_a_loader_says_nothing_of_the_backward_pass(tmp_path, name):
+def test_loader_sample_ignores_the_backward_pass(tmp_path, name):
     """Two loads with a sample each, 10 ms apart from the next one by a backward pass of 20 ms."""
     thread, evidence = Thread(0), EvidenceFile()
     for number, begin in enumerate((START, START + 50_000)):
@@ -396,7 +396,7 @@ def test_a_gradient_that_waited_for_a_processor_has_the_place_of_its_forward_ope
     assert set(own["place"]) == {"whiten (train.py:12)"}
 
 
-def test_a_delay_is_as_long_as_the_kernel_says_once_it_ends(tmp_path):
+def test_run_delay_equals_the_kernels_figure(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     thread.op("aten::mm", START, END, 1)
     for number, time in enumerate(range(START, END + 20_000, 20_000)):  # on a processor from 80 ms on
@@ -436,7 +436,7 @@ def test_a_delay_that_has_not_ended_counts_in_a_step_without_sleep(tmp_path, sle
     assert delayed == pytest.approx(delayed_us, abs=1)
 
 
-def test_a_sample_at_the_entry_of_a_loader_says_nothing_of_the_time_before(tmp_path):
+def test_sample_at_loader_entry_ignores_earlier_time(tmp_path):
     """The sampler gets the interpreter lock there, after 70 ms of other Python code."""
     evidence = EvidenceFile()
     frames = [("__next__", "/env/torch/utils/data/dataloader.py", 721, "library"), STEP]
@@ -452,7 +452,7 @@ def test_a_sample_at_the_entry_of_a_loader_says_nothing_of_the_time_before(tmp_p
     assert nodes["duration_ns"].sum() == pytest.approx(69_000_000, abs=1_000_000)
 
 
-def test_a_step_between_two_samples_is_not_what_the_one_after_it_shows(tmp_path):
+def test_step_between_two_samples_has_no_activity(tmp_path):
     evidence = EvidenceFile()
     for time in (START - 800, START - 400, END + 9_000, END + 29_000):
         frames = [("save_checkpoint", "train.py", 9, "script"), STEP] if time > END else [STEP]
@@ -535,7 +535,7 @@ def test_the_longest_of_many_operators_were_those_without_a_processor(tmp_path):
 
 
 @pytest.mark.parametrize(("share", "cause"), [(0.88, "input_pipeline"), (0.0, "descheduled")])
-def test_delayed_work_counts_as_that_work_where_everything_was_delayed(tmp_path, share, cause):
+def test_delayed_work_keeps_its_cause(tmp_path, share, cause):
     """A gap had a processor for an eighth of its time; the rest of the step as little, or always."""
     thread = Thread(0)
     thread.op("aten::mm", START, START + 30_000, 1)

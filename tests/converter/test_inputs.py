@@ -28,7 +28,7 @@ from chakrascope.converter.readers import (
 from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
 
 
-def test_a_capture_that_broke_off_in_its_first_step_says_why(trace_set):
+def test_capture_interrupted_in_its_first_step_is_explained(trace_set):
     reason = (
         "the command exited with code 1 after 3 training steps, before the first captured step was complete"
     )
@@ -113,7 +113,7 @@ def test_a_trace_of_impossibly_many_ranks_is_refused(data_dir, tmp_path):
         convert_files(host, [device])
 
 
-def test_no_step_marks_count_as_one_step_and_say_so(data_dir, tmp_path):
+def test_trace_without_step_marks_is_one_step_with_a_note(data_dir, tmp_path):
     for path in (data_dir / "converter" / "mlp_2").glob("rank*.gz"):
         with gzip.open(path, "rt", encoding="utf-8") as file:
             text = file.read().replace("ProfilerStep#", "Some step ")
@@ -235,15 +235,13 @@ def test_the_traces_in_a_folder_are_found_by_their_ranks(tmp_path, device):
         ("trace.json.gz", None),
     ],
 )
-def test_without_metadata_a_name_tells_a_rank_or_none_but_no_process_and_no_time(
-    tmp_path, device, name, rank
-):
+def test_rank_comes_from_the_file_name_without_metadata(tmp_path, device, name, rank):
     silent(device[0], tmp_path / name)
     assert stated_rank(tmp_path / name) == rank
     assert convert_files(device_trace=str(tmp_path)).num_ranks >= 1  # one file stands for all
 
 
-def test_a_rank_in_the_folder_s_name_counts_where_the_file_s_has_none(tmp_path, device):
+def test_rank_of_the_folder_name_is_the_fallback(tmp_path, device):
     for rank, path in enumerate(device):
         (tmp_path / f"rank{rank}").mkdir()
         silent(path, tmp_path / f"rank{rank}" / f"host_{9 - rank}.1732250000000000001.pt.trace.json.gz")
@@ -260,7 +258,7 @@ def test_metadata_behind_the_events_is_found(tmp_path, device):
     assert stated_rank(tmp_path / "trace.json") == 1
 
 
-def test_a_rank_recorded_twice_is_told_apart_from_two_ranks(tmp_path, device):
+def test_rank_recorded_twice_is_an_error(tmp_path, device):
     for name in ("h_1.1732250000000000001.pt.trace.json.gz", "h_1.1732250000000000009.pt.trace.json.gz"):
         shutil.copy(device[0], tmp_path / name)
     with pytest.raises(UsageError, match=r"belongs to rank 0, like .*recorded more than once"):

@@ -81,7 +81,7 @@ def test_a_rank_that_is_late_now_and_then_is_not_usually_late(tmp_path):
     assert not is_usually_late(metadata, 1, 1_000_000)
 
 
-def test_ranks_that_hardly_wait_for_collectives_say_nothing_of_their_lateness(tmp_path):
+def test_short_waits_yield_no_lateness(tmp_path):
     """Collectives of a device do not hold up the host."""
     metadata = waiting(tmp_path, [[20], [10]])
     assert "waited_less_ns" not in metadata
@@ -100,7 +100,7 @@ def test_steps_of_different_durations_are_named_with_their_range(tmp_path):
     )
 
 
-def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
+def test_step_closest_to_unprofiled_steps_is_converted(tmp_path):
     thread = Thread(0)
     spans = [(1_000, 31_000), (32_000, 52_000), (53_000, 65_000)]
     for number, (start, end) in enumerate(spans):

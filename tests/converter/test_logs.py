@@ -305,7 +305,7 @@ def test_absent_ranks_are_stood_in_for_only_where_all_do_the_same(tmp_path, job)
         convert_logs([job.write(tmp_path / "tp", ranks=(0, 1))])
 
 
-def test_groups_that_no_log_lists_are_who_logs_them(tmp_path, job):
+def test_unlisted_groups_are_the_logging_ranks(tmp_path, job):
     logs = read_logs([job.write(tmp_path / "logs", backend="gloo", timed=False, listed=False)])
     assert set(logs.groups.values()) == {(0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3)}
     one = job.write(tmp_path / "one", ranks=(0,), backend="gloo", timed=False, listed=False)
@@ -313,7 +313,7 @@ def test_groups_that_no_log_lists_are_who_logs_them(tmp_path, job):
         convert_logs([one])
 
 
-def test_groups_of_one_name_are_told_apart_by_their_ranks(tmp_path):
+def test_groups_of_equal_name_are_distinguished_by_ranks(tmp_path):
     job = Job(4, {"a": [0, 1], "b": [2, 3], "c": [0, 1]})
     for group in "abc":
         job.collective(group=group)

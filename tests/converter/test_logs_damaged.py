@@ -235,7 +235,7 @@ def test_a_hang_names_who_is_missing(tmp_path):
     assert "3 records of operations that had not completed were left out" in cut.metadata["assumptions"]
 
 
-def test_a_hang_in_one_group_is_told_before_those_that_follow_from_it(tmp_path):
+def test_first_hang_is_listed_before_its_consequences(tmp_path):
     job = Job(4, {"tp-1": [2, 3], "dp-0": [0, 2]})
     job.collective(group="tp-1")
     job.collective(group="dp-0")
@@ -266,7 +266,7 @@ def test_all_issued_and_none_completed_blames_the_network(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["flight", "inspector"])
-def test_ranks_that_disagree_are_named_with_what_each_says(tmp_path, kind):
+def test_disagreeing_ranks_are_named_with_their_records(tmp_path, kind):
     job = Job(3)
     job.collective(floats=1024)
     job.collective(floats=1024, sizes={2: 1000})

@@ -153,7 +153,7 @@ def test_sizes_that_no_listed_group_has_are_said(tmp_path, listed):
     assert "consecutive ranks are assumed" in said
 
 
-def test_sizes_that_tell_nothing_leave_all_ranks_and_say_so(tmp_path):
+def test_uninformative_sizes_assume_all_ranks_with_a_note(tmp_path):
     workload = converted(tmp_path, lambda rank: [], lambda thread: thread.gather(1100, 4096, 3000))
     assert members(workload) == ["all"]
     assert workload.metadata["assumptions"] == [
@@ -204,11 +204,11 @@ def groups_of(folder, *, ahead_us, lost=0):
 
 
 @pytest.mark.parametrize("ahead_us", [-250, -80, -30, 0, 30, 80, 250])
-def test_the_order_tells_the_group_where_clocks_differ(tmp_path, ahead_us):
+def test_order_determines_the_group_despite_clock_offsets(tmp_path, ahead_us):
     found, expected = groups_of(tmp_path, ahead_us=ahead_us)
     assert found == expected
 
 
-def test_the_times_tell_where_a_record_was_lost(tmp_path):
+def test_times_locate_a_lost_record(tmp_path):
     found, expected = groups_of(tmp_path, ahead_us=0, lost=1)
     assert found[1:] == expected[1:]

@@ -248,7 +248,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, content, message):
     assert str(tmp_path) in error.value.message
 
 
-def test_a_part_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+def test_too_large_unpacked_part_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("chakrascope.tracer._step_times._MAX_BYTES", 1000)
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     with pytest.raises(TraceFormatError, match="unpacks to over"):

@@ -72,7 +72,7 @@ def test_the_doctor_warns_of_it(captured):
 @pytest.mark.parametrize(
     "unprofiled", [([], []), ([10**7] * 5, [10**7] * 4), ([CAPTURED_NS] * 5, [CAPTURED_NS] * 5)]
 )
-def test_nothing_is_claimed_where_no_step_was_timed_or_none_took_less(captured, unprofiled):
+def test_untimed_steps_yield_no_overhead(captured, unprofiled):
     folder = captured(*unprofiled)
     assert not any("unprofiled" in note for note in convert(folder).metadata["assumptions"])
     assert not any("unprofiled" in found.cause for found in doctor(folder))
@@ -136,7 +136,7 @@ def test_edited_metadata_says_nothing(told):
     assert profiler_overhead({"profiler_overhead": told}) is None
 
 
-def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_path, capsys):
+def test_convert_and_summary_report_overhead_and_correction(captured, tmp_path, capsys):
     study = Study.create(tmp_path / "study")
     shutil.copytree(
         captured([CAPTURED_NS // 2] * 5, [CAPTURED_NS // 2] * 5), study.path / "traces" / "capture-1"
@@ -231,7 +231,7 @@ def test_no_operator_gets_shorter_than_a_nanosecond_and_no_event_costs_beyond_re
     assert workload.graphs[0].nodes["duration_ns"].min() == 1
 
 
-def test_a_cost_beyond_a_gap_is_taken_from_what_follows(tmp_path):
+def test_cost_above_a_gap_is_subtracted_later(tmp_path):
     """Some events cost more than others, as PyTorch allocates in blocks: the sum is right, none is lost."""
     workload = converted(tmp_path, [1_000] * 8, 1_400, gaps=(1,) * 9 + (91,))
     assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 4_000

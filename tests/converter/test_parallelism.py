@@ -185,7 +185,7 @@ def test_gradients_that_are_accumulated_are_no_activations():
     assert grown([turn * 2] * 2, {}, 4).groups == {}
 
 
-def test_ranks_that_never_communicate_are_repeated_and_it_is_said():
+def test_ranks_without_communication_are_repeated_with_a_note():
     notes = grown([["forward"]], {}, 4).metadata["assumptions"]
     assert any("never communicate" in note for note in notes)
 

@@ -152,7 +152,7 @@ def test_what_is_no_json_is_refused(which, data):
         ('{"traceEvents": [' + "[" * 2000, "nested too deep"),
     ],
 )
-def test_errors_say_what_and_where(tmp_path, text, message):
+def test_errors_name_file_and_position(tmp_path, text, message):
     path = tmp_path / "kineto.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(TraceFormatError, match=rf"kineto\.json is not a trace.*{message}"):
@@ -272,7 +272,7 @@ def test_operators_that_differ_in_their_tensors_only_are_kept_once(tmp_path):
     assert host.groups == {"0": (0, 1)}
 
 
-def test_what_an_operator_writes_are_its_outputs_or_else_what_it_changes(tmp_path):
+def test_written_tensors_are_outputs_or_modified_inputs(tmp_path):
     host = read_host_trace(_written(tmp_path, HOST))
     bounds = host.writes(host.rows(np.array([3, 4, 5]))).reshape(-1, 2).tolist()
     assert [host.storages[begin:end].tolist() for begin, end in bounds] == [[5], [5], []]
@@ -280,7 +280,7 @@ def test_what_an_operator_writes_are_its_outputs_or_else_what_it_changes(tmp_pat
     assert host.storages[slice(*reads)].tolist() == [5, 5]
 
 
-def test_a_record_that_comes_twice_is_the_last_one(tmp_path):
+def test_last_of_duplicate_records_counts(tmp_path):
     host = read_host_trace(_written(tmp_path, {"nodes": [NODES[1], NODES[1] | {"id": 99, "name": "again"}]}))
     assert len(host) == 1
     assert host.operator(4).name == "again"
@@ -366,7 +366,7 @@ def _rows(calls, thread):
     return [(depth, name, start, end) for name, depth, start, end in zip(names, *columns, strict=True)]
 
 
-def test_calls_are_nested_in_those_that_made_them(data_dir):
+def test_calls_are_nested_in_their_callers(data_dir):
     trace = read_device_trace(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
     step = next(event for event in trace.rows() if event.name == "ProfilerStep#4")
     calls = host_calls(trace, None, step.start_ns, step.end_ns)

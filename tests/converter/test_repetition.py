@@ -89,7 +89,7 @@ def test_a_kernel_more_or_less_does_not_shift_the_steps(tmp_path):
     assert calls_in(path, steps_of(path)) == expected
 
 
-def test_what_one_operator_repeats_is_one_step(tmp_path):
+def test_repetition_inside_one_operator_is_one_step(tmp_path):
     made = KinetoTrace()
     made.events = json.loads(trace(tmp_path / "one.json", FORWARD * 5).read_text())["traceEvents"]
     made.op("aten::many", 999.0, 100_000.0)

@@ -55,7 +55,7 @@ def makespan(workload):
 
 
 @pytest.mark.parametrize("how", [nothing_left, host_trace_left, truncated])
-def test_the_other_rank_of_a_sharded_job_stands_in_and_it_is_said(killed, data_dir, how):
+def test_other_sharded_rank_stands_in_with_a_note(killed, data_dir, how):
     folder = killed("fsdp2_2", how)
     workload, whole = convert(folder), convert(data_dir / "converter" / "fsdp2_2")
     assert [graph.rank for graph in workload.graphs] == [0, 1]
@@ -161,7 +161,7 @@ def test_groups_and_partners_are_those_of_the_missing_rank(lost):
         ([0], {"messages": 2}, "rank 4 exchanges other messages with it than with its replica"),
     ],
 )
-def test_what_no_replica_tells_is_refused(lost, different, why):
+def test_rank_without_replica_is_refused(lost, different, why):
     graphs = [
         rank_of_eight(rank, **(different if rank == 2 else {})) for rank in range(8) if rank not in lost
     ]

@@ -79,7 +79,7 @@ def test_the_cause_is_that_of_the_rank_that_does_not_wait(tmp_path):
     assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
 
 
-def test_a_checkpoint_is_found_by_samples_that_are_further_apart_than_steps(tmp_path):
+def test_checkpoint_is_found_by_sparse_samples(tmp_path):
     """It begins every third step, of which the end is like other steps: those are sampled, too."""
     times = run(
         tmp_path,

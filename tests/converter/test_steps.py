@@ -94,7 +94,7 @@ def test_an_annotation_marks_its_steps(served, step, count):
     assert kernels(convert_files(None, str(served), step=step)) == count
 
 
-def test_a_name_as_it_is_goes_before_a_number_or_a_glob(tmp_path):
+def test_exact_name_takes_precedence_over_number_or_glob(tmp_path):
     engine = Engine()
     for name, count in (("phase#1", 3), ("phase", 4), ("phase", 5), ("phase[ab]", 6), ("phasea", 7)):
         engine.step(name, [10.0] * count)
@@ -131,7 +131,7 @@ def test_an_annotation_that_is_not_there_is_refused(served, step, message):
     assert f"{served} (rank 0)" in str(refused.value)
 
 
-def test_a_trace_without_annotations_says_what_to_do(tmp_path):
+def test_trace_without_annotations_gets_a_next_step(tmp_path):
     engine = Engine()
     engine.step("x", [10.0] * 4)
     engine.trace.events = [event for event in engine.trace.events if event["cat"] != "user_annotation"]
@@ -191,7 +191,7 @@ def test_steps_that_overlap_on_the_device_add_up_to_the_span(tmp_path):
 
 
 @pytest.mark.parametrize("kernel_us", [5.0, 22.0, 50.0, 400.0])
-def test_a_step_replays_as_long_as_it_took_beside_its_neighbours(tmp_path, kernel_us):
+def test_step_with_neighbours_replays_at_measured_time(tmp_path, kernel_us):
     _, trace = run_ahead(tmp_path, kernel_us=kernel_us)
     for step in (0, 2, 4, "all"):
         workload = convert_files(None, trace, step=step)
@@ -344,7 +344,7 @@ def test_a_record_is_lent_to_its_own_name_only(first, second, shared):
         assert op is None or op.name == event.name
 
 
-def test_an_operator_too_many_goes_without_a_record_and_the_others_keep_theirs():
+def test_surplus_operator_gets_no_record():
     steps, trace, host = steps_of(
         ["aten::mm", "aten::add", "aten::t"], ["aten::mm", "aten::item", "aten::add", "aten::t"]
     )

@@ -91,7 +91,7 @@ def test_reasons_survive_where_the_tables_no_longer_hold_the_file(captured, pref
         assert EdgeKind.CTRL not in loaded.edge_columns["kind"]
 
 
-def test_a_loaded_workload_stays_what_it_was_when_its_files_are_replaced(captured, prefix):
+def test_loaded_workload_ignores_replaced_files(captured, prefix):
     loaded = Workload.load(prefix)
     microbenchmark("all-reduce", 2, 8).save(prefix)
     assert loaded.graphs == captured.graphs

@@ -42,7 +42,7 @@ def test_an_experts_exchange_sends_what_it_sent(moe):
         assert listed == MOE[rank]
 
 
-def test_astra_sim_gets_one_size_and_the_workload_says_so(moe):
+def test_astra_sim_gets_one_size_with_a_note(moe):
     sizes = [graph.nodes.query("comm_type == 6")["comm_size_bytes"].tolist() for graph in moe.graphs]
     assert sizes == [[16, 131_072, 208_384, 131_072, 208_384]] * 2
     assert any("uneven (4 on a rank at most)" in note for note in moe.metadata["assumptions"])
@@ -112,7 +112,7 @@ def test_the_librarys_record_lists_its_input_first():
     assert stated.input_splits == [2, 4]
 
 
-def test_totals_alone_are_spread_and_said_to_be():
+def test_bare_totals_are_divided_evenly_with_a_note():
     graphs, notes = with_uneven_splits([uneven(10), uneven(7)], {}, 2)
     assert [_splits(graph.extra[3]) for graph in graphs] == [(5, 5), (4, 3)]
     assert [graph.nodes["comm_size_bytes"].tolist() for graph in graphs] == [[10], [10]]

@@ -143,7 +143,7 @@ CALL = "c10d::allreduce_"
 
 
 @pytest.mark.parametrize(("closes", "parts_us"), [(2950, [1, 50]), (1400, [1, 1600]), (3300, [1, 1899])])
-def test_a_call_that_is_held_up_issues_at_once_and_waits_for_what_ends_in_it(tmp_path, closes, parts_us):
+def test_blocked_call_issues_immediately_and_then_waits(tmp_path, closes, parts_us):
     thread = Thread(0)
     thread.all_reduce(1100, 3000, 5, closes=closes)
     thread.op("aten::mul", max(3000, closes) + 5, 4900, 5)
@@ -227,7 +227,7 @@ def test_the_path_follows_the_rank_that_a_blocking_call_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize("step", [4, 5, 6])
-def test_a_capture_beside_busy_processes_keeps_its_waits(data_dir, step):
+def test_capture_on_a_busy_machine_keeps_its_waits(data_dir, step):
     """Two ranks of a data-parallel job, captured while three processes kept the two cores busy."""
     workload = convert(data_dir / "converter" / "loaded_2", step=step)
     for graph in workload.graphs:
@@ -342,7 +342,7 @@ def test_a_slower_machine_waits_for_the_same(waits_us, uses_at_once):
 
 @pytest.mark.parametrize("pace", SCALES)
 @pytest.mark.parametrize("share", [0.05, 0.25, 0.5])
-def test_a_collective_that_ends_while_the_script_works_held_nobody_up(pace, share):
+def test_collective_ending_during_work_delays_no_rank(pace, share):
     """The script loads data for 20 ms; the result is used only afterwards."""
     program = Program(pace)
     program.compute()

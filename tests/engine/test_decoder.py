@@ -238,6 +238,6 @@ def program(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["agenda", "ends", "kept", "sharing"])
-def test_a_container_does_what_plain_code_does(program, name):
+def test_containers_match_a_plain_implementation(program, name):
     done = subprocess.run([program, name], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

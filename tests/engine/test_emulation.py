@@ -91,7 +91,7 @@ def test_members_with_different_amounts_send_what_they_have():
 
 
 @every_transport
-def test_a_message_that_comes_before_its_receive_waits_for_it(enter):
+def test_early_message_waits_for_its_receive(enter):
     # The second message leaves once the first has arrived: were its receive needed for that, none would end.
     job = programs(
         [
@@ -184,7 +184,7 @@ def test_the_origin_of_an_end_is_the_node_whose_start_let_it_happen():
     assert receiver.nodes["origin_index"].tolist() == [1]
 
 
-def test_a_rank_that_waits_for_ever_says_what_it_is_at():
+def test_stalled_rank_reports_its_open_operation():
     job = Job(programs([[recv(4, 1, 0)], [comp(0)]]), config(npus_count=[2]))
     waiting, done = job.join(job.is_stuck)
     assert [(each["node_id"], each["operation"]) for each in waiting.open] == [(4, "recv")]
@@ -251,7 +251,7 @@ def test_what_is_no_message_ends_the_rank():
         ),
     ],
 )
-def test_a_rank_without_a_way_to_its_peer_says_so(transport):
+def test_rank_without_connection_to_its_peer_is_an_error(transport):
     with pytest.raises(BackendError, match="no connection to rank 1"):
         engine.emulate(
             config(npus_count=[2]),
@@ -364,7 +364,7 @@ def test_threads_of_python_tell_of_a_lost_peer():
     timer.join()
 
 
-def test_what_is_no_frame_is_told():
+def test_invalid_frame_is_an_error():
     assert engine.ThreadedTransport.size_behind(1, b"GET / HTTP/1.1\r\n" * 3) == -1
 
 

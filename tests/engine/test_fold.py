@@ -177,7 +177,7 @@ def test_many_ranks():
     assert len(set(output.rank_finish_ns.tolist())) == 1
 
 
-def test_representatives_that_are_given_do_what_all_do():
+def test_given_representatives_match_all_ranks():
     groups = {1: [0, 1], 2: [2, 3]}
     config = build.config(npus_count=[4], topology=["Ring"], groups=groups)
     ranks = [
@@ -351,14 +351,14 @@ def test_large_rings_are_worked_out(algorithm):
     assert answers(met) == answers(plain)
 
 
-def test_members_that_do_not_agree_are_told_of_as_ever():
+def test_disagreeing_members_are_reported_with_and_without_fold():
     ranks = [late(rank, build.coll(1, (1 << 20) + 4096 * (rank == 3))) for rank in range(4)]
     met, plain = both(ranks, build.config())
     assert len(plain.unfinished) == 4
     assert answers(met) == answers(plain)
 
 
-def test_a_rank_that_never_comes_is_told_of_as_ever():
+def test_missing_rank_is_reported_with_and_without_fold():
     ranks = [late(rank, *([build.coll(1)] if rank else [])) for rank in range(4)]
     met, plain = both(ranks, build.config(semantics="trace"))
     assert len(plain.unfinished) == 3

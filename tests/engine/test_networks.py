@@ -309,7 +309,7 @@ def test_one_dimension_has_one_order():
     st.tuples(st.integers(1, 1 << 22), st.integers(1, 6), st.integers(1, 8)),
 )
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
-def test_every_policy_ends_or_says_who_waits(counts, kind, intra, inter, amounts):
+def test_every_policy_completes_or_names_waiting_ranks(counts, kind, intra, inter, amounts):
     """With fewer active chunks than chunks, ranks may take them in different orders, and stall."""
     size, splits, active = amounts
     chosen = policies_network(

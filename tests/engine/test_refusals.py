@@ -84,7 +84,7 @@ def test_the_answer_is_the_simulations(kind, name, ranks, words):
     assert asked(chosen, kind) == simulated(chosen, kind)
 
 
-def test_a_group_is_asked_for_its_own_size():
+def test_group_size_is_requested():
     chosen = everywhere("doubleBinaryTree", [8], groups={1: [0, 1, 2], 2: [4, 5, 6, 7]})
     kinds = [engine.Collective(CollectiveType.ALL_REDUCE, group) for group in (0, 1, 2)]
     assert ["3 in one" in answer for answer in engine.refusals(chosen, kinds)] == [False, True, False]
@@ -210,7 +210,7 @@ def test_the_names_are_those_the_parser_knows():
     assert all(engine.is_algorithm(f"{name}16") for name in engine.WINDOWED_ALGORITHMS)
 
 
-def test_of_collectives_that_differ_in_their_size_alone_the_first_is_asked_for():
+def test_one_collective_per_size_class_is_checked():
     kinds = [("ALL_REDUCE", 64), ("ALL_REDUCE", 128), ("ALL_GATHER", 0), ("ALL_GATHER", 8), ("ALL_GATHER", 9)]
     program = et.program(
         [build.comp(9), *(build.coll(i, size, comm_type=k) for i, (k, size) in enumerate(kinds))]

@@ -176,7 +176,7 @@ def test_queues_of_several_groups_agree_on_the_direction():
         assert build.run(ranks, build.config(**settings)).unfinished == []
 
 
-def test_a_deadlock_of_the_programs_is_told_as_a_cycle():
+def test_deadlock_of_programs_names_a_cycle():
     """Each rank waits for its first collective before it begins the other's."""
     one, other = build.coll(0, pg_name="1", stream=1), build.coll(1, pg_name="2", stream=2)
     ranks = [[one, other | {"data_deps": [0]}], [other, one | {"data_deps": [1]}]]
@@ -190,7 +190,7 @@ def test_a_deadlock_of_the_programs_is_told_as_a_cycle():
     ]
 
 
-def test_a_message_that_nobody_sends_is_no_cycle():
+def test_unsent_message_is_not_a_cycle():
     output = build.run([[build.recv(0, 1, 0)], [build.comp(0)]], build.config(npus_count=[2]))
     assert len(output.unfinished) == 1
     assert output.deadlock == []

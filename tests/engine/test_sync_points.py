@@ -37,13 +37,13 @@ def test_another_last_arrival_is_waited_for():
     assert output.rank_finish_ns.tolist() == [20_000 + FAST + TOOK] * 2
 
 
-def test_who_waited_for_nobody_still_arrives():
+def test_rank_without_wait_arrives():
     output = replayed([(0, 1, 0, -1), (1, 1, 0, SLOW - FAST)])
     assert output.rank_finish_ns.tolist() == [SLOW + TOOK] * 2
     assert replayed([(0, 1, 0, 0), (1, 1, 0, -1)]).rank_finish_ns.tolist() == [SLOW + TOOK] * 2
 
 
-def test_a_member_that_never_comes_is_reported():
+def test_missing_member_is_reported():
     ranks = [[build.coll(0, duration_ns=TOOK)], [build.comp(0, FAST // 1000)]]
     output = replayed([(0, 0, 0, 0), (1, 7, 0, 0)], ranks=ranks)
     assert [item["rank"] for item in output.unfinished] == [0]

@@ -161,7 +161,7 @@ def test_blocks_of_an_all_gather_travel_round_the_ring_at_their_own_pace():
     assert build.finish(ranks, uneven_settings(3, "ring")) == ends
 
 
-def test_semantics_that_have_one_size_for_all_say_so(tmp_path):
+def test_evened_collectives_yield_a_note(tmp_path):
     """Unequal amounts of equal sum run as even ones in ASTRA-sim's semantics, and the result warns of it."""
     uneven = [collective(rank, row) for rank, row in enumerate([[0, 3 << 20], [1 << 20, 2 << 20]])]
     even = [collective(rank, [3 << 19] * 2) for rank in range(2)]

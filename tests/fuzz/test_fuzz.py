@@ -30,7 +30,7 @@ def fuzzer():
     return script(HERE / "__main__.py")
 
 
-def test_what_was_found_once_is_refused_or_read(fuzzer, tmp_path):
+def test_known_fuzz_cases_are_refused_or_read(fuzzer, tmp_path):
     crashes = []
     for name, target in targets.TARGETS.items():
         for case, files in targets.saved_cases(name).items():
@@ -42,7 +42,7 @@ def test_what_was_found_once_is_refused_or_read(fuzzer, tmp_path):
         assert {name.split("/")[0] for name in archive.namelist()} <= targets.TARGETS.keys()
 
 
-def test_what_it_starts_from_is_good(fuzzer, tmp_path):
+def test_fuzz_seeds_are_valid(fuzzer, tmp_path):
     ended = {}
     for name, target in targets.TARGETS.items():
         fuzzer.write(tmp_path / name, target.seeds()[0])

@@ -67,7 +67,7 @@ def makespan(asked):
     return get_backend(asked.backend).run(asked).makespan_ns
 
 
-def test_an_experiment_is_known_by_what_algorithms_hold_and_not_by_where_they_are(study, tmp_path):
+def test_experiment_hash_depends_on_content_of_algorithms(study, tmp_path):
     one = experiment(study, system_in(tmp_path / "a"))
     same = experiment(study, system_in(tmp_path / "b", "other/name"))
     more = experiment(study, system_in(tmp_path / "c", repeats=3))
@@ -206,12 +206,12 @@ def test_a_message_waits_for_its_receiver():
     assert ends(send, receive, **IN_ORDER)[1, 1] == pytest.approx(50_000 + REQUEST_NS + DATA_NS, abs=2)
 
 
-def test_one_that_was_asked_for_before_leaves_at_once():
+def test_previously_requested_message_leaves_immediately():
     send, receive = rank(0, 50_000, BOTH[:1]), rank(1, 1, BOTH[1:])
     assert ends(send, receive, **IN_ORDER)[1, 1] == pytest.approx(50_000 + DATA_NS, abs=2)
 
 
-def test_of_two_both_ways_that_of_the_rank_that_came_last_goes_first():
+def test_last_rank_sends_first_in_both_directions():
     early, late = rank(0, 1, BOTH), rank(1, 50_000, BOTH)
     free = ends(early, late)
     assert free[0, 2] == pytest.approx(50_000 + DATA_NS, abs=2)
@@ -229,14 +229,14 @@ def test_ranks_that_come_within_a_latency_use_both_directions_at_once(late_ns):
     assert found[1, 2] == pytest.approx(late_ns + REQUEST_NS + DATA_NS, abs=2)
 
 
-def test_a_rank_that_comes_more_than_a_latency_later_takes_turns():
+def test_rank_later_than_a_latency_takes_turns():
     late_ns = REQUEST_NS + 10
     found = ends(rank(0, 1, BOTH), rank(1, 1 + late_ns, BOTH), **IN_ORDER)
     assert found[0, 2] == pytest.approx(late_ns + DATA_NS, abs=2)
     assert found[1, 2] == pytest.approx(late_ns + 2 * DATA_NS, abs=2)
 
 
-def test_who_asks_before_it_sends_shares_the_way():
+def test_request_before_send_shares_the_path():
     early, late = rank(0, 1, BOTH), rank(1, 50_000, BOTH[::-1])
     found = ends(early, late, **IN_ORDER)
     assert found[1, 1] == pytest.approx(50_000 + REQUEST_NS + DATA_NS, abs=2)
@@ -277,9 +277,7 @@ def collective_ends(
 @pytest.mark.parametrize(
     ("kind", "pieces", "share", "turns"), [(GATHER, 2, 1.0, 1.5), (EXCHANGE_ALL, 1, 0.5, 2)]
 )
-def test_collectives_that_send_first_take_turns_where_a_rank_comes_late(
-    kind, pieces, share, turns, semantics
-):
+def test_sends_first_takes_turns_with_a_late_rank(kind, pieces, share, turns, semantics):
     """Of an all-gather in halves the second half of the late rank goes beside the first of the other."""
     efficiency = IN_ORDER | {"sends-first": {kind.name.lower(): pieces}}
     moved_ns, late_ns = share * HANDSHAKE_SIZE * NS_PER_BYTE, 5_000_000
@@ -322,7 +320,7 @@ def test_turns_are_taken_on_networks_with_queues_too(backend):
     (IN_ORDER | {"sends-first": {"allgather": 2}}, "did you mean"),
     (IN_ORDER | {"sends-first": ["all_gather"]}, "must map operations"),
 ])  # fmt: skip
-def test_what_is_wrong_with_sends_first_is_said(part, told):
+def test_errors_of_sends_first_are_named(part, told):
     with pytest.raises(ConfigError, match=told):
         network(**part)
 
@@ -367,7 +365,7 @@ def test_the_result_says_that_operations_passed_others(backend, lane, words):
     assert len(slack(result, job)) == 6
 
 
-def test_a_result_in_the_order_of_the_queues_says_nothing():
+def test_result_in_queue_order_has_no_note():
     result = simulate(workload([coll(0, 64)], [coll(0, 64)]), "default", PAIR, semantics="trace")
     assert result.provenance["overtaking"] == 0
     assert result.provenance["warnings"] == []
@@ -383,7 +381,7 @@ def test_only_advice_that_helps_is_given():
     assert simulate(crossed(), "default", PAIR, semantics="trace").makespan_ns > 0
 
 
-def test_a_deadlock_of_the_program_is_told_as_its_cycle():
+def test_deadlock_of_the_program_names_its_cycle():
     for semantics in ("trace", "astra-sim"):
         with pytest.raises(SimulationStalled, match="No order of events completes this program") as caught:
             simulate(opposed(), "default", PAIR, semantics=semantics)

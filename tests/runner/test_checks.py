@@ -79,7 +79,7 @@ def test_eight_ranks_do_not_exchange_all_to_all_by_halving_and_doubling():
     assert "cannot run an all_to_all" in said
 
 
-def test_a_group_counts_with_its_own_size_and_those_alike_are_told_once():
+def test_group_size_counts_and_equal_groups_are_reported_once():
     groups = {1: (0, 1, 2), 2: (3, 4, 5)}
     first, second = (coll(0, 1 << 16, group=group) for group in groups)
     work = workload(*[[first]] * 3, *[[second]] * 3, [comp(0, 1)], [comp(0, 1)], groups=groups)
@@ -148,7 +148,7 @@ def cases(draw):
 
 @settings(max_examples=40)
 @given(cases())
-def test_an_error_is_told_exactly_where_a_simulation_refuses(case):
+def test_check_reports_errors_of_the_simulation(case):
     work, net, sys = case
     said, raised = errors(work, net, sys), refusal(work, net, sys)
     assert len(said) == (raised != "")
@@ -156,7 +156,7 @@ def test_an_error_is_told_exactly_where_a_simulation_refuses(case):
         assert said == [raised]
 
 
-def test_cpu_times_on_accelerators_and_ranks_that_stand_for_others_are_told_before_a_run():
+def test_check_reports_cpu_times_and_representatives():
     told = {"stand_ins": "the traces of 1 of 8 ranks were given"}
     captured = job(CollectiveType.ALL_REDUCE, 8)
     captured = replace(captured, metadata=captured.metadata | told)

@@ -365,7 +365,7 @@ def test_files_of_astra_sim_say_that_they_lack_it(tmp_path):
         ({"collectives": {"all_reduce": [[2, 1], [2, 3]]}}, "must ascend"),
     ],
 )
-def test_what_is_wrong_in_it_is_named(part, said):
+def test_errors_in_a_file_are_named(part, said):
     with pytest.raises(ConfigError, match="'efficiency'") as caught:
         NetworkConfig.from_mapping(PLAIN | {"efficiency": part}, "here.yml")
     assert said in str(caught.value)
@@ -404,7 +404,7 @@ def test_substitutes_that_make_no_sense_are_refused(substitutes, said):
         network(substitutes=substitutes)
 
 
-def test_what_is_measured_has_losses_of_its_own():
+def test_measuring_backends_ignore_efficiency():
     result = run("emulation:loopback", size=4096, collectives={"all_reduce": [[1, "20s"]]})
     assert result.makespan_ns < 20_000_000_000
     assert any("measurements include the losses" in text for text in result.provenance["ignored_keys"])

@@ -248,7 +248,7 @@ def test_networks_written_for_ns3_are_read_again(name, tmp_path):
     assert fabric_of(again).settings["CC_MODE"] == fabric_of(network).settings["CC_MODE"]
 
 
-def test_what_ns3_cannot_say_is_said(tmp_path):
+def test_unsupported_settings_of_ns3_are_reported(tmp_path):
     network = graph(2, (0, 2, 8.0, 5), (0, 2, 8.0, 5), (1, 2, 4.0, 0.5))
     _, remarks = write_network(network, "ns3", tmp_path)
     assert "1 pairs of devices have parallel links" in remarks[0]

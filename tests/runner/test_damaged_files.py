@@ -132,7 +132,7 @@ def test_a_damaged_file_of_a_run_is_named(run, content):
 
 
 @pytest.mark.parametrize("ranks", [3, 10**9, 10**30])
-def test_a_run_that_states_other_ranks_than_its_result_is_refused_at_once(run, ranks):
+def test_run_with_wrong_number_of_ranks_is_refused(run, ranks):
     study, files = run
     run_id = study.runs()[0].id
     file = study.path / "runs" / run_id / "run.json"

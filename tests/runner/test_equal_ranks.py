@@ -140,7 +140,7 @@ def test_equal_ranks_share_a_file_in_a_study_and_have_their_own_elsewhere(tmp_pa
         assert file.read_bytes() == (tmp_path / f"job.{rank}.et").read_bytes()
 
 
-def test_what_was_saved_is_imported_as_it_is_and_what_was_changed_is_read(tmp_path):
+def test_saved_equal_ranks_are_imported_unless_edited(tmp_path):
     study, prefix = Study.create(tmp_path / "study"), tmp_path / "job"
     _job(own_groups=True).save(prefix)
     copied = study.import_workload(prefix, name="copied")

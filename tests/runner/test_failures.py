@@ -85,7 +85,7 @@ def test_ranks_that_are_cut_off_are_an_error(backend):
 
 
 @pytest.mark.parametrize("backend", ["flow", "packet", "ns3"])
-def test_every_model_of_links_goes_round_what_is_down(backend):
+def test_every_link_model_routes_around_failures(backend):
     try:
         whole = makespan(network(), backend)
     except BackendUnavailable as error:
@@ -176,13 +176,13 @@ def test_what_cannot_be_simulated_is_refused(failure, words, backend):
 
 
 @pytest.mark.parametrize("backend", ["analytical-aware", "flow"])
-def test_a_network_whose_links_are_all_down_carries_nothing(backend):
+def test_network_with_all_links_down_carries_no_message(backend):
     with pytest.raises(ChakrascopeError, match=r"no (?:path|way) from|never arrive"):
         makespan(network({"device": 4}, {"device": 5}), backend)
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "astra-sim:analytical-unaware", "gpu"])
-def test_the_check_says_what_backends_without_links_refuse(backend):
+def test_check_reports_failures_on_backends_without_links(backend):
     work = communication_of(microbenchmark("all-reduce", 4, 8))
     found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, [backend])
     assert found[0].severity == "error"

@@ -115,7 +115,7 @@ def test_traces_with_the_names_that_pytorch_gives_are_found_by_the_ranks_they_st
 
 
 @pytest.mark.parametrize("inner", ["captures", "graphs", "loose"])
-def test_an_archive_becomes_the_same_workload_as_what_is_in_it(study, folder, tmp_path, inner):
+def test_archive_yields_the_workload_of_its_content(study, folder, tmp_path, inner):
     packed = tmp_path / "packed"
     packed.mkdir()
     shutil.make_archive(str(packed / "all"), "gztar", folder / inner)
@@ -128,7 +128,7 @@ def test_an_archive_becomes_the_same_workload_as_what_is_in_it(study, folder, tm
     assert study.workload("packed").graphs == study.workload("loose").graphs
 
 
-def test_an_archive_of_several_things_is_told_what_it_holds(study, folder, tmp_path):
+def test_archive_with_several_items_lists_them(study, folder, tmp_path):
     packed = tmp_path / "packed"
     packed.mkdir()
     shutil.make_archive(str(packed / "all"), "zip", folder)
@@ -140,7 +140,7 @@ def test_an_archive_of_several_things_is_told_what_it_holds(study, folder, tmp_p
     assert study.workloads() == study.trace_sets() == []
 
 
-def test_host_traces_alone_are_listed_with_what_they_lack(study, folder, tmp_path):
+def test_bare_host_traces_are_listed_as_incomplete(study, folder, tmp_path):
     for path in (folder / "loose").glob("device_*"):
         path.unlink()
     item = next(item for item in find_items(folder) if item.place == "loose/host_{rank}.json.gz")
@@ -254,7 +254,7 @@ def test_findings_name_places_as_seen_from_the_folder(folder):
         assert any(finding.severity == "error" for finding in found) == (item.place == "captures/mlp")
 
 
-def test_what_cannot_be_converted_leaves_the_study_as_it_was(study, folder):
+def test_failed_conversion_leaves_the_study_unchanged(study, folder):
     (folder / "captures" / "mlp" / "rank1.device.json.gz").write_bytes(b"no gzip")
     item = next(item for item in find_items(folder) if item.kind == "trace set")
     with pytest.raises(ChakrascopeError):
@@ -322,7 +322,7 @@ def test_a_missing_trace_of_a_job_of_known_size_is_named_in_the_answer(study, tm
     assert convert_files(None, str(tmp_path / "known")).num_ranks == 4
 
 
-def test_a_missing_trace_of_a_job_of_unknown_size_is_refused_whoever_asks(tmp_path):
+def test_missing_trace_of_unknown_job_size_is_refused(tmp_path):
     rank_traces(tmp_path / "unknown", (0, 2), 0)
     (item,) = find_items(tmp_path / "unknown")
     assert item.problem == "there is no trace of rank 1, and the traces do not state the size of their job"
@@ -381,7 +381,7 @@ class TestJobs:
         assert done.message == "It is now the workload 'mine'."
         assert study.workloads() == ["mine"]
 
-    def test_sweep_is_a_job_that_goes_on_where_it_was(self, study):
+    def test_sweep_job_resumes(self, study):
         study.add_workload(workload([coll(0, 1 << 20)], [coll(0, 1 << 20)]), "job")
         system = SystemConfig.preset("default").to_dict()
         request = SweepRequest(
@@ -406,7 +406,7 @@ class TestJobs:
         assert "No point of the sweep has a result" in ended.message
 
 
-def test_point_of_a_sweep_is_made_again_from_what_it_started_from(study):
+def test_point_of_a_sweep_is_reproduced_from_its_base(study):
     study.add_workload(workload([coll(0, 1 << 20)], [coll(0, 1 << 20)]), "job")
     network = NetworkConfig.from_mapping(NETWORK, "The network", "mine")
     found = run_sweep(study, {"network.bandwidth": [1.0, 4.0]}, network=network, workers=0, name="widths")
@@ -481,7 +481,7 @@ class TestStopped:
         assert sorted(made) == [0, 1]
         assert Study.open(study.path.parent / "new").workloads() == ["mine"]
 
-    def test_the_doctor_goes_on_and_says_where(self, folder, item, made, monkeypatch, capsys):
+    def test_doctor_resumes_and_names_the_folder(self, folder, item, made, monkeypatch, capsys):
         place = str(folder / item.place)
 
         def stop(_status, _what):

@@ -259,7 +259,7 @@ def _looked_at(store, wanted):
     return wait_for(looked)
 
 
-def test_a_process_that_does_not_stop_when_asked_is_killed(study, monkeypatch):
+def test_unresponsive_process_is_killed(study, monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     locks = []
 
@@ -342,7 +342,7 @@ def test_a_half_written_run_of_a_dead_process_is_removed(study):
     assert not leftover.exists()
 
 
-def test_what_a_study_alone_cannot_reproduce_is_refused(study):
+def test_job_with_external_files_is_refused(study):
     store = JobStore(study, launch=lambda *_: 0)
     other = workload([comp(0, 77)], [comp(0, 9)])
     with pytest.raises(ConfigError, match="add the workload"):

@@ -81,7 +81,7 @@ def test_every_plan_is_one_that_a_prediction_takes(found):
         setting.check()
 
 
-def test_the_best_is_what_its_own_prediction_says(found):
+def test_best_plan_equals_its_prediction(found):
     best = found.table.iloc[0]
     alone = predict(found.settings[0])
     assert best["simulated"]
@@ -240,7 +240,7 @@ def test_a_cheaper_chip_is_on_the_front():
     assert row["cost"] == pytest.approx(16 * row["step_ns"] / 3.6e12 * 4.0)
 
 
-def test_a_search_goes_on_where_it_stopped(tmp_path):
+def test_search_resumes(tmp_path):
     study = Study.create(tmp_path / "s")
     request = replace(REQUEST, only={"pp": (1, 2), "cp": (1,), "zero": (1,)})
     first = search_plans(request, study=study, most=3)
@@ -318,7 +318,7 @@ def test_the_command_of_a_row_predicts_that_row():
     assert json.loads(again.stdout[again.stdout.index("{") :])["step_ns"] == int(step)
 
 
-def test_the_command_of_a_row_says_that_nothing_is_sharded():
+def test_command_of_a_row_states_no_sharding():
     """Software that shards the optimizer by itself does so unless told otherwise."""
     only = ["--chip", "h100", "--zero", "0", "--micro-batch", "1", "--recompute", "none", "--simulate", "1"]
     answer = search("--model", "mpt-125m", "--gpus", "8", *only, "--format", "json", "--rows", "1")
@@ -328,7 +328,7 @@ def test_the_command_of_a_row_says_that_nothing_is_sharded():
     assert (found["step_ns"], found["memory_bytes_per_rank"]) == (row["step_ns"], row["memory_bytes"])
 
 
-def test_the_command_says_what_was_left_out():
+def test_search_prints_omitted_plans():
     shown = search(*COMMAND, "--simulate", "2").stdout
     assert "2 plans were simulated, the others (~) only estimated" in shown
     assert "Details of the first plan: chakrascope predict --model mpt-125m" in shown
@@ -361,7 +361,7 @@ def test_commands_name_the_files_of_the_search(tmp_path):
         (["--gpus", "8", "--expert-tp", "1"], "has no experts"),
     ],
 )
-def test_a_wrong_search_says_what_to_change(arguments, words):
+def test_invalid_search_gets_a_next_step(arguments, words):
     with pytest.raises(UsageError, match=words):
         search("--model", "mpt-125m", *arguments)
 

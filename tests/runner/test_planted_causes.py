@@ -49,14 +49,14 @@ def advice(folder, called, every, seconds):
     return found, mean(json.loads((folder / "spent.json").read_text())) / every
 
 
-def test_a_sleep_in_each_step_is_named_and_gains_what_it_takes(tmp_path):
+def test_sleep_in_each_step_is_named_with_its_gain(tmp_path):
     found, cost_ns = advice(tmp_path, "wait_for_token", 1, 0.15)
     assert found["sleep"]["key"] == "cause:sleep=inf"
     assert f"wait_for_token (train.py:{LINE})" in found["sleep"]["what"]
     assert found["sleep"]["gain_ns"] == pytest.approx(cost_ns, rel=0.5)
 
 
-def test_a_checkpoint_at_every_third_step_is_named_and_gains_what_it_takes(tmp_path):
+def test_checkpoint_every_third_step_is_named_with_its_gain(tmp_path):
     found, cost_ns = advice(tmp_path, "save_checkpoint", 3, 0.4)
     assert f"save_checkpoint (train.py:{LINE})" in found["checkpoint"]["what"]
     # On busy cores the step shown may be one of those with a checkpoint; else the gain is a mean over all.

@@ -120,7 +120,7 @@ def test_path_without_nodes_is_refused():
         critical_path(Result("x", 1, ranks), model)
 
 
-def test_hash_says_what_decides_the_result():
+def test_hash_covers_all_inputs_of_the_result():
     model = two_ranks()
     one = prepare(model, "default", "ring-2", backend="fake")
     assert one.content_hash == prepare(model, "default", "ring-2", backend="fake").content_hash
@@ -153,7 +153,7 @@ def test_broadcasts_without_messages_are_said(backend):
     assert not any("Broadcasts" in line for line in sent.provenance["warnings"])
 
 
-def test_a_message_charged_for_one_dimension_of_several_is_said():
+def test_undercharged_message_is_reported():
     network = NetworkConfig(("Switch", "Switch"), (2, 2), (400.0, 1.0), (500.0, 5000.0))
     message = {"comm_size_bytes": 1 << 20, "comm_src": 1, "comm_dst": 2, "comm_tag": 0}
     sender, receiver = (
@@ -186,7 +186,7 @@ def study(tmp_path_factory):
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_simulation_that_would_not_fit_says_what_it_needs(study, monkeypatch, loaded):
+def test_too_large_simulation_reports_its_memory(study, monkeypatch, loaded):
     monkeypatch.setenv("CHAKRASCOPE_MEMORY", "1MB")
     workload = study.workload() if loaded else study.workload_prefix()
     with pytest.raises(BackendError, match=r"needs about .* of memory, and CHAKRASCOPE_MEMORY allows"):
@@ -342,7 +342,7 @@ def test_the_files_of_a_job_and_their_folder_are_the_same_study(ranks):
     assert one.path != by_name.path
 
 
-def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, ranks, cache):
+def test_unreadable_result_is_refused(trace, tmp_path, ranks, cache):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(StudyError, match=r"notes.txt is neither a study nor a trace"):
         study_of_traces([tmp_path / "notes.txt"])

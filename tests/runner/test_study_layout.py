@@ -130,7 +130,7 @@ def job():
     return workload(*[[comp(0, 500), coll(1, 1 << 20, (0,))] for _ in range(2)])
 
 
-def test_names_are_those_of_what_is_there(tmp_path):
+def test_names_list_existing_items(tmp_path):
     study = Study.create(tmp_path / "study")
     study.add_workload(job(), "job")
     (study.new_trace_dir("captured") / "manifest.json").write_text("{}")
@@ -144,7 +144,7 @@ def test_names_are_those_of_what_is_there(tmp_path):
     assert study.last_change() == before + 5
 
 
-def test_what_a_dead_process_left_of_a_run_goes(tmp_path):
+def test_leftovers_of_a_dead_run_are_removed(tmp_path):
     study = Study.create(tmp_path / "study")
     left, other = (study.runs_dir / f".abc.0123abcd-{pid}-89abcdef.tmp" for pid in (77, 78))
     left.mkdir(parents=True)

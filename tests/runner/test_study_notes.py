@@ -101,7 +101,7 @@ def test_every_text_is_read_back_or_refused(tmp_path_factory, text):
 
 
 @pytest.mark.parametrize("texts", [{"label": "x" * 121}, {"note": "x" * 4_001}, {"note": "\ud800"}])
-def test_text_that_is_too_long_or_no_text_changes_nothing(study, texts):
+def test_invalid_text_changes_nothing(study, texts):
     run_id, _, _ = kept(study)
     before = study.annotate(run_id, label="good", note="good")
     with pytest.raises(StudyError, match="write"):
@@ -360,7 +360,7 @@ def test_json_is_one_too_and_an_infragraph_is_written_out(study):
         ("mine.yml", {"bandwidth": [0]}, "'bandwidth' must be more than 0"),
     ],
 )
-def test_what_is_refused_leaves_nothing(study, name, more, words):
+def test_refused_note_leaves_no_file(study, name, more, words):
     with pytest.raises(ConfigError, match=words) as caught:
         add_network(study, name, content(**more))
     assert "/tmp/" not in caught.value.message
@@ -407,7 +407,7 @@ def test_studies_of_a_folder_are_listed_by_name(folder):
     assert Workspace(folder).infos()[-1].shortest_ns == infos[0].shortest_ns // 2
 
 
-def test_studies_of_one_name_are_told_apart(folder, tmp_path):
+def test_studies_of_equal_name_are_distinguished(folder, tmp_path):
     other = Study.create(tmp_path / "other" / "beta")
     workspace = Workspace(folder, other.path, folder / "beta")
     assert list(workspace.studies()) == ["Alpha", "beta", "beta-2"]

@@ -201,7 +201,7 @@ def test_a_point_is_the_same_experiment_as_a_run(shared_study):
         ("other.thing", "Allowed"),
     ],
 )
-def test_a_key_that_addresses_nothing_stops_the_sweep_at_once(shared_study, key, hint):
+def test_unknown_key_stops_the_sweep_immediately(shared_study, key, hint):
     with pytest.raises(ConfigError, match=hint.replace("[", r"\[")):
         run_sweep(shared_study, {key: [1, 2]}, network="ring-2", workers=0)
 
@@ -325,7 +325,7 @@ def test_two_sweeps_of_one_name_do_not_mix(study):
     run_grid(study, progress=second)
 
 
-def test_a_study_that_cannot_be_written_is_told_as_by_a_run(study):
+def test_unwritable_study_has_the_error_of_a_run(study):
     (study.path / "sweeps").write_text("not a folder")
     with pytest.raises(StudyError, match=r"The sweep .* cannot be written \(.*\); a file has the name"):
         run_grid(study)
@@ -357,7 +357,7 @@ def test_any_interruptions_end_with_every_point_once(tmp_path_factory, stops):
     assert (found.points["state"] == "done").all()
 
 
-def test_a_sweep_that_was_interrupted_says_how_far_it_is_until_it_has_gone_on(study):
+def test_interrupted_sweep_reports_progress_until_resumed(study):
     def stop(finished, points, failed):
         if finished == 2:
             raise KeyboardInterrupt

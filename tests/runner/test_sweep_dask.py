@@ -126,7 +126,7 @@ def test_a_scheduler_file_is_an_address_too(study, cluster, tmp_path):
     assert found.simulated == 2
 
 
-def test_without_a_cluster_the_error_says_what_to_check(study, monkeypatch):
+def test_unreachable_cluster_has_a_next_step(study, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[dask\]"):
         run_sweep(study, axes(1), network="ring-2", cluster="tcp://127.0.0.1:1")
@@ -235,7 +235,7 @@ def test_a_cluster_file_that_cannot_be_used_says_why(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_dask_jobqueue_misses_in_the_file_is_said(sweep_batch_study, tmp_path):
+def test_missing_keys_for_dask_jobqueue_are_named(sweep_batch_study, tmp_path):
     file = tmp_path / "local.yaml"
     file.write_text("jobqueue: {local: {memory: 1GB}}")
     with pytest.raises(ConfigError, match="cannot use 'local'"):
@@ -248,7 +248,7 @@ def test_an_absent_cluster_file_is_named(sweep_batch_study, tmp_path):
         run_sweep(sweep_batch_study, OVER, network="ring-2", cluster=str(tmp_path / "absent.yml"))
 
 
-def test_without_dask_jobqueue_the_error_says_what_to_install(sweep_batch_study, slurm, monkeypatch):
+def test_missing_dask_jobqueue_names_the_package(sweep_batch_study, slurm, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[dask\]"):
         run_sweep(sweep_batch_study, OVER, network="ring-2", cluster=str(slurm))

@@ -130,7 +130,7 @@ def test_a_search_needs_optuna_and_axes(study, monkeypatch):
         search(study, 3)
 
 
-def test_that_no_point_keeps_to_the_limits_is_said(study, capfd):
+def test_no_point_within_limits_is_reported(study, capfd):
     for limit, told in (("1", True), ("1e12", False)):
         command = ["sweep", str(study.path), "--network", "ring-8", "--over", "network.bandwidth=25,50"]
         command_line.run(*command, "--workers", "0", "--at-most", f"makespan_ns={limit}")
@@ -377,7 +377,7 @@ def test_csv_has_every_row_and_nothing_else(sweep_study, capsys):
         (("--over", "network=rng-2"), 50, "ring-2"),
     ],
 )
-def test_wrong_usage_says_what_to_do_next(sweep_study, arguments, code, hint, capsys):
+def test_wrong_usage_has_a_next_step(sweep_study, arguments, code, hint, capsys):
     assert run(sweep_study, *arguments) == code
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown

@@ -68,7 +68,7 @@ SLOW_LINKS = [[rank, 4, 10.0, 500_000] for rank in range(4)]
         ("analytical-aware", {"links": SLOW_LINKS}),
     ],
 )
-def test_all_communication_may_take_less_time_where_latency_takes_most_of_it(backend, more):
+def test_speeding_up_communication_divides_latency(backend, more):
     asked = experiment(backend, **more)
     computed_ns = 1_753_000
     messages_ns = makespan(asked) - computed_ns
@@ -359,7 +359,7 @@ def test_nodes_of_the_critical_path_have_no_slack(job, backend, semantics):
 
 @settings(max_examples=30, deadline=None)
 @given(jobs(), st.sampled_from(["analytical-unaware", "replay"]))
-def test_no_wait_of_the_schedule_is_broken_when_all_come_as_late_as_they_may(job, backend):
+def test_latest_schedule_preserves_all_waits(job, backend):
     result = simulate(job, "default", ring(job), backend=backend, semantics="trace")
     times = result.nodes.merge(slack(result, job), on=["rank", "node_id"]).set_index(["rank", "node_id"])
     latest_end = times["end_ns"] + times["slack_ns"]
@@ -386,7 +386,7 @@ def test_a_measured_receive_has_the_slack_of_its_wait():
     assert slacks[1, 9] == 1
 
 
-def test_who_comes_early_to_a_collective_has_the_time_until_the_last_one():
+def test_early_member_has_slack_until_the_last():
     ranks = [[comp(0, 1000 * (rank + 1)), coll(1, 1 << 20, (0,)), comp(2, 500, (1,))] for rank in range(8)]
     job = workload(*ranks)
     result = simulate(job, "default", "ring-8", semantics="trace")

@@ -78,7 +78,7 @@ def test_a_reader_sees_the_old_file_until_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, SystemExit, OSError, ValueError])
-def test_a_failure_leaves_what_was_there(tmp_path, failure):
+def test_failure_keeps_the_old_file(tmp_path, failure):
     def fill(make, name):
         with make(tmp_path / name) as temporary:
             (temporary / "part" if temporary.is_dir() else temporary).write_text("half", encoding="utf-8")
@@ -93,7 +93,7 @@ def test_a_failure_leaves_what_was_there(tmp_path, failure):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_what_does_not_reach_the_disk_is_not_kept(tmp_path, monkeypatch, number):
+def test_failed_write_leaves_no_file(tmp_path, monkeypatch, number):
     def refuse(_descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -141,7 +141,7 @@ def filled(target: Path, content: str, **options):
         (folder / "content").write_text(content, encoding="utf-8")
 
 
-def test_what_becomes_of_a_folder_that_is_there(tmp_path):
+def test_existing_folder_is_refused_kept_or_replaced(tmp_path):
     target = tmp_path / "run"
     filled(target, "first")
     with pytest.raises(OSError, match="not empty"):
@@ -210,13 +210,13 @@ def test_what_a_killed_process_left_is_recognised_and_removed(tmp_path):
     assert names(tmp_path) == ["mine"]
 
 
-def test_a_new_folder_clears_what_others_left_beside_it(tmp_path):
+def test_new_folder_removes_leftovers_of_dead_processes(tmp_path):
     killed_in(tmp_path)
     filled(tmp_path / "folder", "whole")
     assert names(tmp_path) == ["folder"]
 
 
-def test_writing_a_file_again_clears_what_a_killed_process_left_of_it(tmp_path):
+def test_rewriting_a_file_removes_leftovers(tmp_path):
     """And nothing of a process that is at it, nor of another name: the folder may be anyone's."""
     killed_in(tmp_path)
     with new_file(tmp_path / "file") as being_written:
@@ -229,7 +229,7 @@ def test_writing_a_file_again_clears_what_a_killed_process_left_of_it(tmp_path):
     assert [name for name in names(tmp_path) if is_temporary(name)] == left[1:]
 
 
-def test_only_what_one_process_left_of_one_name_is_removed(tmp_path):
+def test_only_leftovers_of_one_name_are_removed(tmp_path):
     pid = killed_in(tmp_path)
     remove_leftover_of(tmp_path / "folder", pid + 1)
     remove_leftover_of(tmp_path / "fold", pid)
@@ -238,7 +238,7 @@ def test_only_what_one_process_left_of_one_name_is_removed(tmp_path):
     assert [name[:6] for name in names(tmp_path)] == [".file."]
 
 
-def test_what_another_machine_is_making_is_left_alone(tmp_path):
+def test_unfinished_folder_of_another_machine_remains(tmp_path):
     pid = killed_in(tmp_path)
     for name in names(tmp_path):
         place = name.split(".")[-2].partition("-")[0]

@@ -438,7 +438,7 @@ def test_a_field_takes_columns_and_tables_and_is_one_of_pandas():
         Record()
 
 
-def test_a_table_may_be_changed_where_its_columns_may_not():
+def test_table_is_mutable_but_not_its_columns():
     column = np.arange(3)
     column.flags.writeable = False
     frame = frame_of({"a": column})

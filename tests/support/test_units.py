@@ -69,7 +69,7 @@ whole = st.integers(0, 1 << 52)
 @example(value=999_999)
 @example(value=999.999)
 @example(value=1023 * 1024 + 1000)
-def test_what_is_written_reads_as_what_it_shows(kind, value):
+def test_printed_quantities_can_be_parsed(kind, value):
     write, read, last = KINDS[kind]
     text = write(value)
     number, _, unit = text.partition(" ")
@@ -103,7 +103,7 @@ def test_a_difference_has_its_sign(value):
 
 
 @given(st.integers(0, 10**12), st.sampled_from([1, 20, 1000, 5 * 10**5, 10**6]))
-def test_instants_tell_their_resolution_apart(time_ns, resolution_ns):
+def test_instants_are_printed_with_distinct_digits(time_ns, resolution_ns):
     texts = [instant_text(time_ns + step * resolution_ns, resolution_ns) for step in range(3)]
     assert len(set(texts)) == 3
 

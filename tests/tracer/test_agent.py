@@ -78,7 +78,7 @@ def test_optimizers_without_backward_passes_end_steps_at_last(passes):
     assert sum(ended) == (8 if passes else 40)
 
 
-def test_an_optimizer_that_appears_late_is_told_from_those_of_the_first_round():
+def test_late_optimizer_is_distinguished():
     order = OptimizerOrder()
     assert order.empty
     order.ends_step(1)

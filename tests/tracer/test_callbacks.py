@@ -104,7 +104,7 @@ print("trained")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_callback_is_made_anew_in_a_spawned_rank(tmp_path, library):
+def test_callback_is_recreated_in_a_spawned_rank(tmp_path, library):
     pytest.importorskip(library)
     copy = pickle.loads(pickle.dumps(LIBRARIES[library](tmp_path, steps=5)))
     assert type(copy).__name__ == "ChakrascopeCallback"

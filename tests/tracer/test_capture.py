@@ -88,6 +88,6 @@ def test_what_an_earlier_run_left_is_not_taken_for_a_peer(tmp_path, loop, run_ra
     assert steps(TraceSet.load(tmp_path / "own")) == [[2, 3]]
 
 
-def test_a_loop_too_short_to_capture_says_so(loop, run_ranks_alone):
+def test_too_short_loop_is_an_error(loop, run_ranks_alone):
     done = run_ranks_alone(loop("if step == 1: break"))
     assert "NothingCaptured: The training command ran for 1 training steps" in done.stderr

@@ -34,13 +34,13 @@ def test_a_script_that_fails_before_its_first_step_keeps_its_exit_code(tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_script_that_fails_while_warming_up_is_told_how_far_it_came(script, run_ranks):
+def test_script_failing_in_warm_up_gets_its_step_count(script, run_ranks):
     done = run_ranks(script("train(2); sys.exit(7)"), warmup=5)
     assert done.returncode == 7
     assert "after 2 training steps" in done.stderr
 
 
-def test_a_script_that_never_steps_is_told_what_to_do(script, run_ranks):
+def test_script_without_steps_gets_a_next_step(script, run_ranks):
     done = run_ranks(script("train(0)"))
     assert done.returncode == 11
     assert "no training step was detected" in done.stderr
@@ -55,7 +55,7 @@ def test_a_recording_without_steps_does_not_suggest_a_shorter_warm_up(script, ru
     assert "--warmup" not in done.stderr
 
 
-def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_ranks):
+def test_script_shorter_than_warm_up_gets_its_step_count(script, run_ranks):
     done = run_ranks(script("train(2)"), warmup=2)
     assert done.returncode == 11
     assert "ran for 2 training steps" in done.stderr
@@ -99,7 +99,7 @@ def test_a_missing_script_or_command_is_named(script, run_trace, command, named)
         (["torchrun", "x.py"], {"fake_world": 8}),
     ],
 )
-def test_a_call_that_means_nothing_is_refused_before_anything_runs(tmp_path, command, options):
+def test_meaningless_call_is_refused_before_the_run(tmp_path, command, options):
     with pytest.raises(UsageError):
         trace(command, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
@@ -158,7 +158,7 @@ train(9, at_step)
 @pytest.mark.parametrize(
     "end", ["os._exit(5)", "os._exit(0)", "os.abort()", "os.execl('/bin/false', 'false')"]
 )
-def test_a_script_that_ends_on_the_spot_leaves_what_it_recorded(tmp_path, script, run_ranks, end):
+def test_script_that_exits_abruptly_keeps_its_recording(tmp_path, script, run_ranks, end):
     done = run_ranks(script(f"train(9, lambda step: step == 3 and {end})"), warmup=2, steps=3)
     assert (done.returncode == 0) == (end == "os._exit(0)")
     trace_set = TraceSet.load(tmp_path / "out")
@@ -200,7 +200,7 @@ thread.join()
     assert trace_set.ranks[0].device_trace is not None
 
 
-def test_threads_that_train_at_once_are_left_alone(script, run_ranks):
+def test_concurrently_training_threads_are_not_captured(script, run_ranks):
     ending = """
 import threading
 turns = [threading.Event(), threading.Event()]

@@ -65,7 +65,7 @@ def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script
     assert [group.description for group in trace_set.ranks[0].process_groups] == ["default_pg", "pair"]
 
 
-def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run_ranks):
+def test_forked_worker_that_exits_early_saves_its_traces(tmp_path, script, run_ranks):
     ending = "import multiprocessing as m; worker = m.get_context('fork').Process(target=train, args=(5,))"
     path = script(
         f"{ending}; worker.start(); worker.join()", start="import os; del os.environ['RANK']" + TRAIN
@@ -85,7 +85,7 @@ def test_workers_that_start_in_a_captured_step_do_not_write_to_its_host_trace(tm
     assert "aten::addmm" in set(graph.nodes["name"])
 
 
-def test_a_script_with_its_own_profiler_keeps_it_and_is_captured_after_it(tmp_path, script, run_ranks):
+def test_script_with_its_own_profiler_is_captured_after_it(tmp_path, script, run_ranks):
     done = run_ranks(script(OWN_PROFILER), warmup=1, steps=2)
     assert done.returncode == 0, done.stderr
     assert "operators True" in done.stdout
@@ -153,7 +153,7 @@ def captured(folder, done):
     ("warmup", "trained", "steps"),
     [(0, 5, (0, [1, 2])), (1, 5, (1, [2, 3])), (0, 2, (0, [1])), (0, 1, (None, [0])), (1, 2, (None, [1]))],
 )
-def test_as_many_steps_pass_as_were_asked_for(tmp_path, script, run_ranks, *, warmup, trained, steps):
+def test_requested_number_of_steps_is_captured(tmp_path, script, run_ranks, *, warmup, trained, steps):
     done = run_ranks(script(f"train({trained})"), warmup=warmup, steps=2)
     assert captured(tmp_path, done) == ("optimizer", *steps)
     assert convert(tmp_path / "out").metadata["steps"]
@@ -164,7 +164,7 @@ def test_the_only_step_is_all_that_was_wanted(tmp_path, script, run_ranks):
     assert not TraceSet.load(tmp_path / "out").partial
 
 
-def test_too_short_a_script_is_told_how_to_be_captured(script, run_ranks):
+def test_too_short_script_gets_a_next_step(script, run_ranks):
     done = run_ranks(script("train(1)"), warmup=1)
     assert done.returncode == 11
     assert "0 captures from the first step" in done.stderr
@@ -378,7 +378,7 @@ def test_a_profile_of_the_whole_run_is_taken_and_stays_the_script_s(tmp_path, sc
     assert "Critical path by kind" in capsys.readouterr().out
 
 
-def test_steps_are_those_the_script_tells_its_profiler(tmp_path, script, run_ranks):
+def test_steps_follow_the_scripts_profiler(tmp_path, script, run_ranks):
     trace_set = captured_profile(tmp_path, run_ranks(script(SCHEDULED), ranks=2, warmup=2, steps=3))
     assert trace_set.notes == [taken("steps 2-5")]
     assert steps(trace_set) == [[2, 3, 4, 5]] * 2
@@ -427,9 +427,7 @@ def test_a_capture_of_our_own_that_follows_is_preferred(tmp_path, script, run_ra
     assert not [*(tmp_path / "out").glob(".rank*")]
 
 
-def test_a_script_that_records_an_execution_trace_itself_is_told_to_convert_its_own(
-    tmp_path, script, run_ranks
-):
+def test_script_with_its_own_execution_trace_gets_a_next_step(tmp_path, script, run_ranks):
     done = run_ranks(script(OBSERVED), warmup=2, steps=1)
     assert "the script records an execution trace of its own" in done.stderr
     assert "`chakrascope convert STUDY --device-trace FOLDER`" in done.stderr

@@ -77,7 +77,7 @@ def test_new_pages_are_counted_and_have_a_cost(recorder, tmp_path):
     assert evidence.steps.compile_ns == [evidence.steps.compile_ns[0]] * 2
 
 
-def test_what_is_written_is_what_is_read(recorder, tmp_path):
+def test_evidence_round_trips(recorder, tmp_path):
     before = time.time_ns()
     for index in range(4):
         recorder.boundary(index, recorded=index == 2)
@@ -98,7 +98,7 @@ def test_what_is_written_is_what_is_read(recorder, tmp_path):
     assert max(evidence.collections.generation) == 2
 
 
-def test_a_thread_that_sleeps_is_seen_where_it_sleeps(recorder, tmp_path):
+def test_sleeping_thread_is_sampled_at_its_sleep(recorder, tmp_path):
     began = time.time_ns()
     recorder.enter_window(True)
 

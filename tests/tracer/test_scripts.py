@@ -74,7 +74,7 @@ def test_a_script_for_gpus_runs_as_it_is(tmp_path, script):
     assert held.most > held.fixed
 
 
-def test_tensor_parallel_ranks_count_what_is_local_and_lose_nothing(tmp_path):
+def test_tensor_parallel_ranks_count_local_work(tmp_path):
     command = [str(JOBS / "titan_style.py"), "--dp", "2", "--tp", "2", "--layers", "2", "--recompute"]
     recordings = record_script(command, tmp_path / "out", world=4)
     workload = script_workload(recordings, {"dp": 2, "tp": 2})
@@ -94,7 +94,7 @@ def test_tensor_parallel_ranks_count_what_is_local_and_lose_nothing(tmp_path):
     assert set(w1["num_ops"]) == {2 * 4 * 32 * 64 * 176 // 2}
 
 
-def test_prefetched_weights_come_beside_computation(tmp_path):
+def test_prefetched_weights_overlap_computation(tmp_path):
     recordings = record_script([str(JOBS / "fsdp2.py")], tmp_path / "out", world=2)
     graph = script_workload(recordings).graphs[0]
     nodes, edges = graph.nodes, graph.edges
@@ -183,7 +183,7 @@ def bytes_of(nodes, operator):
     [("block", "compiled_block"), ("gate", "compiled_gate"), ("gate", "whole_gate")],
     ids=["module", "function", "function with options"],
 )
-def test_what_is_compiled_moves_what_one_kernel_would(moved, plain, compiled):
+def test_compiled_modules_move_bytes_of_one_kernel(moved, plain, compiled):
     plain, compiled = moved[plain], moved[compiled]
     wide = 32 * 256 * 4
     for name in ("tanh", "sigmoid"):
@@ -227,7 +227,7 @@ def test_hugging_face_trainer_runs_as_it_is(tmp_path):
         ("train(1)", "no optimizer made two steps"),
     ],
 )
-def test_what_cannot_be_recorded_says_what_to_change(tmp_path, script, ending, said):
+def test_unrecordable_script_gets_a_next_step(tmp_path, script, ending, said):
     with pytest.raises(CaptureError, match=said) as caught:
         record_script([str(script(ending))], tmp_path / "out", world=1)
     assert isinstance(caught.value, NothingCaptured) == (ending == "train(1)")

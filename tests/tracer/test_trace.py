@@ -84,7 +84,7 @@ def check_ranges(trace_set):
     assert [entry["profiling_name"] for entry in record] == ["gloo:all_reduce"] * 3
 
 
-def test_what_a_communication_hook_does_in_other_threads_is_recorded(tmp_path, run_ranks):
+def test_communication_hook_in_other_threads_is_recorded(tmp_path, run_ranks):
     done = run_ranks("communication_hook.py", ranks=2, warmup=3, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")

@@ -53,12 +53,12 @@ def test_save_then_load_gives_the_same_trace_set(tmp_path):
     assert (loaded.exit_code, loaded.partial, loaded.world_size, loaded.reasons) == (0, False, 1, [])
 
 
-def test_ranks_are_in_rank_order_whatever_the_file_says(tmp_path):
+def test_ranks_are_sorted(tmp_path):
     write(tmp_path, {**MANIFEST, "world_size": 3, "ranks": [{"rank": rank} for rank in (2, 0, 1)]})
     assert [entry.rank for entry in TraceSet.load(tmp_path).ranks] == [0, 1, 2]
 
 
-def test_a_folder_without_manifest_says_how_to_get_one(tmp_path):
+def test_folder_without_manifest_gets_a_next_step(tmp_path):
     with pytest.raises(TraceError, match=r"holds no trace set.*chakrascope trace"):
         TraceSet.load(tmp_path)
 
@@ -195,7 +195,7 @@ def test_two_hosts_make_one_whole_trace_set(tmp_path):
     ]
 
 
-def test_a_missing_host_and_what_went_wrong_on_the_others_are_named(tmp_path):
+def test_missing_host_and_failures_of_others_are_named(tmp_path):
     died = "rank 0 died while it was recorded"
     failed = write_host(tmp_path / "a", [0], exit_code=3, reasons=[died], partial=True)
     merged = collect([failed, write_host(tmp_path / "b", [2])], tmp_path / "all")

@@ -70,7 +70,7 @@ def test_a_converted_capture_is_shown_as_measured(two):
 @pytest.mark.parametrize(
     "value", ["after@nonsense", "elsewhere@{run}", "../after@{run}", "@@", "after@", "{capture}"]
 )
-def test_what_is_not_there_is_not_found(two, value):
+def test_missing_run_is_not_found(two, value):
     asked = value.format(run=two.made.run_a, capture=two.capture)
     expected = 200 if asked == "after@" else 404
     assert ask(two, f"run={asked}").status_code == expected
@@ -152,7 +152,7 @@ def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, page, scheme):
+def test_second_run_is_chosen_and_aligned_by_keyboard(two, page, scheme):
     page.emulate_media(color_scheme=scheme)
     with serving(SimpleNamespace(server=two.site)) as address:
         page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
@@ -400,7 +400,7 @@ def test_traces_that_were_imported_are_read_where_they_are(tmp_path, data_dir):
 
 
 @pytest.mark.browser
-def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_called(captured, page):
+def test_slices_link_to_host_calls_and_back(captured, page):
     study, run = captured
     app = create_app(study)
     node = app.server.test_client().get(f"/api/seek?run={run}&seek=aten::addmm&ranks=0").json["node"]

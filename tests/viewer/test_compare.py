@@ -112,7 +112,7 @@ def _makespan(study, run_id):
 
 
 @pytest.mark.browser
-def test_simulating_each_change_says_how_far_it_is_and_ends_when_asked(pair, page, monkeypatch):
+def test_attribution_shows_progress_and_can_be_cancelled(pair, page, monkeypatch):
     study, (base, other) = pair
     going_on, real = threading.Event(), page_compare.difference_of_runs
 
@@ -149,7 +149,7 @@ def test_slow_runs_are_simulated_at_a_click_but_not_by_an_address(pair, monkeypa
 
 
 @pytest.mark.browser
-def test_a_simulation_far_from_the_measurement_says_where_it_differs(tmp_path, page):
+def test_inaccurate_simulation_names_the_difference(tmp_path, page):
     study = study_of(tmp_path, make_workload(2))
     (measured,) = (info.id for info in study.runs())
     simulated = run_in(study, make_workload(2), "cpu-cluster-2")
@@ -205,13 +205,13 @@ def test_the_page_is_quiet_in_both_schemes_and_follows_its_address(page, served,
 
 
 @pytest.mark.browser
-def test_a_side_that_is_not_there_is_told(visit):
+def test_missing_side_is_an_error(visit):
     page = visit("/diff", "?before=%40nonsense&after=elsewhere%40all")
     page.wait_for_selector("#diff-error:has-text('nonsense')")
 
 
 @pytest.mark.browser
-def test_reading_tells_how_far_it_is_and_ends_when_asked():
+def test_reading_shows_progress_and_can_be_cancelled():
     reading = Reading()
     assert (reading.of(0).share, reading.text) == (0.0, "Before: looking for its steps.")
     reading.step(1, 4)

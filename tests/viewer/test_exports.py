@@ -89,7 +89,7 @@ def test_a_few_are_made_at_once_and_small_requests_are_answered_meanwhile(addres
     assert (slow.begun, slow.most) == (40, _AT_ONCE)
 
 
-def test_nothing_is_made_for_who_gave_up_waiting(address, slow, monkeypatch):
+def test_cancelled_export_is_not_written(address, slow, monkeypatch):
     is_gone, left = _exports._is_gone, []
     monkeypatch.setattr(_exports, "_is_gone", lambda client: is_gone(client) and not left.append(client))
     patient = [asked(address) for _ in range(_AT_ONCE)]
@@ -105,7 +105,7 @@ def test_nothing_is_made_for_who_gave_up_waiting(address, slow, monkeypatch):
     assert slow.begun == _AT_ONCE + 1
 
 
-def test_who_leaves_while_it_is_written_makes_room(address, slow):
+def test_disconnected_client_frees_its_slot(address, slow):
     slow.rows = 2_000_000
     slow.go.set()
     for _ in range(3 * _AT_ONCE):
@@ -161,7 +161,7 @@ def test_report_is_one_file_that_loads_and_runs_nothing(run):
     assert not {"script", "img", "iframe", "link", "object"} & set(reader.tags)
 
 
-def test_report_says_what_the_pages_say(run):
+def test_report_agrees_with_the_pages(run):
     text = " ".join(Reader(report_html(run)).words)
     answer, _, rest = text.partition(run.summary.headline)
     assert "The step takes 4.92 ms, " in answer
@@ -287,7 +287,7 @@ def test_every_cause_has_a_node(simulated):
     assert all(simulated.node(item.rank, item.node_id) is not None for item in items)
 
 
-def test_a_column_that_says_nothing_is_left_out():
+def test_column_of_equal_values_is_left_out():
     rows = pd.DataFrame({"name": ["a", "b"], "module": ["", ""], "n": [0, 0]})
     columns = [text_column("name", "Name"), text_column("module", "Issued in"), column("n", "N")]
     shown = str(table_card("T", "t", rows, columns, "light", query={}))

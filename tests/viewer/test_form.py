@@ -157,7 +157,7 @@ def test_zip_holds_what_astra_sim_reads(study, tmp_path):
         load_groups(tmp_path / "groups.json")
 
 
-def test_zip_of_what_cannot_run_says_why(study):
+def test_zip_of_an_invalid_setup_is_explained(study):
     client = create_app(study).server.test_client()
     setup = json.dumps({"dimensions": [["Ring", 0, 1.0, 1.0, *["ring"] * 4]]})
     answer = client.get("/export/new-run.zip", query_string={"setup": setup})
@@ -172,7 +172,7 @@ def test_zip_of_what_cannot_run_says_why(study):
         '{"keys":{"endpoint-delay":[1]}}', '{"keys":{"unknown":1}}', '{"keys":3}', '{"backends":["gone"]}',
     ],
 )  # fmt: skip
-def test_what_an_address_says_in_vain_is_named_and_never_given_out(study, setup):
+def test_ignored_keys_of_an_address_are_listed_and_dropped(study, setup):
     assert decode_form(setup, NAMES).ignored
     answer = create_app(study).server.test_client().get("/export/new-run.zip", query_string={"setup": setup})
     assert answer.status_code == 400
@@ -487,7 +487,7 @@ def test_switches_have_their_names_and_what_is_down_is_seen(tmp_path):
     assert "1 collective takes" in shown
 
 
-def test_switches_keep_their_numbers_beside_one_that_is_down(tmp_path):
+def test_failed_switch_does_not_renumber_others(tmp_path):
     run = packet_run(tmp_path, {"device": 6})
     links = link_table(run.result)
     assert "spine.0" not in {*links["source"], *links["target"]}

@@ -68,7 +68,7 @@ def test_search_keeps_every_key_and_finds_modules(visit, made):
 
 
 @pytest.mark.browser
-def test_search_says_when_it_finds_nothing_and_closes(visit, made):
+def test_search_without_match_shows_a_message(visit, made):
     page = visit("/critical-path", f"?run={made.run_b}")
     page.locator("#node-search").focus()
     page.keyboard.type("nobody", delay=KEY_MS)
@@ -145,7 +145,7 @@ def test_a_link_is_handed_on_with_its_token(browser, study, made):
             opened.context.close()
 
 
-def test_who_has_no_token_is_not_told_it(study):
+def test_page_without_token_does_not_reveal_it(study):
     server = create_app(study).server
     require_token(server, "secret")
     client = server.test_client()
@@ -191,7 +191,7 @@ COVERED = """() => {
 }"""
 
 
-def test_nodes_say_what_they_take_and_are_as_large(run):
+def test_nodes_show_and_scale_with_their_duration(run):
     drawing = draw(run, Selection.parse("?rank=1&node=4&hops=2"))
     nodes = [element["data"] for element in drawing.elements if "node" in element["data"]]
     labels = {data["node"]: data["label"] for data in nodes}

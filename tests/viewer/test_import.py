@@ -45,7 +45,7 @@ def test_page_without_a_folder_tells_how_to_give_one(study):
     assert "--import-from FOLDER" in shown
 
 
-def test_empty_folder_tells_what_to_put_there(study, tmp_path):
+def test_empty_folder_lists_accepted_files(study, tmp_path):
     view = StudyView(study, Surroundings(import_from=tmp_path))
     shown = str(page_module.layout(view, Selection(), "light"))
     assert "has nothing to import" in shown
@@ -83,7 +83,7 @@ def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
 
 
 @pytest.mark.browser
-def test_what_is_wrong_is_told_and_cannot_be_imported(page, study, folder):
+def test_invalid_items_are_explained_and_not_importable(page, study, folder):
     (folder / "hosts").mkdir()
     shutil.copy(folder / "mlp" / "rank0.host.json.gz", folder / "hosts")
     item, hosts = (

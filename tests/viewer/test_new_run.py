@@ -105,7 +105,7 @@ def test_change_is_told_and_leaves_the_preset_out_of_the_command():
         ({"algorithms": ("rign",) * 4}, "ring"),
     ],
 )
-def test_what_cannot_run_is_an_error_that_says_why(changes, words):
+def test_impossible_setup_is_an_error_with_reason(changes, words):
     found = found_in(setup_of(**changes), 2, ["analytical-unaware"])
     assert found[0].severity == "error"
     assert words in found[0].text
@@ -149,7 +149,7 @@ def test_nothing_a_network_can_have_is_lost_in_the_form():
     assert fixed_keys_text(setup_of()) == ""
 
 
-def test_backends_are_told_and_those_that_cannot_run_say_why(monkeypatch):
+def test_backends_are_listed_with_reasons_if_unusable(monkeypatch):
     rows = [
         {"backend": "packet", "usable": "yes", "what": "", "found": "built in"},
         {"backend": "ns3", "usable": "no", "what": "", "found": "no ns-3 here"},
@@ -177,7 +177,7 @@ def test_every_backend_of_the_command_line_is_offered(monkeypatch):
     assert "newest: What it models." in str(choice.description)
 
 
-def test_backends_of_this_package_say_what_they_model():
+def test_own_backends_are_described():
     shipped = [name for name in backend_names() if not name.startswith("astra-sim:")]
     for name in shipped:
         about = about_backend(name)
@@ -265,7 +265,7 @@ def test_numbers_are_taken_as_typed(field, text, value):
         ("size", "0"), ("size", "2.5"), ("size", "-3"), ("size", "1e99"), ("size", "nan"),
     ],
 )  # fmt: skip
-def test_what_is_not_such_a_number_is_an_error_at_its_field_and_nothing_else(field, text):
+def test_invalid_number_is_an_error_at_its_field(field, text):
     fields = typed(**{field: text})
     wrong, understood = field_states(fields)
     named = dict(zip([item["id"]["field"] for item in fields], wrong, strict=True))
@@ -294,7 +294,7 @@ def mine(tmp_path_factory):
 
 
 @pytest.mark.browser
-def test_empty_study_says_what_to_do_next(page, tmp_path):
+def test_empty_study_shows_a_next_step(page, tmp_path):
     with serving(create_app(Study.create(tmp_path / "study"))) as address:
         page.goto(address)
         page.wait_for_selector("#notice:has-text('no workload yet')")

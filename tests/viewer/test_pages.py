@@ -205,13 +205,13 @@ def test_error_of_a_click_is_told(visit, made):
 @pytest.mark.parametrize(
     "address", ["/nonsense", "/?run=nonsense&rank=x&node=-1", "/graph?rank=99&node=99999"]
 )
-def test_address_that_means_nothing_still_shows_a_page(page, served, address):
+def test_invalid_address_shows_a_page(page, served, address):
     page.goto(served + address)
     page.wait_for_selector("#page :is(h1, h2, h3, #notice)")
 
 
 @pytest.mark.browser
-def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
+def test_address_of_a_missing_item_is_reported(page, served, made):
     page.goto(f"{served}/?run=gone")
     page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
     follow(page, "/graph", f"?run={made.run_a}&rank=0&node=999")
@@ -344,7 +344,7 @@ def test_bars_by_collective_are_collectives_and_the_rest_is_told(run):
     assert kind_colour("compute") not in shown
 
 
-def test_modules_that_bound_it_say_what_they_leave_out(run, simulated):
+def test_module_breakdown_states_unassigned_time(run, simulated):
     for opened in (run, simulated):
         shown = text_of(_summary._bars(opened, "collective", "light"))
         assert "of the path is not assigned to any collective." in shown
@@ -360,7 +360,7 @@ def test_hops_are_asked_for_only_where_they_count(fold, hidden):
 
 
 @pytest.mark.parametrize("asked", ["0", "9", "12345"])
-def test_hops_that_cannot_be_drawn_stay_in_their_field_and_are_told(run, asked):
+def test_invalid_hops_remain_in_the_field_with_an_error(run, asked):
     selection = Selection.parse(f"?hops={asked}")
     field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
     assert field["value"] == int(asked)

@@ -225,7 +225,7 @@ def test_an_example_is_asked_answered_exported_and_in_the_address(visit, made):
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
 @pytest.mark.browser
-def test_what_is_refused_is_told_and_a_long_query_is_cancelled(visit, made):
+def test_refused_queries_are_explained_and_long_ones_cancelled(visit, made):
     page = visit("/query", f"?run={made.run_a}")
     page.locator("#query-sql").fill("SELECT * FROM read_text('/etc/passwd')")
     page.locator("#query-go").click()
@@ -348,7 +348,7 @@ def test_programs_of_a_run_are_read_from_its_copies(with_programs):
     assert programs.programs_card(view.open(plain)) == []
 
 
-def test_what_is_lost_is_said(with_programs):
+def test_losses_are_reported(with_programs):
     study, (filed, *_) = with_programs
     run = StudyView(study).open(filed)
     kept = next(study.path.rglob("*hierarchical_allreduce*"))
@@ -396,7 +396,7 @@ def test_sizes_beyond_the_colours_share_them():
     assert sum(len(trace.hovertext) for trace in figure.data if trace.hovertext) == len(traffic)
 
 
-def test_what_is_too_large_is_not_drawn(with_programs, monkeypatch):
+def test_too_large_program_is_not_drawn(with_programs, monkeypatch):
     study, (filed, *_) = with_programs
     run: OpenRun = StudyView(study).open(filed)
     monkeypatch.setattr(programs, "_MAX_OPS", 10)

@@ -193,7 +193,7 @@ def delete(page, run_id):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("workload", "hint"), [(False, "chakrascope trace"), (True, "Make a run")])
-def test_empty_study_says_what_to_do_next(page, tmp_path, workload, hint):
+def test_empty_study_shows_a_next_step(page, tmp_path, workload, hint):
     study = Study.create(tmp_path / "study")
     if workload:
         study.add_workload(make_workload(), "w")
@@ -344,14 +344,14 @@ def test_progress_is_in_the_unit_that_moves(changes, length_ns, share, words):
     assert told.startswith(words) or words in told
 
 
-def test_a_job_whose_figures_stand_still_says_how_long_it_works(monkeypatch):
+def test_job_without_progress_shows_its_elapsed_time(monkeypatch):
     monkeypatch.setattr(_jobs.time, "time", lambda: 75.5)
     assert _jobs._lasted(job(kind="sweep")) == "74 s so far"
     assert _jobs._lasted(job(kind="sweep", ended=3.5)) == "2.50 s"
     assert _jobs._lasted(job(started=0)) == ""
 
 
-def test_an_import_leads_to_a_form_of_what_it_made():
+def test_import_links_to_its_form():
     message = "It is now the workload 'imported-2'."
     (link,) = _jobs._result(job(kind="import", state="done", message=message, workload="imported"), set())
     text = Selection.parse(link.href.partition("?")[2]).option("setup")

@@ -34,7 +34,7 @@ from .conftest import follow, serving
 from .test_accessibility import PAGES as SHOWN
 
 
-def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
+def test_port_in_use_is_an_error_with_a_next_step(study, capfd):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -113,7 +113,7 @@ def test_a_callback_of_the_browser_is_not_asked_of_the_server(study):
         assert client.post("/_dash-update-component", json=body).status_code == 400
 
 
-def test_script_of_the_charts_is_sent_packed_to_whoever_takes_it_so(study):
+def test_chart_script_is_sent_compressed_if_accepted(study):
     client = create_app(study).server.test_client()
     address = "/charts/plotly-cartesian-4.1.1.min.js"
     packed = client.get(address, headers={"Accept-Encoding": "gzip"})
@@ -133,7 +133,7 @@ def test_policy_allows_only_this_server(study):
     assert "script-src 'self' 'unsafe-inline'" not in policy
 
 
-def test_serve_tells_its_address_once_it_answers(study):
+def test_serve_prints_its_address_when_ready(study):
     ready, address = threading.Event(), []
 
     def note(url):
@@ -299,7 +299,7 @@ def test_script_is_strict_parses_and_names_no_host(script):
     assert subprocess.run([node, "--check", script], capture_output=True, check=False).returncode == 0
 
 
-def test_lanes_say_whose_ranks_others_stand_in_for(tmp_path):
+def test_lanes_mark_ranks_with_stand_ins(tmp_path):
     workload = make_workload(8)
     program = replace(workload, metadata=dict(workload.metadata) | {"stand_in_of": {"3": 1}})
     study = study_of(tmp_path, program, "cpu-cluster-8", backend="analytical-unaware")

@@ -95,7 +95,7 @@ def test_plan_counts_points_and_time():
         ([("network.bandwidth", MANY), ("network.latency", MANY)], "6,241 points"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_swept_says_why(axes, words):
+def test_invalid_axis_is_explained(axes, words):
     assert words in plan_of(form_of(), axes, LOAD, WORKLOAD).problem
 
 
@@ -140,7 +140,7 @@ BANDWIDTHS = [("network.bandwidth", "1, 2, 4")]
         (Aim(prices="x=../prices.yaml"), "Price files can only be used on the command line"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_aimed_at_says_what_the_command_says(aim, words):
+def test_invalid_objective_has_the_error_of_the_command(aim, words):
     assert words in plan_of(form_of(), BANDWIDTHS, LOAD, WORKLOAD, aim).problem
 
 

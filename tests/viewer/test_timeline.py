@@ -51,7 +51,7 @@ def test_timeline_is_walked_by_keyboard(visit, made):
         page.wait_for_selector(f"#timeline[data-selected='0:{node}']")
 
 
-def test_details_lead_to_what_a_node_waits_for_and_what_waits_for_it(visit, made):
+def test_details_link_to_predecessors_and_successors(visit, made):
     page = visit("/timeline", f"?run={made.run_a}&rank=1&node=4")
     details = page.locator("#timeline-details")
     details.get_by_role("link", name="node 5").click()
@@ -259,7 +259,7 @@ def test_search_marks_all_hits_and_steps_through_them(timeline):
     page.wait_for_selector("#timeline-found:text-is('')", state="attached")
 
 
-def test_a_module_sums_up_what_is_in_it(timeline):
+def test_module_slice_sums_its_content(timeline):
     page = timeline("&rows=nested")
     page.mouse.click(*slice_at(page, "module"))
     page.wait_for_selector("#timeline-details .area-table td:text-is('aten::mm')")

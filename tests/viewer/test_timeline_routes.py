@@ -205,7 +205,7 @@ def test_a_node_says_the_same_but_for_its_slack(clients, made, monkeypatch):
     assert [flow["start_ns"] for flow in whole["flows"]] == [flow["start_ns"] for flow in by_rank["flows"]]
 
 
-def test_lanes_of_a_rank_that_differs_are_told_once_it_is_read():
+def test_differing_lanes_are_shown_after_reading_the_rank():
     frames = {rank: frame(rank, streams) for rank, streams in enumerate(((7,), (7,), (7, 8, 9)))}
     index = TimelineIndex(lambda rank, _: frames[rank], lambda *_: None, [[rank] for rank in frames], 100)
     assert len(index.table) == 3

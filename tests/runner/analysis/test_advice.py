@@ -74,7 +74,7 @@ def launched(stall_ns=0, slow_ns=0, more=()):
     return workload([*nodes, *more])
 
 
-def test_every_gain_is_what_the_what_if_gives(tmp_path):
+def test_every_gain_equals_its_what_if(tmp_path):
     run = analysed(tmp_path, launched(stall_ns=2 * MS, slow_ns=50_000))
     assert len(run.advices()) >= 2
     for item in run.advices():
@@ -190,7 +190,7 @@ def test_a_faster_operator_takes_as_long_to_dispatch(tmp_path):
     assert after.makespan_ns == 40_000 + 30_000
 
 
-def test_a_host_that_the_device_nearly_keeps_up_with_does_not_promise_its_share(tmp_path):
+def test_nearly_hidden_host_time_promises_no_share(tmp_path):
     """The host launches a kernel of 9 us every 10 us: all of the path is its, a tenth of the step to gain."""
     nodes = []
     for number in range(100):
@@ -382,7 +382,7 @@ def test_a_loop_with_long_calls_between_its_operators_is_python(tmp_path):
     assert first.gain_ns == 300 * 8_000 + 150 * 60_000
 
 
-def test_a_loop_of_waiting_operators_contains_what_its_function_frees(tmp_path):
+def test_gain_of_a_waiting_loop_includes_frees(tmp_path):
     """The operators take hardly any time, and the optimizer comes next."""
     place, end = "norms (train.py:12)", {"name": "host before aten::add_", "phase": "optimizer"}
     nodes = looping(place)
@@ -436,7 +436,7 @@ def of_modules(times):
     return nodes
 
 
-def test_a_module_that_takes_most_is_one_entry_over_its_operators(tmp_path):
+def test_dominant_module_is_one_entry(tmp_path):
     program = workload(of_modules({"embed": MS, "hidden.0": 6 * MS, "hidden.1": 6 * MS, "head": MS}))
     first, *others = analysed(tmp_path, program).advices()
     assert first.what == "hidden (module), especially aten::addmm"
@@ -551,7 +551,7 @@ def extra_forward(training_ns, extra_ns, place):
 
 
 @pytest.mark.parametrize(("extra_ns", "is_entry"), [(4 * MS, True), (MS // 2, False)])
-def test_a_model_that_another_function_calls_too_is_one_entry(tmp_path, extra_ns, is_entry):
+def test_model_with_two_callers_is_one_entry(tmp_path, extra_ns, is_entry):
     run = analysed(tmp_path, extra_forward(3 * MS, extra_ns, "track (train.py:12)"))
     first = run.advices()[0]
     assert (first.key == "place:track (train.py)=inf") == is_entry
@@ -867,7 +867,7 @@ def test_half_of_the_work_has_half_of_the_run_delays(tmp_path):
     assert (one.gain_ns, one.half_ns) == (round(10.8 * MS), round(5.4 * MS))
 
 
-def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
+def test_device_times_are_not_rescaled(tmp_path):
     nodes = [host(0, MS), kernel(1, 4 * MS, (0,)) | {"stream": 1007}]
     (item, *_) = analysed(tmp_path, workload(nodes, metadata=unprofiled(4 * MS))).advices()
     assert (item.gain_ns, "median step" in item.what) == (4 * MS, False)
@@ -877,7 +877,7 @@ def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
     ("less_ns", "gain_ns"),
     [([3 * MS] * 8, 3 * MS), ([5 * MS] * 8, 5 * MS), ([9 * MS, -MS] * 4, None), ([0] * 8, None)],
 )
-def test_a_rank_gains_what_it_is_late_in_unprofiled_steps(tmp_path, less_ns, gain_ns):
+def test_gain_of_a_rank_is_its_unprofiled_delay(tmp_path, less_ns, gain_ns):
     punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
     late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
     stated = {"waited_less_ns": {"0": [-ns for ns in less_ns], "1": less_ns}, "lateness_ns": {"1": [0, 0, 0]}}
@@ -901,7 +901,7 @@ def test_on_a_busy_machine_causes_are_compared_with_what_the_script_does(tmp_pat
 
 
 @pytest.mark.parametrize(("work_ns", "first"), [(8 * MS, ""), (4 * MS, "descheduled")])
-def test_a_busy_machine_comes_after_what_takes_the_script_more_time(tmp_path, work_ns, first):
+def test_busy_machine_ranks_below_larger_causes(tmp_path, work_ns, first):
     """Necessary work is worth half of its time, which would put it second."""
     run = analysed(tmp_path, workload(waiting_for_a_processor(6 * MS, work_ns)[:2]))
     assert run.advices()[0].cause == first
@@ -1009,7 +1009,7 @@ def test_host_time_in_a_receive_is_no_part_of_the_messages(tmp_path):
 @pytest.mark.parametrize(
     ("count", "phase", "is_entry"), [(100, "forward", 1), (99, "forward", 0), (100, "backward", 0)]
 )
-def test_collectives_one_by_one_are_one_entry_with_what_is_around_them(tmp_path, count, phase, is_entry):
+def test_collectives_of_a_loop_are_one_entry(tmp_path, count, phase, is_entry):
     place, nodes = "share (train.py:9)", [comp(0, MS)]
     for number in range(1, 2 * count, 2):
         calling = host(number, 30_000, (number - 1,), cause="communication_call", place=place, phase=phase)
@@ -1040,7 +1040,7 @@ def test_barriers_are_one_entry_apart_from_the_collectives(tmp_path, other_ms, f
 
 
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
-def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path, returns_after_ns):
+def test_synchronisation_names_operator_and_awaited_work(tmp_path, returns_after_ns):
     nodes = []
     for number in range(10):
         first = 3 * number
@@ -1195,7 +1195,7 @@ def test_equal_ranks_are_not_blamed(tmp_path):
     assert not any(item.key.startswith("skew:") for item in run.advices())
 
 
-def test_the_headline_follows_the_what_if_where_it_contradicts_the_path(tmp_path):
+def test_headline_follows_the_what_if_over_the_path(tmp_path):
     run = analysed(tmp_path, launched())
     gains = {"host": 1, "compute": 900_000}
     path = _path([("host", "", "", 80), ("compute", "aten::mm", "", 20)], 100)
@@ -1281,7 +1281,7 @@ def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
 @pytest.mark.parametrize(
     "name", ["c10d::recv_", "gloo:all_reduce", "cudaStreamSynchronize", "wait for peers"]
 )
-def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
+def test_waits_get_no_advice_on_kernels(run, name):
     path = _path([("compute", name, "", 60), ("new-kind", "x", "", 40)], 100)
     nothing = Table.of(run.collectives.head(0)).columns()
     items = advise(path, run.result, run.workload, nothing).advice

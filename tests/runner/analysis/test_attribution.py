@@ -47,7 +47,7 @@ def test_values_sum_exactly_and_are_the_mean_over_all_orders(game):
 
 
 @given(st.lists(st.integers(-(10**9), 10**9), max_size=5))
-def test_players_that_do_not_interact_get_what_they_add(added):
+def test_independent_settings_get_their_own_effect(added):
     def value(mask):
         return sum(each for place, each in enumerate(added) if mask >> place & 1)
 
@@ -203,7 +203,7 @@ def test_store_and_forward_is_named_where_it_decides(study):
     assert said in notes
 
 
-def test_backends_say_what_they_charge_and_how_much_queued(study):
+def test_backends_explain_charges_and_queueing(study):
     said = " ".join(backend_reasons(study["unaware"], study["aware"]))
     assert "'analytical-aware' sends a message whole over one hop after the other" in said
     queued = int(study["aware"].result.links["queue_ns"].sum())
@@ -217,7 +217,7 @@ def test_other_networks_are_not_explained_by_hops(study):
     assert "all of the change is in the transfer" in why
 
 
-def test_what_differs_comes_first_and_nothing_is_left_out(study):
+def test_differing_settings_come_first(study):
     runs = [study["aware"], study["faster"]]
     table = configuration_table(runs)
     differing = table[table["differs"]]
@@ -236,7 +236,7 @@ def test_a_measurement_differs_by_no_setting_of_a_simulation(study):
     assert differing["setting"].tolist() == ["backend", "network"]
 
 
-def test_figures_of_machines_stand_one_by_one_where_there_are_two(study):
+def test_settings_of_two_machines_are_listed_separately(study):
     table = configuration_table([study["h100"], study["a100"]]).set_index("setting")
     assert table.loc["machine: name"].tolist() == [True, "h100", "a100"]
     assert table.loc["machine: compute.units"].tolist() == [True, "132", "108"]

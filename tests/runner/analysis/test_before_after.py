@@ -96,7 +96,7 @@ def test_every_waterfall_sums_to_the_difference_exactly(first, second, meets):
     assert found.paths["base_ns"].sum() == found.base.median.makespan_ns
 
 
-def test_what_is_new_gone_and_longer_is_named():
+def test_new_removed_and_longer_operators_are_named():
     base = step_of([[("layers.0", 1_000), ("head", 400), ("all_reduce", 500)]] * 2, exact=True)
     other = step_of([[("layers.0", 1_000), ("layers.1", 250), ("all_reduce", 900)]] * 2, exact=True)
     found = diff_steps(side(base), side(other))
@@ -188,7 +188,7 @@ def test_the_rank_interval_is_as_published(sizes, cut, confidence):
 
 
 @pytest.mark.parametrize("count", [4, 6, 10])
-def test_no_change_is_told_from_noise_as_seldom_as_promised(count):
+def test_false_alarm_rate_is_as_documented(count):
     """Starts differ by a third, steps of one by a tenth; of 4,000 comparisons without a change few alarm."""
     draw = np.random.default_rng(count)
     starts = draw.lognormal(0, 0.3, (4_000, 2 * count, 1))
@@ -237,7 +237,7 @@ def test_noise_that_is_wider_than_the_limit_decides_nothing(percent, outcome):
     assert ("is wider than the limit" in found.text) is (outcome == "undecided")
 
 
-def test_one_start_decides_nothing_until_one_says_what_starts_differ_by():
+def test_one_start_is_undecided_without_between_starts():
     sides = [side(*(plain(layer + i) for i in range(5))) for layer in (1_000, 1_300)]
     limit = [parse_limit("step > +3%")]
     unknown = diff_steps(*sides)

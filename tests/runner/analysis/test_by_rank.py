@@ -88,7 +88,7 @@ def test_what_the_engine_recorded_is_written_and_pickled_without_a_table_of_all(
         pd.testing.assert_frame_equal(other.collectives, result.collectives)
 
 
-def test_the_answers_are_those_of_the_table_which_nobody_reads(result, workload, by_rank, tmp_path):
+def test_answers_match_the_unread_table(result, workload, by_rank, tmp_path):
     result.save(tmp_path / "r")
     loaded = Result.load(tmp_path / "r")
     pd.testing.assert_frame_equal(

@@ -180,7 +180,7 @@ def test_paths_diverge_where_they_do(run, other):
     assert text.endswith("66.7 % of this run's path is also on the path of the other run.")
 
 
-def test_packet_facts_are_told_where_there_are_some():
+def test_packet_facts_are_printed_if_present():
     packets = {"data_packets": 12_345, "drops": 0, "flow_completion_ns": {"count": 2, "median": 1500.0}}
     assert packet_facts({"packets": packets}) == [
         ("Data packets", "12,345"),
@@ -202,7 +202,7 @@ def test_flows_end_to_end(simulated):
     assert traffic_table(simulated.result, "flows").set_index("from").to_numpy().sum() == 0
 
 
-def test_what_qualifies_the_answer_is_said_once_and_warnings_first(run):
+def test_qualifiers_are_printed_once_with_warnings_first(run):
     told = run.result.provenance | {"warnings": ["w"], "assumptions": ["1 of 2 ranks", "w"]}
     summary = summarize(dataclasses.replace(run.result, provenance=told), run.workload)
     assert summary.qualifiers[:2] == ("w", "1 of 2 ranks")
@@ -247,7 +247,7 @@ def test_ranks_that_stand_for_others_qualify_the_answer_first(run):
     assert summarize(result, workload).qualifiers == ("1 of 2", "w")
 
 
-def test_one_rule_says_who_came_last(simulated):
+def test_last_arrival_follows_one_rule(simulated):
     """Of replicas that arrive together the lowest, in the table of collectives and at every node alike."""
     nodes = simulated.nodes.merge(
         simulated.result.collectives[["rank", "node_id", "collective"]], on=["rank", "node_id"]
@@ -424,7 +424,7 @@ def test_the_measurement_is_one_more_result():
         measured_result(model())
 
 
-def test_labels_must_tell_results_apart():
+def test_labels_must_be_distinct():
     with pytest.raises(ConfigError, match="need distinct labels"):
         compare(results("replay", "replay"), model(), ["one", "one"])
     assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")

@@ -55,7 +55,7 @@ def test_a_slow_nic_is_named_with_its_rate(seed, operation, factor, host):
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_ways_that_take_turns_do_not_hide_their_nic(seed):
+def test_alternating_paths_do_not_hide_their_nic(seed):
     """Each way of it may look slowest for a while (with seed 3, in a tenth of the draws)."""
     run = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL, steps=14, slow=2, factor=0.7)
     flows = run.result.flows.copy()
@@ -143,13 +143,13 @@ def test_the_other_direction_of_a_slow_one_is_a_remark(first, second, echo):
     assert ["acknowledgements wait behind data there" in remark for remark in remarks] == [True] * echo
 
 
-def test_one_direction_of_a_ring_is_a_link_and_says_what_else_it_may_be():
+def test_slow_ring_direction_is_a_link_with_alternatives():
     (one,) = NoisyRun.make(network=ring(4, slow=1, factor=0.5)).diagnosis().anomalies
     assert (one.what, one.where) == ("slow link", "NIC of rank 1 to NIC of rank 2")
     assert one.or_else == ("NIC of rank 1, sending", "NIC of rank 2, receiving")
 
 
-def test_one_direction_is_told_apart_where_all_talk_to_all():
+def test_slow_direction_is_detected_in_all_to_all():
     run = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL)
     for dst in (0, 1, 3):
         run = run.slower_way(2, dst, 0.5)
@@ -219,7 +219,7 @@ def test_two_things_are_both_named():
     assert {one.where for one in run.diagnosis().anomalies} == {"NIC of rank 1", "rank 3"}
 
 
-def test_a_slow_nic_costs_what_the_run_takes_longer():
+def test_cost_of_a_slow_nic_is_its_delay():
     operation = CollectiveType.ALL_TO_ALL
     slow = NoisyRun.make(operation=operation, slow=1, factor=0.5, noise=0)
     sound = NoisyRun.make(operation=operation, noise=0)
@@ -228,7 +228,7 @@ def test_a_slow_nic_costs_what_the_run_takes_longer():
     assert one.cost.low_ns <= one.cost.ns <= one.cost.high_ns
 
 
-def test_a_slow_host_costs_what_its_computations_hold_up():
+def test_cost_of_a_slow_host_is_its_delay():
     (one,) = NoisyRun.make(slow_host=2, times=1.5, noise=0).diagnosis().anomalies
     assert one.cost.ns == pytest.approx(12 * 5 * MS, rel=0.01)
 
@@ -259,7 +259,7 @@ def test_a_replay_moves_what_waited(took_ns, makespan_ns):
     assert chain().makespan(np.array(took_ns, float)) == pytest.approx(makespan_ns)
 
 
-def test_what_queued_behind_another_still_does():
+def test_replay_preserves_queueing_order():
     table = flows((0, 1, 8, 0, 100), (0, 1, 8, 10, 180)).flows
     nodes = pd.DataFrame({"rank": [], "node_id": [], "start_ns": [], "end_ns": [], "type": []})
     replay = Replay.of(Result("packet", 180, pd.DataFrame({"rank": range(2)}), flows=table), nodes)
@@ -273,7 +273,7 @@ def test_two_hosts_cannot_tell_a_slow_nic_from_a_slow_network():
     assert any("With two hosts" in remark for remark in found.remarks)
 
 
-def test_without_messages_it_says_what_cannot_be_told():
+def test_run_without_messages_lists_undetectable_causes():
     run = NoisyRun.make()
     found = dataclasses.replace(
         run, result=dataclasses.replace(run.result, flows=empty_table("flows"))

@@ -50,7 +50,7 @@ def chain(*rows):
 
 
 @given(SPANS)
-def test_slices_of_a_stream_that_overlap_lie_beside_each_other(spans):
+def test_overlapping_slices_get_separate_tracks(spans):
     lanes = Lanes(nodes_of([{"start_ns": start, "length": length} for start, length in spans]))
     assert sorted(lanes.row) == list(range(len(spans)))
     for lane in range(len(lanes.table)):
@@ -291,7 +291,7 @@ def test_equal_stacks_are_summed_below_their_callers():
     ]
 
 
-def test_a_window_counts_only_what_lies_in_it():
+def test_window_counts_only_overlapping_time():
     assert rows_of(stacks_of_calls(NESTED, NONE, (20, 65))) == [
         ("main", 0, "step", 1, 45, 10, 0),
         ("main", 1, "forward", 2, 35, 25, 0),

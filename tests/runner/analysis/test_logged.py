@@ -59,7 +59,7 @@ def test_wrong_clocks_do_not_make_a_straggler(tmp_path):
     assert logged_stragglers(found).equals(right)
 
 
-def test_nothing_is_said_where_clocks_are_unknown(tmp_path):
+def test_unknown_clocks_yield_no_arrivals(tmp_path):
     job = uneven_job(times=2, ahead_ns={1: 10**12})
     found = matched(job, tmp_path / "logs", timed=False)
     assert found.clocks.known_from == "nothing"
@@ -69,7 +69,7 @@ def test_nothing_is_said_where_clocks_are_unknown(tmp_path):
     assert straggler_texts(logged_stragglers(found)) == []
 
 
-def test_groups_are_told_apart_and_together(tmp_path):
+def test_groups_are_listed_separately_and_together(tmp_path):
     table = logged_stragglers(matched(straggling_job(), tmp_path / "logs"))
     assert table["group"].unique().tolist() == [ALL_GROUPS, "dp-0", "dp-1", "tp-0", "tp-1", "world"]
     worst = table.groupby("group", sort=False)["rank"].first()
@@ -94,7 +94,7 @@ def test_ranks_that_come_together_are_no_stragglers(tmp_path):
     assert logged_stragglers(found).empty
 
 
-def test_a_broadcast_is_told_by_when_it_was_enqueued(tmp_path):
+def test_broadcast_arrivals_come_from_enqueue_times(tmp_path):
     job = Job(3)
     for _ in range(4):
         job.compute({2: 1000})
@@ -106,7 +106,7 @@ def test_a_broadcast_is_told_by_when_it_was_enqueued(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["flight", "inspector"])
-def test_speeds_are_those_of_the_rank_that_waited_for_nobody(tmp_path, kind):
+def test_speeds_come_from_the_rank_without_wait(tmp_path, kind):
     job = uneven_job()
     job.compute({2: 50})
     job.collective("all_gather", floats=1000, transfer_us=10)

@@ -32,7 +32,7 @@ def row_of(table, operator, arguments):
     return table[(table["operator"] == operator) & (table["arguments"] == arguments)].iloc[0]
 
 
-def test_products_reach_what_another_tool_says(bert, tmp_path):
+def test_gemm_rates_match_another_tool(bert, tmp_path):
     """FLOPs, bytes, time, TFLOP/s and TB/s of TraceLens's report of this trace."""
     table = TABLES["operators"](run_of(tmp_path, bert))
     row = row_of(table, "aten::addmm", "bf16[512] [141,512] [512,512]")
@@ -107,7 +107,7 @@ def test_operators_without_shapes_have_missing_figures_and_copies_no_operations(
         ({0: "mine::product", 1: "", 3: ""}, False),  # shapes would give it no model
     ],
 )
-def test_a_note_asks_for_shapes_where_they_would_give_rates(bert, tmp_path, changed, noted):
+def test_note_requests_shapes_if_useful(bert, tmp_path, changed, noted):
     for row in bert.metadata["operators"]["kinds"]:
         if row[0] == "aten::addmm":
             for column, value in changed.items():

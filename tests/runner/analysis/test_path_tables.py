@@ -41,7 +41,7 @@ def test_nameless_time_is_told_with_its_share(run):
     assert nameless_text(run.path.breakdown("kind"), "kind") == ""
 
 
-def test_contributors_say_what_kind_they_are(run):
+def test_contributors_have_a_kind(run):
     table = contributors(run.path, "operator")
     kinds = dict(zip(table["key"], table["kind"], strict=True))
     assert kinds["aten::mm"] == "compute"
@@ -157,7 +157,7 @@ def test_whatever_was_recorded_the_parts_sum_to_the_step(simulated, rows):
     assert (table["duration_ns"] > 0).all()
 
 
-def test_a_backend_without_messages_says_what_it_knows(run, simulated):
+def test_backend_without_messages_lists_its_records(run, simulated):
     assert "only totals for each link" in why_no_links(simulated.result)
     assert "no individual messages" in why_no_links(run.result)
     assert run.breakdown("link").empty

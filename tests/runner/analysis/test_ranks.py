@@ -106,7 +106,7 @@ def test_copies_of_a_measured_rank_are_no_peers(facts):
     assert (alone.rank, alone.copies) == (3, 0)
 
 
-def test_a_slow_rank_that_nobody_waits_for_does_not_matter():
+def test_slow_rank_without_waiters_does_not_matter():
     found = slowest_rank(Recorded([8_000, 8_400], [[10, 10]]))
     assert found.rank == 1
     assert found.sentence.endswith("too little to matter.")
@@ -130,7 +130,7 @@ def test_ranks_of_one_program_that_did_the_same_are_one(simulated):
     assert (table["apart_ns"] <= 0.001 * simulated.result.makespan_ns).all()
 
 
-def test_a_rank_that_is_late_stays_apart(simulated):
+def test_late_rank_is_not_merged(simulated):
     nodes = simulated.result.nodes.copy()
     late = nodes["rank"] == 2
     nodes.loc[late, "end_ns"] += simulated.result.makespan_ns // 100
@@ -139,7 +139,7 @@ def test_a_rank_that_is_late_stays_apart(simulated):
     assert table.loc[4, "same_as"] == 0
 
 
-def test_waiting_is_what_collectives_say(run):
+def test_waiting_times_come_from_collectives(run):
     table = rank_standings(run.result, run.workload).set_index("rank")
     waits = run.result.collectives.groupby("rank")["wait_ns"].sum()
     assert table["waiting_ns"].to_dict() == waits.to_dict()

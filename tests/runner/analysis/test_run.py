@@ -144,7 +144,7 @@ def test_more_ranks_and_chunks_take_longer(backend):
     assert large > 4 * small
 
 
-def test_what_is_worked_out_takes_no_longer_for_its_messages():
+def test_analysis_time_is_independent_of_messages():
     load = Load(4096, 4096, 4096, (("all-reduce", 100.0, 1e9),))
     shape = {"topology": ["Switch"], "bandwidth": [1.0], "latency": [500.0], "npus_count": [4096]}
     network = NetworkConfig.from_mapping(shape, "test")

@@ -165,7 +165,7 @@ def test_a_query_can_be_cancelled(run):
         query_run(run, "SELECT count(*) FROM range(10000000000) a, range(1000) b", watch=soon)
 
 
-def test_without_duckdb_it_says_what_to_install(run, monkeypatch):
+def test_missing_duckdb_names_the_package(run, monkeypatch):
     monkeypatch.setattr(_query, "find_spec", lambda name: None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[query\]"):
         query_run(run, "SELECT 1")

@@ -118,7 +118,7 @@ def test_an_even_job_has_no_straggler(tmp_path_factory, job):
 
 @MODEST
 @given(jobs, st.data())
-def test_a_slow_worker_slows_the_step_by_what_a_replay_says(tmp_path_factory, job, data):
+def test_slowdown_of_a_worker_equals_its_replay(tmp_path_factory, job, data):
     replica = data.draw(st.integers(0, job["replicas"] - 1))
     stage = data.draw(st.integers(0, job["stages"] - 1))
     factor = data.draw(st.floats(1.1, 4))
@@ -135,7 +135,7 @@ def test_a_slow_worker_slows_the_step_by_what_a_replay_says(tmp_path_factory, jo
 
 @MODEST
 @given(jobs, st.sampled_from([1, 64, 2**24]), st.integers(0, 2**32 - 1))
-def test_one_replica_alone_is_what_masks_of_all_say(tmp_path_factory, job, numbers, seed):
+def test_single_replica_equals_masks_of_all_replicas(tmp_path_factory, job, numbers, seed):
     table = read_operation_table(
         TrainingJob(**job, noise=0.3, seed=seed).write(tmp_path_factory.mktemp("alone") / "job.parquet")
     )

@@ -219,7 +219,7 @@ def test_collectives_of_a_device_have_its_times_and_not_those_of_the_host_that_r
 
 
 @pytest.mark.parametrize("figures", [[], {"0": 1}, {"x": {"profiler_ns": 5}}, {"7": {"profiler_ns": 5}}])
-def test_figures_of_recording_that_say_nothing_change_nothing(figures):
+def test_zero_overhead_changes_no_time(figures):
     program = pipeline(8 * MS, buffered=False)
     program.metadata["accounting"] = figures
     _, result = replayed(program)
@@ -266,7 +266,7 @@ def test_one_rank_and_equal_ranks_are_replayed_as_they_are():
 
 
 @pytest.mark.parametrize("began", ["soon", {}, {"0": 1.5, "1": 0}, {"0": True, "1": 0}, {"0": 2**63, "1": 0}])
-def test_times_that_are_none_count_for_nothing(began):
+def test_missing_times_are_ignored(began):
     program = pipeline(8 * MS, buffered=False)
     program.metadata["began_ns"] = began
     _, result = replayed(program)

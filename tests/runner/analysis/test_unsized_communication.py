@@ -88,7 +88,7 @@ def test_ranks_repeated_for_a_larger_job_are_not_said_never_to_communicate():
     assert "lack the sizes of communication" in assumptions
 
 
-def test_without_it_nothing_is_said():
+def test_sized_communication_yields_no_note():
     model = workload([comp(0, 100)], [comp(0, 100)])
     assert unsized_communication(model) is None
     result = simulate(model, "default", "ring-2", backend="replay")

@@ -168,7 +168,7 @@ def test_the_exposed_time_may_be_negative(program, monkeypatch):
         ("overflow", r"beyond 2\^63"),
     ],
 )
-def test_a_failure_says_what_happened(program, monkeypatch, mode, pattern):
+def test_failure_is_explained(program, monkeypatch, mode, pattern):
     with pytest.raises(BackendError, match=pattern):
         run(program, mode, monkeypatch)
 
@@ -325,7 +325,7 @@ def test_an_unknown_part_of_the_users_file_is_named(tmp_path):
         find_astra_sim({"XDG_CONFIG_HOME": str(tmp_path)})
 
 
-def test_what_is_wrong_with_a_program_that_is_named_is_said(monkeypatch, tmp_path):
+def test_errors_of_a_named_program_are_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     variables = {"HOME": str(tmp_path), "PATH": str(tmp_path / "nothing")}
     settings_file = tmp_path / ".config" / "chakrascope" / "backends.yml"
@@ -416,7 +416,7 @@ def test_a_trace_is_read_across_rotated_files(tmp_path):
     assert read_trace(log_lines(tmp_path)) == Trace({(0, 10): (1, 4), (0, 11): (4, 9)}, [])
 
 
-def test_messages_and_freed_slots_are_told_apart(program, monkeypatch):
+def test_messages_and_freed_slots_are_distinguished(program, monkeypatch):
     send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": 8}
     receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 8}
     model = workload(

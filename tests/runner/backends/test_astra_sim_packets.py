@@ -111,7 +111,7 @@ def test_what_would_never_end_is_refused(ns3):
         AstraSimBackend("ns3", ns3, 120.0).run(experiment(model=waiting))
 
 
-def test_a_timeout_on_a_lossy_network_says_what_ns3_lacks(ns3, monkeypatch):
+def test_timeout_on_a_lossy_network_explains_ns3(ns3, monkeypatch):
     monkeypatch.setenv("FAKE_MODE", "hang")
     with pytest.raises(BackendTimeout, match="never completes a message"):
         AstraSimBackend("ns3", ns3, 0.5).run(experiment(star(2, ERROR_RATE_PER_LINK=0.01)))

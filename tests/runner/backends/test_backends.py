@@ -63,7 +63,7 @@ def toy(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_backend_of_one_file_simulates_and_its_traits_are_asked():
+def test_plugin_backend_simulates_with_its_traits():
     result = simulate(JOB, "default", NetworkConfig(("Ring",), (4,), (50.0,), (500.0,)), backend="toy")
     assert result.makespan_ns == 1509
     assert summarize(result, JOB).makespan_ns == 1509
@@ -93,7 +93,7 @@ def test_its_name_is_taken_once():
         backends_of.register("toy", FakeBackend())
 
 
-def test_a_backend_that_says_nothing_of_itself_has_traits_all_the_same(monkeypatch):
+def test_backend_without_traits_gets_defaults(monkeypatch):
     monkeypatch.setattr("chakrascope.runner.backends._base._BACKENDS", {})
     backends_of.register("own", FakeBackend())
     assert about_backend("own") == Traits()
@@ -159,7 +159,7 @@ def job():
 
 @pytest.mark.parametrize("topology", ["FullyConnected", "Ring", "Switch"])
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "packet"])
-def test_a_rank_on_its_own_talks_to_nobody(backend, topology):
+def test_single_rank_sends_no_message(backend, topology):
     result = simulate(job(), "default", alone(topology), backend=backend)
     assert result.ranks["finish_ns"].tolist() == [COMPUTE_NS]
     assert result.links["bytes"].sum() == 0
@@ -214,7 +214,7 @@ def test_the_bytes_of_a_long_message_pass_at_the_speed_of_the_link():
     assert rates.max() == pytest.approx(GIB / 1e9, rel=1e-3)
 
 
-def test_links_over_time_are_left_out_where_nobody_asks_for_tables(tmp_path):
+def test_link_intervals_are_omitted_without_tables(tmp_path):
     result = simulate(
         microbenchmark("all-reduce", 4, 4096), "default", network(10.0), backend="analytical-unaware"
     )

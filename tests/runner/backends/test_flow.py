@@ -50,7 +50,7 @@ _LINK = st.tuples(st.sampled_from([10, 25, 100, 400, 3200]), st.integers(0, 5000
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(_LINK, min_size=1, max_size=5), st.integers(1, 40_000), st.booleans())
-def test_a_message_alone_takes_what_its_packets_take(chain, size, astra_sim_clock):
+def test_single_message_takes_the_time_of_its_packets(chain, size, astra_sim_clock):
     switches = len(chain) - 1
     places = [0, *range(2, 2 + switches), 1]
     links = [
@@ -124,7 +124,7 @@ def test_a_nanosecond_more_on_each_link_changes_little(kind):
 
 
 @pytest.mark.parametrize("kind", [CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER])
-def test_collectives_take_about_what_packets_take(kind):
+def test_collectives_take_about_the_time_of_packets(kind):
     model = all_ranks(kind, 1 << 18)
     flow, packet = (simulate(model, "default", flow_clos(), backend=name) for name in ("flow", "packet"))
     assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.05)
@@ -236,7 +236,7 @@ def test_it_can_be_cancelled():
         simulate(model, "default", fabric, backend="flow", progress=lambda now, done: False)
 
 
-def test_what_links_carry_over_time_adds_up_to_what_they_carry_at_all():
+def test_link_intervals_add_up_to_totals():
     links = [[rank, 4 + rank // 2, "400Gbps", "500ns", 0] for rank in range(4)]
     links.append([4, 5, "200Gbps", "500ns", 0])
     fabric = network(4, nodes=6, switches=[4, 5], links=links)
@@ -346,7 +346,7 @@ def test_a_chain_hangs_on_noise_if_ranks_do_not_catch_up(step_ns, late_by, expec
     assert moved_by_shaking(100_000, step_ns, 50.0, late(late_by)) == expected
 
 
-def test_what_stalls_when_it_is_shaken_hangs_on_it():
+def test_stall_under_perturbation_sets_a_flag():
     assert moved_by_shaking(10_000, 50.0, 50.0, lambda packets: SimpleNamespace(unfinished=[1])) == (1, True)
 
 

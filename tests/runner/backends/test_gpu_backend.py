@@ -34,7 +34,7 @@ def times(result, node):
         ("all-pairs-get:8", all_pairs_program("get", "reduce-scatter", 8, 8)),
     ],
 )
-def test_a_collective_takes_as_long_as_its_program_by_itself(name, program):
+def test_uncontended_collective_takes_the_time_of_its_program(name, program):
     alone = simulate_program(program, SIZE, find_machine("h100"), record_ops=False)
     result = run(
         coll(0, SIZE, comm_type=CollectiveType.REDUCE_SCATTER), algorithms={"reduce-scatter": [name]}
@@ -42,7 +42,7 @@ def test_a_collective_takes_as_long_as_its_program_by_itself(name, program):
     assert result.makespan_ns == alone.time_ns
 
 
-def test_computation_alone_takes_its_own_time():
+def test_uncontended_computation_takes_its_duration():
     result = run(comp(0, 12_000), comp(1, 1000, (0,)), comp(2, 54_000, (1,)))
     assert result.makespan_ns == 12_000 + 1000 + 54_000
     assert result.provenance["gpu"] == {"machine": "h100", "compute_slowdown": 1.0}
@@ -158,7 +158,7 @@ def test_machines_that_there_are_not_are_named():
         run(coll(0, SIZE), backend="gpu:h1000")
 
 
-def test_a_program_that_the_machine_cannot_run_says_where():
+def test_unsupported_program_names_the_step():
     with pytest.raises(ConfigError, match=r"rank 0, thread block \d+, op .*multicast"):
         run(coll(0, 1 << 24), backend="gpu:generic", algorithms={"all-reduce": ["nccl-nvls"]})
 

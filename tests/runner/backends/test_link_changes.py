@@ -70,7 +70,7 @@ def tandem_ps(packets, hop, from_ps, times):
 @pytest.mark.parametrize("hop", [0, 1])
 @pytest.mark.parametrize("at_us", [1, 7, 15])
 @pytest.mark.parametrize("times", [2, 4])
-def test_the_rest_of_a_message_takes_as_long_as_the_slow_link_says(hop, at_us, times):
+def test_rest_of_a_message_takes_the_rate_of_the_slow_link(hop, at_us, times):
     failure = {"link": [hop, 2], "rate": 1 / times, "at": f"{at_us}us"}
     # Without a window nothing but the links holds the packets back.
     arrived, report = carry(failing(star(2, HAS_WIN=0), failure), [(0, 1, 1000 * PAYLOAD, 0)])
@@ -144,7 +144,7 @@ def test_from_time_zero_is_from_the_start(backend, failure):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_comes_after_the_job_changes_nothing(backend):
+def test_link_changes_after_the_job_have_no_effect(backend):
     size = LARGE if backend == "flow" else 1 << 20
     whole = run(clos(), backend, size=size)
     late = run(clos({"device": 6, "at": "5s"}), backend, size=size)

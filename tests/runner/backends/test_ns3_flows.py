@@ -110,14 +110,14 @@ def test_absent_and_old_compilers_are_named(tmp_path):
     assert find_compiler({"PATH": str(tmp_path)}).version == "clang version 8.0.1"
 
 
-def test_a_compiler_that_never_says_its_version_can_be_cancelled(tmp_path):
+def test_hanging_compiler_can_be_cancelled(tmp_path):
     script(tmp_path / "g++", "import time; time.sleep(600)")
     asked = []
     with pytest.raises(Cancelled):
         find_compiler({"PATH": str(tmp_path)}, lambda: asked.append(None) or len(asked) < 3)
 
 
-def test_a_full_disk_is_told_from_a_model_that_does_not_compile(tmp_path):
+def test_full_disk_is_distinguished_from_a_compile_error(tmp_path):
     said = "a.s: No space left on device"
     script(
         tmp_path / "bin-g++",
@@ -192,7 +192,7 @@ def test_waiting_for_the_background_can_be_cancelled(tmp_path, slow_compiler):
     assert build_driver(environment=slow_compiler)[0].is_file()
 
 
-def test_what_fails_in_the_background_is_said_by_who_needs_it(tmp_path, slow_compiler, capfd):
+def test_background_failure_is_raised_on_first_use(tmp_path, slow_compiler, capfd):
     script(
         tmp_path / "bin-g++", "import sys\nif '--version' in sys.argv: print('g++ 12.2.0')\nelse: sys.exit(1)"
     )
@@ -231,7 +231,7 @@ def run(*failures, size=4 * MIB):
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])
-def test_the_rest_of_a_message_takes_as_long_as_the_slow_link_says(ns3, share):
+def test_rest_of_a_message_takes_the_rate_of_the_slow_link(ns3, share):
     part = TcpPart.from_mapping({"buffer": "8MiB"})
     star = NetworkConfig(("Switch",), (2,), (1.0,), (1000.0,), tcp=part)
 
@@ -267,7 +267,7 @@ def test_connections_go_round_a_switch_that_fails(ns3):
     assert failed.flows["bytes"].sum() == whole.flows["bytes"].sum()
 
 
-def test_what_was_lost_with_the_only_way_waits_for_the_timeout(ns3):
+def test_loss_on_the_only_path_waits_for_the_timeout(ns3):
     failed = run({"link": [0, 4], "at": "1ms", "until": "2ms"})
     assert failed.makespan_ns > 200_000_000
     assert failed.provenance["packets"]["timeouts"] > 0

@@ -422,7 +422,7 @@ def test_the_part_survives_its_file_and_chooses_the_model(tmp_path):
     assert replace(plain, packet=roce, tcp=TcpPart()).is_tcp
 
 
-def test_other_backends_say_that_they_do_not_read_it():
+def test_other_backends_report_that_tcp_has_no_effect():
     model = microbenchmark("all-reduce", 4, 1 << 16)
     for backend in ("analytical-unaware", "analytical-aware"):
         with_part = simulate(model, "default", star(4), backend=backend)

@@ -180,7 +180,7 @@ def test_all_recorded_cases_are_within_a_third_of_a_percent(shared):
     assert exact == total
 
 
-def test_a_run_has_causes_links_and_what_packets_tell(tmp_path):
+def test_run_has_causes_links_and_packet_facts(tmp_path):
     model = workload(*[[comp(0, 2_000 * (rank + 1)), coll(1, 1 << 18, after=(0,))] for rank in range(4)])
     result = simulate(model, "default", star(4), backend="packet")
     path = critical_path(result, model)

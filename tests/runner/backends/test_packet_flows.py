@@ -77,7 +77,7 @@ def rounded(time_ps):
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000, 1024, 32768, 1 << 20, 1 << 24])
-def test_a_message_alone_takes_its_closed_form(size):
+def test_uncontended_message_matches_the_closed_form(size):
     arrived, totals = simulate(star(2), [(0, 0, 1, size, 0)])
     assert arrived[0] == rounded(alone_ps(size))
     assert totals.data_packets == -(-size // PAYLOAD)

@@ -60,7 +60,7 @@ def test_packets_that_take_no_whole_nanosecond_are_not_joined():
 
 @pytest.mark.parametrize("size", [MIB, 16 * MIB, 16 * MIB + 1, 10**7])
 @pytest.mark.parametrize("train", [2, 64, 256])
-def test_a_message_alone_takes_as_long(size, train):
+def test_uncontended_message_takes_the_same_time_with_trains(size, train):
     (plain, _), (trains, report) = both([(0, 0, 1, size, 0)], train, hosts=2)
     assert report.largest_train == min(train, size // PAYLOAD // 16, report.largest_train)
     assert report.largest_train > 1
@@ -132,7 +132,7 @@ def test_the_same_run_gives_the_same_answer():
         (31 * PAYLOAD, {}),
     ],
 )
-def test_packets_travel_alone_where_each_of_them_counts(size, options):
+def test_packets_travel_separately_if_required(size, options):
     sent = [(rank, rank, 3, size, 0) for rank in range(3)]
     (plain, _), (trains, report) = both(sent, 64, hosts=4, **options)
     assert trains == plain
@@ -181,7 +181,7 @@ def test_trains_before_losses_are_warned_about():
     assert told.endswith("set PACKET_TRAIN 1.")
 
 
-def test_a_result_says_that_there_were_no_trains():
+def test_result_notes_absence_of_trains():
     result = _all_gather(PACKET_TRAIN=64, CC_MODE=3)
     (told,) = [told for told in result.provenance["assumptions"] if "PACKET_TRAIN" in told]
     assert told.startswith("Every packet travelled separately although PACKET_TRAIN is 64")
@@ -228,7 +228,7 @@ ALL_MARKED = {
 @pytest.mark.parametrize("marks", [{}, ALL_MARKED], ids=["", "marked"])
 @pytest.mark.parametrize("loss", [0.01, 0.3, 0.6])
 @pytest.mark.parametrize("mode", [12, 1, 3, 7, 8, 10])
-def test_every_job_ends_and_costs_what_was_lost(mode, loss, marks):
+def test_every_job_completes_with_its_losses(mode, loss, marks):
     part = {"CC_MODE": mode, "ERROR_RATE_PER_LINK": loss, **marks}
     network = NetworkConfig.from_mapping(STAR | {"packet": part}, "here")
     told = simulate(microbenchmark("all-to-all", 8, 1 << 17), "default", network, backend="packet").provenance
@@ -239,7 +239,7 @@ def test_every_job_ends_and_costs_what_was_lost(mode, loss, marks):
 
 
 @pytest.mark.parametrize("mode", [12, 1, 3])
-def test_a_message_that_begins_anew_ends_too(mode):
+def test_restarted_message_completes(mode):
     part = {"CC_MODE": mode, "ERROR_RATE_PER_LINK": 0.05, "L2_BACK_TO_ZERO": 1}
     network = NetworkConfig.from_mapping(STAR | {"packet": part}, "here")
     result = simulate(microbenchmark("all-to-all", 8, 1 << 20), "default", network, backend="packet")

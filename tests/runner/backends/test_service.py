@@ -138,7 +138,7 @@ def test_a_bandwidth_that_the_service_rounds_is_named():
     ]
 
 
-def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
+def test_packet_networks_are_sent_as_in_astra_sims_files(tmp_path):
     part = {
         "CC_MODE": 10,
         "PAUSE_TIME": 9,
@@ -187,7 +187,7 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
         ({"network": HPCC, "kind": "ns3"}, "its warnings hang a service"),
     ],
 )
-def test_what_the_service_cannot_be_told_is_an_error_before_anything_is_sent(service, options, words):
+def test_unsupported_settings_fail_before_upload(service, options, words):
     with pytest.raises(ConfigError, match=words):
         run(service, **options)
     assert service.calls == []

@@ -94,7 +94,7 @@ def test_cancelling_stops_the_simulation(service):
     assert service.calls[-2:] == ["SetControlAction", "GetStatus"]
 
 
-def test_what_cannot_be_stopped_is_said_and_stopped_by_the_next_run(service, monkeypatch):
+def test_unstoppable_simulation_is_stopped_by_the_next_run(service, monkeypatch):
     service.runs_s = 200.0
     control = service.control
     stop = fail_with(grpc.StatusCode.UNKNOWN, "no such process")
@@ -345,14 +345,14 @@ def test_a_full_disk_is_an_error(service, monkeypatch):
         run(service)
 
 
-def test_nobody_there_is_an_error_at_once():
+def test_unreachable_service_is_an_immediate_error():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(BackendUnavailable, match=f"no ASTRA-sim Service at 127.0.0.1:{port}"):
         ServiceBackend(ServiceAddress("127.0.0.1", port)).run(experiment())
 
 
-def test_without_protobuf_the_error_says_what_to_install(monkeypatch):
+def test_missing_protobuf_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     _request._classes.cache_clear()
     with pytest.raises(BackendUnavailable, match="pip install protobuf"):
@@ -360,7 +360,7 @@ def test_without_protobuf_the_error_says_what_to_install(monkeypatch):
     _request._classes.cache_clear()
 
 
-def test_without_grpc_the_error_says_what_to_install(monkeypatch):
+def test_missing_grpc_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(BackendUnavailable, match="pip install grpcio"):
         ServiceBackend(ServiceAddress("127.0.0.1", 1)).run(experiment())

@@ -84,7 +84,7 @@ def test_waiting_is_no_transfer():
     assert rate(dimension)[0] == pytest.approx(1.0, rel=0.02)
 
 
-def test_the_librarys_own_time_comes_back_as_a_curve_and_simulates_what_was_measured():
+def test_library_overhead_is_fitted_and_reproduces_measurements():
     own = tuple((size, 20_000 + size // 2) for size in SIZES)
     known = network(all_gather=own)
     made = workload(every_size(), 2, repeats=5)
@@ -111,7 +111,7 @@ def test_what_is_not_reached_of_a_known_bandwidth_is_the_librarys():
     assert found.costs["all_reduce"][-1][1] == pytest.approx(SIZES[-1], rel=0.02)
 
 
-def test_headers_are_told_apart_from_the_bandwidth():
+def test_headers_are_separated_from_bandwidth():
     records = measured(workload(every_size(), 2), network((0.9,)))
     found = calibrate_records(records, SYSTEM, wire=0.9)
     fitted = calibrated_network(found)
@@ -119,7 +119,7 @@ def test_headers_are_told_apart_from_the_bandwidth():
     assert fitted.efficiency.wire == 0.9
 
 
-def test_dimensions_that_hosts_tell_apart_have_figures_of_their_own():
+def test_dimensions_by_host_have_separate_figures():
     groups = {1: (0, 1), 2: (2, 3), 3: (0, 2), 4: (1, 3)}
     calls = [call for group in groups for call in every_size(("all_reduce",), group=group)]
     known = network((10.0, 1.0), (1000.0, 20_000.0), (2, 2))
@@ -144,7 +144,7 @@ def test_leaves_are_a_dimension_where_they_are_named():
     assert [rate(dimension)[0] for dimension in found.dimensions] == pytest.approx([10, 4, 1], rel=0.03)
 
 
-def test_dimensions_that_no_group_tells_apart_become_one_and_that_is_said():
+def test_indistinguishable_dimensions_are_merged_with_a_note():
     records = measured(workload(every_size(), 4), network(counts=(4,)))
     records = replace(records, hosts={0: "a", 1: "a", 2: "b", 3: "b"})
     found = calibrate_records(records, SYSTEM)
@@ -152,14 +152,14 @@ def test_dimensions_that_no_group_tells_apart_become_one_and_that_is_said():
     assert any("could not be distinguished" in text for text in found.undetermined)
 
 
-def test_hosts_of_unequal_size_are_one_dimension_and_that_is_said():
+def test_unequal_hosts_are_one_dimension_with_a_note():
     records = measured(workload(every_size(), 3), network(counts=(3,)), hosts={0: "a", 1: "a", 2: "b"})
     found = calibrate_records(records, SYSTEM)
     assert [dimension.count for dimension in found.dimensions] == [3]
     assert any("equal numbers of consecutive ranks" in text for text in found.undetermined)
 
 
-def test_one_size_does_not_tell_latency_from_bandwidth():
+def test_one_size_does_not_separate_latency_and_bandwidth():
     records = measured(workload([("all_reduce", 1 << 20, 0)], 2, repeats=8), network())
     found = calibrate_records(records, SYSTEM)
     (dimension,) = found.dimensions
@@ -187,7 +187,7 @@ def test_small_messages_do_not_tell_a_bandwidth():
     assert within(50_000.0, latency.low, latency.high)
 
 
-def test_no_transfer_is_an_error_that_says_what_was_left_out():
+def test_no_usable_transfer_is_an_error_with_reasons():
     nothing = Records((), 2, "the capture x", left_out=("3 broadcasts",))
     with pytest.raises(ConfigError, match=r"nothing to fit.*Left out: 3 broadcasts"):
         calibrate_records(nothing, SYSTEM)
@@ -259,7 +259,7 @@ def test_a_link_that_lets_bursts_pass_has_the_bandwidth_of_large_messages():
     assert any("bursts" in text for text in found.undetermined)
 
 
-def test_what_a_message_costs_its_sender_comes_back_or_is_not_written():
+def test_uncertain_message_cost_is_not_written():
     records = measured(workload(every_size(), 2), network())
     steady = calibrate_records(replace(records, message_costs_ns=(9_000.0, 10_000.0, 11_000.0)), SYSTEM)
     assert steady.message_cost_ns.value == 10_000

@@ -59,13 +59,13 @@ def test_shares_of_the_peaks_come_back():
     assert any("attention" in text for text in notes)
 
 
-def test_operators_too_small_to_tell_a_speed_are_no_chip():
+def test_too_small_operators_fit_no_chip():
     fits = compute_fits(operator_table(captured(sizes=range(2, 8, 2), noise=0.1)))
     with pytest.raises(ConfigError, match="large enough to show a speed"):
         calibrated_chip(CHIP, fits, "a test")
 
 
-def test_a_chip_that_is_beaten_by_its_operators_is_another_one():
+def test_operators_above_the_peak_indicate_another_chip():
     with pytest.raises(ConfigError, match=r"Name the right --chip"):
         calibrated_chip(CHIP, compute_fits(operator_table(captured(gemm_share=3.0))), "a test")
 
@@ -194,13 +194,13 @@ GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.
         ({"costs": {"mine": {**GOOD, "fit": {"data": "mine", "covers": "experts"}}}}, "a list of words"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(changes, words, tmp_path):
+def test_errors_of_a_measurement_file_are_named(changes, words, tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_chip(changed(tmp_path, **changes))
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_none_is_told(tmp_path):
+def test_missing_measurement_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot be read"):
         load_chip(tmp_path / "none.yml")
     (tmp_path / "list.yml").write_text("[1, 2]")

@@ -68,7 +68,7 @@ def test_collectives_with_a_root_are_simulated_as_they_were_measured(tmp_path, o
 
 
 @pytest.mark.parametrize(("share", "substitutes"), [(1.0, {"reduce_scatter": "all_reduce"}), (0.5, {})])
-def test_a_reduce_scatter_that_takes_as_long_as_an_all_reduce_is_one(tmp_path, share, substitutes):
+def test_reduce_scatter_as_slow_as_all_reduce_is_substituted(tmp_path, share, substitutes):
     calls = measured()
     for _ in range(5):
         for size in SIZES:
@@ -158,7 +158,7 @@ def exchanges(factor):
     return calls
 
 
-def test_the_rank_that_came_last_counts_also_where_another_left_sooner(tmp_path):
+def test_last_rank_counts_even_if_another_ends_earlier(tmp_path):
     (one,) = gloo_records(write(tmp_path, [both_directions("all_to_all", 8, 100, 60, 1)])).transfers
     assert (one.transfer_ns, one.wait_ns) == (100, 0)
 
@@ -205,7 +205,7 @@ def late_ranks(factor):
     return calls
 
 
-def test_turns_explain_what_the_rank_that_comes_last_needs(tmp_path):
+def test_turns_explain_the_time_of_the_last_rank(tmp_path):
     """An all-gather takes half as long again and an all-to-all twice as long, with no time of their own."""
     found = calibrate_records(
         gloo_records(write(tmp_path, late_ranks(2.0))),

@@ -66,7 +66,7 @@ def test_one_rank_that_asks_later_begins_a_transfer():
     assert summary(workload_records(captured(first, second), "x")) == [(1, 5000, 0), (1, 2000, 7000)]
 
 
-def test_one_that_had_ended_before_the_one_ahead_belongs_to_it():
+def test_call_ended_before_its_predecessor_is_merged():
     first = [(1000, 5000, 64, ALL_REDUCE), (100, 1, 64, ALL_REDUCE)]
     second = [(1000, 4000, 64, ALL_REDUCE), (9000, 1, 64, ALL_REDUCE)]
     assert [one[0] for one in summary(workload_records(captured(first, second), "x"))] == [2]
@@ -113,20 +113,20 @@ def test_collectives_with_a_root_last_until_the_last_rank_leaves(kind, name, ope
     assert records.left_out == ()
 
 
-def test_collectives_with_a_root_that_clocks_cannot_tell_are_left_out_and_said():
+def test_unclear_rooted_collectives_are_left_out_with_a_note():
     records = workload_records(with_a_root(BROADCAST, "c10d::broadcast_", jitter=3000), "x")
     assert {one.calls[0].operation for one in records.transfers} == {"all_reduce"}
     assert any("1 collective with a root, shorter than 4 times" in text for text in records.left_out)
 
 
-def test_a_collective_that_a_rank_lacks_is_left_out_and_said():
+def test_incomplete_collective_is_left_out_with_a_note():
     both = [(1000, 5000, 64, ALL_REDUCE), (9000, 5000, 64, ALL_REDUCE)]
     records = workload_records(captured(both, both[:1]), "x")
     assert summary(records) == [(1, 5000, 0)]
     assert any("not all ranks" in text for text in records.left_out)
 
 
-def test_a_workload_that_nobody_measured_tells_nothing():
+def test_unmeasured_workload_has_no_records():
     calls = [(1000, 5000, 64, ALL_REDUCE)]
     with pytest.raises(ConfigError, match="does not come from a measurement"):
         workload_records(captured(calls, calls, metadata={}), "x")
@@ -171,7 +171,7 @@ def test_the_fastest_message_each_way_needs_no_clock():
     assert records.left_out == ()
 
 
-def test_messages_one_way_tell_nothing_without_a_clock_and_that_is_said():
+def test_one_way_messages_without_clock_are_left_out_with_a_note():
     records = workload_records(messages([9000, 2000, 3000, 5000], [70_000]), "x")
     assert records.transfers == ()
     assert any("5 messages of unknown transfer time" in text for text in records.left_out)
@@ -241,7 +241,7 @@ def test_a_known_network_comes_back():
     assert {point.operation for point in found.points} >= {"message", "all_reduce", "all_to_all"}
 
 
-def test_what_a_message_costs_its_sender_comes_back():
+def test_message_cost_is_recovered():
     records = simulated(network((2.0,), (3000.0,)), {0: "a", 1: "b"}, message_cost_ns=5000)
     found = calibrate_records(records, SYSTEM)
     assert found.message_cost_ns.value == pytest.approx(5000, rel=0.02)

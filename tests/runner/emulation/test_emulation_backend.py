@@ -38,7 +38,7 @@ def test_its_messages_are_those_of_a_simulation(result):
     assert [tuple(map(int, each)) for each in found] == simulated_messages(steps(ranks=3))
 
 
-def test_every_message_tells_its_times_and_its_way(result):
+def test_every_message_has_times_and_path(result):
     flows = result.flows
     for before, after in (("start_ns", "begun_ns"), ("begun_ns", "sent_ns"), ("begun_ns", "arriving_ns")):
         assert (flows[before] <= flows[after]).all()
@@ -142,20 +142,20 @@ def test_without_a_network_one_stands_for_it():
     assert "unknown" in unknown.assumptions[0]
 
 
-def test_a_job_that_waits_for_ever_is_not_begun(monkeypatch):
+def test_deadlocked_job_is_not_started(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("something was started"))
     with pytest.raises(SimulationStalled, match="rank 0 is in recv"):
         measured(unmatched())
 
 
-def test_ranks_that_wait_for_each_other_are_told_so():
+def test_deadlocked_emulation_is_an_error():
     with pytest.raises(Stalled) as caught:
         emulate(engine_job(unmatched()), Setup(), limit_s=300)
     ((rank, operation),) = caught.value.operations
     assert (rank, operation["operation"], operation["node_id"]) == (0, "recv", 0)
 
 
-def test_a_job_that_takes_too_long_is_ended():
+def test_job_over_its_time_limit_is_ended():
     with pytest.raises(BackendTimeout, match=r"did not finish within 0.5 s"):
         measured(steps(compute_ns=60_000 * MS), "loopback,limit=0.5s")
 

@@ -113,7 +113,7 @@ def test_an_agent_that_dies_takes_its_ranks_along():
     wait_for(lambda: not any(map(is_running, ranks)))
 
 
-def test_an_agent_that_says_nothing_is_lost():
+def test_silent_agent_is_lost():
     running, process, ranks = started(endless())
     os.kill(process, signal.SIGSTOP)
     assert "It was silent for 5 s" in running.end().message
@@ -151,7 +151,7 @@ def test_an_agent_that_still_starts_ends_with_its_coordinator():
     wait_for(lambda: not any(map(is_running, below)), seconds=8.0)  # an agent seeks its coordinator for 10 s
 
 
-def test_a_host_that_does_not_come_is_named(hosts_file):
+def test_absent_host_is_named(hosts_file):
     setup, address = hosts_file(join="0.5s")
     with pytest.raises(
         BackendUnavailable, match=rf"one did not join within 0.5 s.*emulate-agent --join {address}"
@@ -291,7 +291,7 @@ def test_namespaces_join_hosts_and_are_gone_afterwards(root):
     assert "p0n0" not in own
 
 
-def test_namespaces_say_what_they_lack(monkeypatch):
+def test_missing_requirements_of_namespaces_are_named(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(BackendUnavailable, match="need the rights of root"):
         Namespaces(2, [None, None])

@@ -36,7 +36,7 @@ def written(tmp_path):
     return write
 
 
-def test_a_hosts_file_says_where_each_rank_runs(written):
+def test_hosts_file_places_ranks(written):
     setup = read_setup(
         written(
             "hosts:\n"

@@ -51,7 +51,7 @@ def shared_memory():
     return lambda: {entry.name for entry in Path("/dev/shm").glob("*[0-9]:[0-9]*")}
 
 
-def test_what_is_sent_arrives_and_is_what_a_simulation_carries(transport, shared_memory):
+def test_emulated_messages_equal_simulated_messages(transport, shared_memory):
     before = shared_memory()
     job = steps(ranks=3)
     result = measured(job, transport)
@@ -159,7 +159,7 @@ def test_an_unknown_provider_is_named_by_the_host():
         measured(steps(), "libfabric:tpc")
 
 
-def test_without_libfabric_the_error_says_what_to_install(monkeypatch):
+def test_missing_libfabric_names_the_package(monkeypatch):
     monkeypatch.setattr(engine, "FabricTransport", NotBuilt)
     with pytest.raises(BackendUnavailable, match="install libfabric-dev"):
         libfabric.fabric_transport("tcp", ["127.0.0.1"], 0, b"")
@@ -171,7 +171,7 @@ class NotBuilt:
         return False
 
 
-def test_without_torch_the_error_says_what_to_install(monkeypatch):
+def test_missing_torch_names_the_package(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(BackendUnavailable, match=r"pip install 'chakrascope\[torch\]'"):
         entrance_of(Rank(0, ("127.0.0.1",), b"", "gloo"))
@@ -353,7 +353,7 @@ def test_who_does_not_know_the_secret_is_refused():
     assert isinstance(host, BackendError)
 
 
-def test_an_agent_that_does_not_know_it_is_refused_too():
+def test_agent_without_the_token_is_refused():
     def pretend(end):
         end.sendall(b"chakrascope emulation 1\n" + bytes(32))
         end.recv(64, socket.MSG_WAITALL)
@@ -419,7 +419,7 @@ def test_a_repeated_message_is_noticed():
         list(Channel(fourth, b"key", b"key").pump())
 
 
-def test_what_is_too_long_is_not_read():
+def test_too_long_message_is_not_read():
     one, other = socket.socketpair()
     one.sendall(bytes([255] * 12))
     with pytest.raises(BackendError, match="not a message of an emulation"):

@@ -82,7 +82,7 @@ def test_every_blueprint_loads(name, tmp_path):
     assert network.num_ranks == RANKS.get(name, network.num_ranks)
 
 
-def test_what_blueprints_get_wrong_is_put_right_and_said(tmp_path):
+def test_errors_of_blueprints_are_corrected_with_a_note(tmp_path):
     need_package()
     network = blueprint(tmp_path, "dgx2")
     assert any("'nvlsw', which is missing; 'nvsw' is assumed" in text for text in network.assumptions)
@@ -112,7 +112,7 @@ def test_what_the_package_refuses_is_one_of_our_errors(tmp_path):
         blueprint(tmp_path, "single-tier", host="servr", hosts=2, bandwidth=100)
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch, tmp_path):
+def test_missing_infragraph_names_the_package(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "infragraph.blueprints.devices.nvidia.dgx", None)
     with pytest.raises(ConfigError, match=r"pip install 'chakrascope\[infragraph\]'"):
         blueprint(tmp_path, "dgx1")

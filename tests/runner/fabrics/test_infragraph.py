@@ -132,7 +132,7 @@ def test_dimensions_have_the_latency_of_the_whole_way_and_its_slowest_link(tmp_p
     assert network.latency == (500.25,)  # two of them are the way: 2 x 0.25 + 2 x 500 ns
 
 
-def test_what_was_taken_for_granted_is_said_in_the_result(tmp_path):
+def test_assumptions_are_listed_in_the_result(tmp_path):
     data = pair()
     data["links"][0]["physical"] = {}
     network = load(
@@ -193,7 +193,7 @@ def test_a_port_with_figures_is_a_node_of_its_own(tmp_path):
     assert network.latency == (510.25,)
 
 
-def test_one_message_takes_the_latency_of_its_way(tmp_path):
+def test_single_message_takes_the_latency_of_its_path(tmp_path):
     network = load(tmp_path, pair())
     size = 1 << 20
     one_way = 2 * 500.25 + size / 2 / 3.125
@@ -299,7 +299,7 @@ def test_a_device_within_a_device(tmp_path):
     assert network.devices[2] == "node.0.nic.0.chip.0"
 
 
-def test_a_network_yaml_names_the_file_and_what_it_lacks(tmp_path):
+def test_network_yaml_names_infragraph_and_defaults(tmp_path):
     data = pair()
     data["links"][0] = {"name": "cable"}
     (tmp_path / "fabric.yml").write_text(yaml.safe_dump(data), encoding="utf-8")
@@ -397,7 +397,7 @@ def test_bad_files_are_refused_in_one_sentence(path, value, words, tmp_path):
         load(tmp_path, changed(path, value))
 
 
-def test_instances_without_any_device_are_told_where_it_belongs():
+def test_instances_without_devices_are_an_error():
     with pytest.raises(ConfigError, match=r"is of the device 'server', but .* no 'devices'"):
         described({"instances": [{"name": "host", "device": "server", "count": 2}]})
 

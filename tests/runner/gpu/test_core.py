@@ -231,7 +231,7 @@ def test_where_the_fast_fabric_is_rough_few_requests_go_by_themselves(parts):
     detailed=st.booleans(),
 )
 @settings(max_examples=20, deadline=None)
-def test_nothing_is_lost_and_nothing_waits_for_ever(  # noqa: PLR0917 - one machine
+def test_all_requests_complete(  # noqa: PLR0917 - one machine
     name, columns, rows, flits, channels, topology, routers, ends, requests, detailed
 ):
     program, _ = PROGRAMS[name]
@@ -279,7 +279,7 @@ def test_all_programs_of_the_reference_run(shared):
 # What machines do.
 
 
-def test_flags_in_the_data_win_where_little_is_sent_and_lose_where_much_is():
+def test_ll_protocol_is_faster_only_for_small_sizes():
     times = {
         (protocol, size): simulate_program(
             nccl_program("ring", "all-reduce", 4, protocol, 4), size, machine(scale_up={"latency_ns": 1000.0})

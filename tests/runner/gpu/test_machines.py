@@ -130,7 +130,7 @@ def test_time_is_linear_in_the_buffer(report):
     assert third - second == pytest.approx(2 * (second - first), rel=0.05)
 
 
-def test_one_message_on_one_link_takes_what_the_formula_says(report):
+def test_single_message_matches_the_closed_form(report):
     """Latency and bytes over bandwidth, where nothing else is in the way."""
     machine = report.generic()
     fast = replace(machine.compute, bytes_per_ns=1e5, unroll=64, requests_per_unit=1 << 20)
@@ -181,7 +181,7 @@ def written(tmp_path, data):
 
 
 @pytest.mark.parametrize("name", list_machines())
-def test_every_figure_of_a_shipped_machine_says_where_it_is_from(name):
+def test_every_figure_of_a_built_in_machine_has_a_source(name):
     machine = find_machine(name)
     given = {f"{part}.{key}" for part in PARTS for key in plain(name)[part]}
     assert given <= set(machine.sources), given - set(machine.sources)
@@ -203,7 +203,7 @@ def test_the_shipped_machines():
 
 
 @pytest.mark.parametrize(("machine", "chip"), [("h100", "h100"), ("a100", "a100-80"), ("mi300x", "mi300x")])
-def test_what_a_chip_file_says_is_said_there_alone(machine, chip):
+def test_machine_files_do_not_repeat_values_of_chip_files(machine, chip):
     assert "bytes_per_ns" not in plain(machine)["memory"]
     found = find_machine(machine)
     assert found.memory.bytes_per_ns == find_chip(chip).memory_bytes_per_s / 1e9

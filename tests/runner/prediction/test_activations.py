@@ -45,7 +45,7 @@ def layer_output(x, weights, heads: int, kv_heads: int, turns):
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "ffn"), [(8, 8, 692), (8, 2, 896), (4, 4, 512)])
-def test_a_layer_keeps_what_autograd_saves(heads: int, kv_heads: int, ffn: int):
+def test_layer_activations_match_autograd(heads: int, kv_heads: int, ffn: int):
     hidden, tokens = 256, 64
     kv_size = hidden // heads * kv_heads
     shapes = {

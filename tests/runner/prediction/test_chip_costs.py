@@ -105,7 +105,7 @@ def test_a_chip_file_keeps_its_products(tmp_path: Path):
         load_chip(tmp_path / "mine.yml")
 
 
-def test_costs_of_its_own_come_before_those_of_another_chip_and_are_kept(tmp_path: Path):
+def test_own_costs_take_precedence_over_scaled_costs(tmp_path: Path):
     chip = find_chip("gb200")
     save_chip(chip, tmp_path / "mine.yml")
     text = (tmp_path / "mine.yml").read_text(encoding="utf-8").replace("like:\n", "like:\n  megatron: h100\n")
@@ -135,7 +135,7 @@ def test_a_rank_gathers_its_sharded_inputs_again_unless_they_are_stored_whole(ea
     assert kinds.count(CollectiveType.REDUCE_SCATTER) == 2
 
 
-def test_what_overlaps_products_costs_its_own_share():
+def test_overlapped_collectives_cost_their_share():
     base = setting(LLAMA, tp=4, dp=2, sequence_parallel=True, tensor_overlap=True)
     costs = base.costs
     times = []

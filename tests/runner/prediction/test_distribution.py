@@ -160,7 +160,7 @@ def predicted(layers, chip="h100", network="hgx-h100-2x8"):
     return predict_recorded(workload, find_chip(chip), NetworkConfig.find(network), software="fsdp")
 
 
-def test_operators_take_what_their_class_costs_on_the_chip():
+def test_operators_take_costs_of_their_class():
     prediction = predicted(4)
     chip = prediction.chip
     costs = chip.costs_of("fsdp")
@@ -174,7 +174,7 @@ def test_operators_take_what_their_class_costs_on_the_chip():
     assert (nodes["duration_ns"][nodes["type"] != NodeType.COMP] == 0).all()
 
 
-def test_a_prediction_says_what_a_deeper_one_exceeds():
+def test_spread_of_a_deeper_prediction_is_larger():
     one, other = predicted(4), predicted(7)
     assert one.step_ns < other.step_ns
     document = one.to_json()

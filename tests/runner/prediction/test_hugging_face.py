@@ -198,7 +198,7 @@ def test_experts_begin_where_a_list_of_layers_says(tmp_path: Path):
         assert [model.is_expert_layer(layer) for layer in range(4)] == [False, True, True, True]
 
 
-def test_what_is_not_predicted_is_said(tmp_path: Path):
+def test_omitted_parts_of_a_model_are_listed(tmp_path: Path):
     text = sizes("deepseek_v3", 4, 64, 4, 4, 128, 100)
     config = {
         "model_type": "seeing", "vision_config": {"a": 1}, "text_config": {**text, "model_type": "new"},

@@ -152,7 +152,7 @@ def test_memory_over_time_has_the_peak_of_the_verdict(change: dict[str, object])
         assert len(told["times_ns"]) <= 400
 
 
-def test_what_is_too_large_does_not_fit():
+def test_too_large_plan_does_not_fit():
     setting = replace(SMALL, model=find_model("llama3-70b"))
     assert not predict(setting).fits
 
@@ -279,7 +279,7 @@ def test_latent_attention_and_windows_are_parts_of_a_job():
         ["--no-fused-attention", "--recompute", "full", "--sequence", "32768"],
     ],
 )
-def test_what_does_not_fit_fits_with_each_of_its_remedies(options: list[str]):
+def test_every_remedy_makes_the_plan_fit(options: list[str]):
     job = ["--model", "llama3-8b", "--chip", "h100", "--network", "hgx-h100-8", "--global-batch", "16"]
 
     def answer(*more: str) -> dict[str, Any]:
@@ -331,7 +331,7 @@ def test_faster_links_do_not_slow_a_step_down():
         ({"software": "nemo"}, ConfigError, "no costs for the software"),
     ],
 )
-def test_what_cannot_be_predicted_is_told(
+def test_impossible_predictions_are_errors(
     change: dict[str, object], kind: type[ChakrascopeError], words: str
 ):
     with pytest.raises(kind, match=words):
@@ -345,7 +345,7 @@ def test_other_backends_need_every_rank():
     assert whole.step_ns == predict(SMALL).step_ns
 
 
-def test_options_say_what_was_measured():
+def test_options_describe_the_measured_plan():
     """Products kept in recomputation, packed documents and the size of gradients were in a report only."""
     h100 = find_chip("h100")
     given = ["--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-8x8", "--fsdp"]
@@ -466,7 +466,7 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
         (["--deduplicate"], "has no effect without --ep"),
     ],
 )
-def test_options_that_do_not_go_together_are_told(options: list[str], words: str):
+def test_contradicting_options_are_errors(options: list[str], words: str):
     with pytest.raises(ChakrascopeError, match=words):
         CliRunner().invoke(predict_command, [*COMMAND, *options], catch_exceptions=False)
 

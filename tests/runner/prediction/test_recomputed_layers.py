@@ -48,7 +48,7 @@ def step(recompute: str, plan: Plan = PLAN, model: Any = MODEL) -> int:
     return predict(setting(replace(plan, recompute=recompute), model)).step_ns
 
 
-def test_a_layer_more_takes_as_long_as_the_last_and_frees_as_much():
+def test_every_recomputed_layer_costs_and_frees_the_same():
     counts = ["none", *map(str, range(1, 8)), "full"]
     steps = [step(count) for count in counts]
     sizes = [rank_memory(MODEL, replace(PLAN, recompute=count), 0).total for count in counts]

@@ -167,7 +167,7 @@ def test_more_replicas_have_larger_groups_and_the_same_computation():
         with_data_parallelism(captured, 3)
 
 
-def test_another_chip_takes_what_its_peaks_allow():
+def test_other_chip_takes_roofline_times():
     made = with_chip(deep(4), 1e6, 3e3, "fast")
     nodes = made.graphs[0].nodes
     computes = nodes[nodes["type"] == NodeType.COMP]

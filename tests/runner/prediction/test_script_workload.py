@@ -104,7 +104,7 @@ def receives(rank, pipe, size=7):
     )
 
 
-def test_stages_of_a_pipeline_stand_for_those_of_the_others():
+def test_pipeline_stages_represent_other_pipelines():
     first, last = sends(0, (0, 2)), receives(2, (0, 2))
     workload = script_workload([first, last, receives(3, (1, 3))])
     ends = []
@@ -115,7 +115,7 @@ def test_stages_of_a_pipeline_stand_for_those_of_the_others():
     assert ends == [(send, -1, 2, 3), (send, -1, 3, 3), (receive, 0, -1, 3), (receive, 1, -1, 3)]
 
 
-def test_a_rank_that_does_otherwise_than_its_stand_in_is_refused():
+def test_rank_unlike_its_representative_is_refused():
     with pytest.raises(TraceError, match=r"rank 3 .* communicates differently"):
         script_workload([sends(0, (0, 2)), receives(2, (0, 2)), receives(3, (1, 3), size=8)])
 

@@ -218,7 +218,7 @@ def test_adapters_of_a_rank_are_trained_and_nothing_else_is():
         ("layers: 1e400\n", "the number 1e400 is too large"),
     ],
 )
-def test_what_is_wrong_with_a_model_file_is_told(text: str, words: str, tmp_path: Path):
+def test_errors_of_a_model_file_are_named(text: str, words: str, tmp_path: Path):
     path = tmp_path / "mine.yml"
     path.write_text(text)
     with pytest.raises(ChakrascopeError, match=words):
@@ -243,7 +243,7 @@ def test_a_misspelt_model_is_told_the_closest():
         (Plan(tp=4, sequence_parallel=True, sequence=18), "--no-sequence-parallel"),
     ],
 )
-def test_plans_that_cannot_be_say_what_to_change(plan: Plan, words: str):
+def test_impossible_plans_get_a_next_step(plan: Plan, words: str):
     with pytest.raises(UsageError, match=words):
         plan.check(TINY)
 
@@ -335,7 +335,7 @@ NETWORK = NetworkConfig(("Switch", "Switch"), (4, 2), (100.0, 10.0), (500.0, 150
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_one_rank_of_each_kind_takes_what_all_ranks_take(name: str):
+def test_representative_ranks_equal_all_ranks(name: str):
     plan = PLANS[name]
     system = predicted_system(NETWORK.topology)
     alone = training_step(TINY, plan, Prices(), 4)
@@ -464,7 +464,7 @@ def test_fewer_ranks_for_an_expert_exchange_less_and_compute_the_same():
         ({"expert_tp": 2, "ep": 64}, "--tp 8 x --dp 8 / --expert-tp 2, 32 ranks"),
     ],
 )
-def test_ranks_that_cannot_share_an_expert_say_what_can(change: dict[str, Any], words: str):
+def test_indivisible_expert_tp_suggests_a_size(change: dict[str, Any], words: str):
     plan = Plan(tp=8, dp=8, global_batch=8, sequence_parallel=True)
     with pytest.raises(UsageError, match=re.escape(words)):
         replace(plan, **change).check(find_model("deepseek-v3"))
@@ -504,7 +504,7 @@ def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
         (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "which are not adjacent"),
     ],
 )
-def test_experts_that_ranks_cannot_share_out_say_what_divides_them(plan: Plan, words: str):
+def test_indivisible_experts_suggest_a_divisor(plan: Plan, words: str):
     with pytest.raises(UsageError, match=re.escape(words)):
         replace(plan, global_batch=8).check(find_model("deepseek-v3"))
 
@@ -533,7 +533,7 @@ def test_a_step_too_large_for_a_graph_is_refused():
         training_step(find_model("llama3-8b"), Plan(sequence=10**8), Prices(), 8)
 
 
-def test_tensor_parallelism_beside_its_products_costs_less():
+def test_overlapped_tensor_parallelism_costs_less():
     def run(plan: Plan) -> tuple[int, int, int]:
         workload = training_step(TINY, plan, Prices(), 4)
         nodes = workload.graphs[0].nodes

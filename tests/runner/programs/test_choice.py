@@ -66,7 +66,7 @@ def test_nothing_fits(files):
         choose_programs({"all-reduce": [files["eight"]]}, [Demand("all-reduce", 4, 1024)])
 
 
-def test_what_fits_nothing_may_be_built_in(files):
+def test_builtin_program_is_the_fallback(files):
     found = choose_programs({"all-reduce": [files["small"], None]}, [Demand("all-reduce", 4, 1 << 20)])
     assert not found.programs
 
@@ -147,7 +147,7 @@ def test_plans_bring_their_own_sizes():
         choose_programs({"all-gather": [path_of("single_node_allgather_nvls_zero_copy_pkt")]}, [demand])
 
 
-def test_the_check_says_what_does_not_fit(files, tmp_path):
+def test_check_names_programs_that_do_not_fit(files, tmp_path):
     from chakrascope.runner import check_setup
     from chakrascope.runner.analysis import communication_of
 
@@ -429,7 +429,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
         read_program(tmp_path / "cut.json.gz")
 
 
-def test_a_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
+def test_too_large_unpacked_file_is_refused(tmp_path, monkeypatch):
     from chakrascope.runner.programs.readers import _read
 
     monkeypatch.setattr(_read, "_MAX_BYTES", 1000)

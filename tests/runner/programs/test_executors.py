@@ -63,7 +63,7 @@ def test_a_message_of_each_count():
     assert not fault(text, seed=1, schedules=60)
 
 
-def test_a_message_that_nobody_receives():
+def test_unreceived_message_is_an_error():
     message = both_say(xml({0: ["s own 2", "s own 2", "r peer 2"]}), "leftover")
     assert "op 1 (s) sends message 1 to rank 1 on channel 0, which that rank does not receive" in message
 

@@ -189,7 +189,7 @@ def test_a_pipeline_of_tiny_units():
         lower(program, 1 << 30)
 
 
-def test_a_program_that_would_wait_for_ever():
+def test_deadlocked_program_is_an_error():
     program = changed_plan("multi_node_allgather", lambda ranks: drop(ranks, 2, 0, "rlxsignal"))
     with pytest.raises(ConfigError, match=r"op 18 .wait.: it waits for ever"):
         lower(program, 1000)

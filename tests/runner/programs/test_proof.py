@@ -160,7 +160,7 @@ def test_a_program_that_is_too_large_to_be_followed():
         prove(changed_plan("allreduce_pipeline", change))
 
 
-def test_what_was_taken_for_granted_is_said():
+def test_assumptions_are_listed():
     assert any("room for 32 units" in text for text in prove(sample("allreduce_pipeline")).cautions)
     ahead = prove(sample("single_node_allreduce_pipeline"))
     assert ahead.holds
@@ -254,7 +254,7 @@ def test_every_program_holds(case, ranks, workgroups):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_they_send_is_what_must_be_sent(case):
+def test_sent_chunks_are_the_required_chunks(case):
     way, collective = case
     found = inspect_program(all_pairs_program(way, collective, 4, 6), 1 << 20)
     data = found.least_bytes * (2 if way == "packet" else 1)
