@@ -381,7 +381,7 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
     """Return a callback that shows the time within a run of *ranks* ranks and how many have finished.
 
-    *word* tells whether the run is simulated or measured. The callback never cancels it.
+    *word* is ``simulated`` or ``measured``. The callback never cancels the run.
     """
     text, show_line = status.status, _lines(status)
 

@@ -103,7 +103,7 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the variant *value* added to the backend that the option *what* is for.
+    """Return *backends* with the variant *value* added to the backend of the option *what*.
 
     Raises `UsageError` if that backend is not among them.
     """

@@ -381,7 +381,7 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Return the columns of *points* for a terminal: settings under short names, and the main figures.
 
-    A machine's name stands for all its settings.
+    The name of a machine replaces all its settings.
     """
     from ..runner.sweep import WORK
 

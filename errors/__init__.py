@@ -19,7 +19,7 @@ prints the message without a traceback and exits with the ``exit_code`` of the e
     ├── BackendError (50)           a simulation backend failed
     │   ├── BackendUnavailable (51) it is not installed or not found
     │   ├── BackendTimeout (52)     it did not finish in the time allowed
-    │   └── SimulationStalled (53)  ranks wait for each other and nothing is left to happen
+    │   └── SimulationStalled (53)  ranks wait for each other, and no event is left
     ├── StudyError (60)             a study folder is missing, damaged, or lacks a requested item
     └── Cancelled (130)             the user cancelled
 """
@@ -158,7 +158,7 @@ class BackendTimeout(BackendError):
 
 
 class SimulationStalled(BackendError):
-    """Ranks wait for each other and nothing is left to happen.
+    """Ranks wait for each other, and no event is left.
 
     ``waits`` lists the unfinished operations as mappings with the keys ``rank``, ``node_id``, ``node_name``,
     ``operation`` and ``waits_for``. ``deadlock`` lists the operations in a cycle of waits, if there is a

@@ -19,10 +19,10 @@ GLOO, NCCL = "gloo:", "nccl:"
 class LibraryCollective(msgspec.Struct, frozen=True):
     """A collective of PyTorch or a library, and the *kind* that stands for it in graphs.
 
-    Simulators know five collectives; any other is replaced by the most similar one, as *note* says.
-    Its size is that of the input, or of the output where ASTRA-sim counts the output. *fixed_bytes*
-    is the size of a collective that moves no data, and -1 otherwise. The ranks of a *rooted*
-    collective need not wait for each other.
+    Simulators know five collectives; any other is replaced by the most similar collective, which
+    *note* describes. Its size is that of the input, or of the output where ASTRA-sim counts the
+    output. *fixed_bytes* is the size of a collective that moves no data, and -1 otherwise. The
+    ranks of a *rooted* collective need not wait for each other.
     """
 
     name: str

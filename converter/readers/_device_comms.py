@@ -19,7 +19,7 @@ from ._timeline import Op
 PARAMETERS = "record_param_comms"
 # Collectives that the kernel's name identifies; their size comes from an operator.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
-# Operators that communicate and compute, so that their first tensor is not what they send.
+# Operators that communicate and compute, so that their first tensor is not the sent tensor.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
 _MAX_IN_NODE = 8  # maximum number of ranks in custom all-reduces of vLLM, SGLang and PyTorch
 _ALL_RANKS = (

@@ -331,7 +331,7 @@ def with_capture_traces(
     """Return *ranks* with the capture traces in *given*, a file or folder, added to each.
 
     The default is the folder ``capture_traces`` next to a device trace. A rank gets the files named
-    after it or after no rank; failing that, those of the lowest rank, which captured the same
+    after it or after no rank. The fallback is the files of the lowest rank, which captured the same
     graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):

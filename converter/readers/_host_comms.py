@@ -294,9 +294,9 @@ def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) ->
 def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:
     """Match the trace's collectives, or messages, with flights; return the flights by record id.
 
-    Both are in the same order, but their clocks may differ by more than two records are apart.
-    Equally many entries are matched in order, if that is closer in time than matching them shifted
-    by one.
+    Both are in the same order, but the offset of their clocks may exceed the time between two
+    records. Equally many entries are matched in order, if that is closer in time than matching them
+    shifted by one.
     """
     events = ops.trace.events
     alike = which(ops.trace.texts, (MESSAGE_OPS if is_p2p else COMM_OPS.keys() - MESSAGE_OPS).__contains__)

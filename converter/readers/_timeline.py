@@ -205,8 +205,8 @@ class HostCalls:
     def around(self, start_ns: int, end_ns: int) -> list[str]:
         """Return the calls, recorded and sampled, in the middle of an interval, outermost first.
 
-        The thread is the one with calls that begin and end closest to the interval or, of several,
-        the one with the most calls.
+        The chosen thread has the calls that begin and end closest to the interval; on a tie, the
+        thread with the most calls is chosen.
         """
         middle = (start_ns + end_ns) // 2
         rows = np.flatnonzero((self.start_ns <= middle) & (self.end_ns > middle))

@@ -59,7 +59,7 @@ class Lanes:
 
     With *nested*, a lane's phase, modules and operators have lanes of their own above it, with a
     ``level`` in *table*. *label* is the index of such a slice's name in *labels* (-1 for nodes),
-    and its row and node are those of its longest node.
+    and its row and node are the row and the id of its longest node.
 
     *calls* are the host calls of each rank in the captured step, drawn below the rank's measured
     lanes in a lane per thread and depth, of level :data:`CALLS`. The row and node of a call are
@@ -174,7 +174,7 @@ class Lanes:
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> pd.DataFrame:
         """Return the slices that touch an area of lanes and time: ``row``, ``inside_ns``, ``measured``.
 
-        ``level`` and ``label`` tell which slice it is; for a node, they are :data:`SLICES` and "".
+        ``level`` and ``label`` identify a slice; for a node, they are :data:`SLICES` and "".
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         inside = np.minimum(self.end_ns[index], t1_ns) - np.maximum(self.start_ns[index], t0_ns)

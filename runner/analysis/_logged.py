@@ -41,8 +41,8 @@ _SPEEDS = (
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
     """Return a row per collective: the first and the last rank to arrive, and the time in between.
 
-    ``known_from`` is where arrivals come from: ``duration``, ``begin`` or ``enqueue``. If the logs
-    do not tell, it is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
+    ``known_from`` is the source of the arrivals: ``duration``, ``begin`` or ``enqueue``. If the logs
+    do not show arrivals, it is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
     ``longest_ns`` are the durations on the ranks, -1 if unknown. Of ranks that arrive together, the
     lowest is named; none is named if all do.
     """

@@ -28,8 +28,8 @@ def measured_result(workload: Workload) -> Result:
     """Return the measurement of a captured *workload* as a result: every node at its measured time.
 
     In a workload that was scaled out, each replica has the times of its captured ranks; `compare`
-    leaves out what cannot be compared with more ranks. Raises `ConfigError` for a workload that was
-    not measured.
+    leaves out values that cannot be compared with more ranks. Raises `ConfigError` for a workload
+    that was not measured.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(

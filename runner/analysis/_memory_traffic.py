@@ -72,9 +72,9 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     """Return the chains of elementwise operators and copies in *graph*, given its `accesses`.
 
     The operators of a chain follow each other on a stream without other work in between, and each
-    reads at least what the one before writes. A fused kernel need not store these intermediate
-    results, and reads a tensor only once. The optimizer, copies after copies, and operators
-    repeated in place are left out, because their neighbours process different data.
+    reads at least the output of the previous operator. A fused kernel need not store these
+    intermediate results, and reads a tensor only once. The optimizer, copies after copies, and
+    operators repeated in place are left out, because their neighbours process different data.
     """
     if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))

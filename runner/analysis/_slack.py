@@ -29,10 +29,10 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 
     There is a row per executed node of *result*, a simulation or replay of *workload*, in the
     result's order. Durations and the order of nodes stay the same. A node that depends on a delayed
-    node, or follows it on its lane, is delayed by what gaps do not absorb. A collective takes as
-    long after the last arrival it needs as before, and ranks may arrive until then. In a measured
-    result, no rank may take longer than the longest. Nodes on the critical path have no slack.
-    Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
+    node, or follows it on its lane, is delayed by the part that gaps do not absorb. The time of a
+    collective after the last required arrival is unchanged, and ranks may arrive until then. In a
+    measured result, no rank may take longer than the longest. Nodes on the critical path have no
+    slack. Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
     """
     values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])

@@ -33,8 +33,8 @@ def over_the_run(
 ) -> Advice:
     """Return advice with its mean gain in the run, if that is known and differs from the shown step.
 
-    For a cause recorded in every step, it is the mean time over the unprofiled steps, each time on
-    the slowest rank.
+    For a cause recorded in every step, the mean gain is the mean of its times in the unprofiled
+    steps, each on the slowest rank.
     """
     if about_backend(result.backend).network:
         return item

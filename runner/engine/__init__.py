@@ -118,9 +118,9 @@ def collectives(
 ) -> list[Collective]:
     """Return representative collectives of *programs*, which are the content or the paths of `.et` files.
 
-    Of collectives that differ only in size, the first one is returned, or with *sizes* the first one of each
-    size. All collectives with node ids in *apart* are returned. Raises the errors of `simulate` for an
-    invalid program.
+    Of collectives that differ only in size, the first one is returned, or with *sizes* the first
+    one of each size. All collectives with node ids in *apart* are returned, without grouping.
+    Raises the errors of `simulate` for an invalid program.
     """
     return [Collective(*each) for each in _collectives(errors, _given(programs), list(apart), sizes)]
 

@@ -139,7 +139,7 @@ class _Block:
 def execute(unrolled: Unrolled, depth: int = 0, earlier: Run | None = None) -> Run:
     """Run *unrolled* once, with at most *depth* messages in flight per connection of an XML (0: no limit).
 
-    The clocks of an *earlier* run of the same program tell which signals a wait needs.
+    The clocks of an *earlier* run of the same program determine the signals that a wait needs.
     """
     return _Machine(unrolled, depth, earlier).run()
 

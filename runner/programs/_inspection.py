@@ -134,7 +134,7 @@ def _steps(lowered: Lowered) -> dict[int, int]:
         number = ready.pop()
         level = levels[number] + (nodes[number].kind == "send")
         for other in later[number]:
-            # On the same rank, nodes after a send wait for what the send depends on.
+            # On the same rank, nodes after a send wait for the dependencies of the send.
             mine = level if nodes[other].kind == "receive" else levels[number]
             levels[other] = max(levels[other], mine)
             missing[other] -= 1

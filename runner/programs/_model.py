@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-# Which steps of MSCCL XML exchange messages, and what each of them does.
+# The steps of MSCCL XML that exchange messages, and their effects.
 MESSAGE_OPS = {
     "s": ("send",),
     "r": ("receive",),

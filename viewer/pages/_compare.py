@@ -235,7 +235,7 @@ def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
 
 
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
-    """Return a card with what each setting contributes; empty if a run is no simulation.
+    """Return a card with the contribution of each setting; empty unless both runs are simulated.
 
     The simulations start at once if the address asks for them and both backends are quick.
     """

@@ -88,7 +88,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return notices about what cannot be drawn, and what is drawn instead."""
+    """Return notices about elements that cannot be drawn, and about their replacements."""
     texts = []
     if not has_selected(run, selection):
         texts.append(

@@ -170,7 +170,7 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
 def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.DataFrame:
     """Return two critical paths as bars over time.
 
-    ``path`` is 0 for *base* and 1 for *other*, and ``apart`` true for what is on only one.
+    ``path`` is 0 for *base* and 1 for *other*, and ``apart`` is true for segments on only one path.
     ``rank``, ``node_id`` and ``name`` are those of the longest segment; ``start_ns`` and
     ``duration_ns`` are in ns. Consecutive segments with equal ``apart`` within a pixel are joined.
     """

@@ -34,7 +34,7 @@ class LinkMap:
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
     """Map *links* (from `link_table`); None for over 160 devices.
 
-    Ranks lie on a circle, and a switch closer to its centre than what it joins.
+    Ranks are on a circle, and a switch is closer to the centre than the devices that it connects.
     """
     numbers = np.unique(links[["src", "dst"]].to_numpy())
     if len(numbers) > _MAX_ENDS or links.empty:

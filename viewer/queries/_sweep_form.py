@@ -153,7 +153,7 @@ def figure_text(figure: str, value: float) -> str:
 class Plan:
     """The plan of a sweep: the number of *points*, estimated *seconds*, and the *problem* if there is one.
 
-    *note* is shown to the user. *goal* decides which point is best, and *prices* what it costs.
+    *note* is shown to the user. *goal* determines the best point, and *prices* its cost.
     With *trials*, a search chooses the points.
     """
 

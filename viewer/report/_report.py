@@ -143,7 +143,7 @@ def _facts(run: OpenRun) -> list[tuple[str, str]]:
 def _breakdown(run: OpenRun, by: str) -> Section:
     """Return the section that splits the critical path *by* module, operator or another key.
 
-    A note says how much has no name.
+    A note states the share without a name.
     """
     table = run.path.breakdown(by)
     named = table[~table["key"].isin(["", "(none)"])]

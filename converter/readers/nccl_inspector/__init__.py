@@ -111,8 +111,8 @@ class _Process(msgspec.Struct):
 def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
     """Read the logs at *paths*; return the log of each rank, and assumptions.
 
-    Raises `TraceFormatError` naming file and line, and `TraceError` if it cannot tell the ranks of
-    the logs.
+    Raises `TraceFormatError` naming file and line, and `TraceError` if it cannot determine the
+    ranks of the logs.
     """
     processes: dict[tuple[str, int], _Process] = {}
     for path in paths:

@@ -26,9 +26,9 @@ _WAITING = ("communication_call",)  # host time that may be waiting for peers
 class Excess:
     """The *work* of *rank* beyond the median of its peers, in ns by (kind, cause, name).
 
-    *total_ns* is the excess less what other work saves compared with the peers, and *work* is
-    scaled to add up to it. *place* is the source location of the longest node of the work that
-    differs most.
+    *total_ns* is the excess minus the time that other work saves compared with the peers, and
+    *work* is scaled to add up to *total_ns*. *place* is the source location of the longest node of
+    the work that differs most.
     """
 
     rank: int

@@ -33,7 +33,7 @@ _HELP = "write e.g. 'step > +3%', 'exposed > +2ms', 'module:layers.1 > +10%' or 
 class Limit:
     """A limit on a difference, which fails if ``quantity sign value`` is true.
 
-    *change* is what *value* means: a ``relative`` change, a ``difference``, or a ``value`` of the
+    *change* is the meaning of *value*: a ``relative`` change, a ``difference``, or a ``value`` of the
     other side. Times are in ns, sizes in bytes.
     """
 

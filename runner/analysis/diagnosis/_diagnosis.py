@@ -27,16 +27,16 @@ ANOMALY_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Anomaly:
-    """An anomaly of a run: what it is, and *where*: the NIC, link or host.
+    """An anomaly of a run: its kind *what*, and the NIC, link or host *where*.
 
     *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
     *amount* and *detail* describe its size in words. *factor* (90 % interval: *factor_low* to
-    *factor_high*) is what remains of the rate of a NIC or link, or multiplies a host's compute
-    times; for a stall it is 0, and *begin_ns*, *end_ns* and *lasted_ns* tell when. *confidence* is
-    the probability that the suspect, or a part of it, is the cause, and *chance* that a healthy run
-    deviates as much. *cost* is the time added to the step. *or_else* lists suspects that this run
-    cannot rule out. *evidence* is the rows of ``flows``, or the ``rank, node_id`` of ``nodes``,
-    that show the anomaly.
+    *factor_high*) is the remaining fraction of the rate of a NIC or link, or multiplies a host's
+    compute times; for a stall it is 0, and *begin_ns*, *end_ns* and *lasted_ns* are its times.
+    *confidence* is the probability that the suspect, or a part of it, is the cause, and *chance*
+    that a healthy run deviates as much. *cost* is the time added to the step. *or_else* lists
+    suspects that this run cannot rule out. *evidence* is the rows of ``flows``, or the ``rank,
+    node_id`` of ``nodes``, that show the anomaly.
     """
 
     what: str
@@ -73,7 +73,7 @@ class Anomaly:
 class Diagnosis:
     """The *anomalies* of a run by descending cost, and *remarks* on the limits of the diagnosis.
 
-    *checked* says which messages and computations were checked.
+    *checked* describes the checked messages and computations.
     """
 
     anomalies: tuple[Anomaly, ...]

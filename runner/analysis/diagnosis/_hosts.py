@@ -30,9 +30,9 @@ _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 class SlowHost:
     """A *host* that computes *factor* times as long as expected (90 % interval: *low* to *high*).
 
-    *against* is what it was compared with. *evidence* is ``rank, node_id, took_ns, should_ns`` of
-    the computations that lost most. *share* is the fraction of intervals in which it was slow (1:
-    constantly).
+    *against* is the reference of the comparison. *evidence* is ``rank, node_id, took_ns,
+    should_ns`` of the computations that lost most. *share* is the fraction of intervals in which it
+    was slow (1: constantly).
     """
 
     host: str

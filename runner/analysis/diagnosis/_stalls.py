@@ -42,9 +42,9 @@ class Stall:
 def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
     """Return the stalls of links, longest first, and sentences about pauses of the whole machine.
 
-    A message is late if its lateness exceeds what the exponential tail of all messages allows. The
-    suspect is what explains most messages late at that time and no punctual one. If all messages in
-    flight were late, it was the machine that paused.
+    A message is late if its lateness exceeds a quantile of the exponential tail of all messages. The
+    suspect is the link that explains most of the late messages, and no punctual message. If all
+    messages in flight were late, the whole machine paused.
     """
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)

@@ -19,10 +19,10 @@ _MAX_NUMBERS = 2**24  # maximum number of array entries in memory at once
 class Replay:
     """Replays the steps of *layout* with other durations under the dependency *rules*.
 
-    *work_ns* (operations, steps, replicas) is how long each operation takes without waiting: as
-    measured for a computation, from its latest member's start for communication. *ideal_ns*
-    (operations) is its mean over all ranks and steps for computation, its median for communication,
-    and for input the median over steps of the lower median over replicas.
+    *work_ns* (operations, steps, replicas) is the duration of each operation without waiting: the
+    measured duration of a computation, and the time from the last member's start for communication.
+    *ideal_ns* has one value per operation: for computation the mean over all ranks and steps, for
+    communication the median, and for input the median over steps of the lower median over replicas.
     """
 
     def __init__(self, layout: Layout, rules: Dependencies) -> None:
@@ -45,7 +45,7 @@ class Replay:
     def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
         """Return the step times (replicas, steps) if only one replica's operations are as measured.
 
-        All other replicas are alike, so one stands for them.
+        All other replicas are equal, so one represents them.
         """
 
         def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -102,9 +102,9 @@ class Replay:
     def delays_ns(self) -> npt.NDArray[np.int64]:
         """Return the delay in ns of each operation after its predecessors (operations, steps, replicas).
 
-        Nothing in the table explains this time: the host was late, or did other work. Of
-        communication, only the last member's delay counts, because the others wait for it, and a
-        receive's only from the end of the computation before.
+        Nothing in the table explains this time: the host was late, or did other work. For
+        communication, only the delay of the last member counts, because the others wait for it. For
+        a receive, the delay counts from the end of the previous computation.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -122,7 +122,7 @@ class Replay:
         return np.maximum(delays, 0)
 
     def _computations_before_receives(self) -> Iterator[tuple[int, int]]:
-        """Yield each receive that a computation waits for, with the computation before that."""
+        """Yield each receive that a computation waits for, with the preceding computation."""
         types = [operation.type for operation in self.layout.operations]
         for needing, before in enumerate(self.rules.before):
             if types[needing] not in COMPUTE_TYPES:  # a receive also waits for earlier operations

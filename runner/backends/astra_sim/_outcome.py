@@ -202,7 +202,7 @@ def conclude(
 ) -> Result:
     """Return the result of a successful run from its *log*; *trace* is None without node times.
 
-    *tail* is the end of the output, and error messages call the program or service *who*. Raises
+    *tail* is the end of the output, and *who* names the program or service in error messages. Raises
     `SimulationStalled` if ranks never finished, and `BackendError` if the output is not
     ASTRA-sim's.
     """

@@ -31,7 +31,7 @@ class Options:
     """The user's options: *defaults* by link name, ``device.link`` or ``*``, and what to leave out.
 
     *without* names links and components to leave out. *ranks* is the choice or type of the
-    components that are ranks. *forwarding* tells whether ranks forward messages of other ranks;
+    components that are ranks. *forwarding* is whether ranks forward messages of other ranks;
     None derives this from the network.
     """
 
