@@ -242,13 +242,13 @@ def _print_measured(result: Result) -> None:
     help="File with the shared token. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
 )
 @click.option(
-    "--wait", default="60s", show_default=True, help="How long to wait for `chakrascope emulate` to listen."
+    "--wait", default="60s", show_default=True, help="Time to wait for `chakrascope emulate` to listen."
 )
 @click.option("--limit", default="3600s", show_default=True, help="Time limit for the ranks on this host.")
 @click.option(
     "--keep",
     is_flag=True,
-    help="Take part in further emulations, until none starts for as long as --wait.",
+    help="Take part in further emulations, until no emulation starts for the time of --wait.",
 )
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool

@@ -137,7 +137,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Store this number of best points as runs.",
+    help="Number of best points to store as runs.",
 )
 @format_option
 def sweep_command(

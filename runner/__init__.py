@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from ..support import exports_of
 
 if TYPE_CHECKING:
+    from ._cached_traces import cached_traces as cached_traces
+    from ._cached_traces import clear_cached_traces as clear_cached_traces
+    from ._cached_traces import study_of_traces as study_of_traces
     from ._check_study import check_study as check_study
     from ._experiment import Detail as Detail
     from ._experiment import Experiment as Experiment
     from ._experiment import WorkloadSource as WorkloadSource
-    from ._given_traces import cached_traces as cached_traces
-    from ._given_traces import clear_cached_traces as clear_cached_traces
-    from ._given_traces import study_of_traces as study_of_traces
     from ._result import Result as Result
     from ._simulate import prepare as prepare
     from ._simulate import simulate as simulate

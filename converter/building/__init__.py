@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._belonging import Doubt as Doubt
-    from ._belonging import Identity as Identity
-    from ._belonging import as_assumptions as as_assumptions
-    from ._belonging import disjoint_steps as disjoint_steps
-    from ._belonging import doubts_of_pair as doubts_of_pair
-    from ._belonging import doubts_of_ranks as doubts_of_ranks
     from ._conversion import UNMARKED as UNMARKED
     from ._conversion import Progress as Progress
     from ._convert import convert as convert
@@ -52,6 +46,12 @@ if TYPE_CHECKING:
     from ._steps import batch_of as batch_of
     from ._steps import step_choice as step_choice
     from ._steps import step_names as step_names
+    from ._trace_identity import Doubt as Doubt
+    from ._trace_identity import Identity as Identity
+    from ._trace_identity import as_assumptions as as_assumptions
+    from ._trace_identity import disjoint_steps as disjoint_steps
+    from ._trace_identity import doubts_of_pair as doubts_of_pair
+    from ._trace_identity import doubts_of_ranks as doubts_of_ranks
     from ._workers import FinishedRanks as FinishedRanks
     from ._workers import finished_ranks as finished_ranks
 else:

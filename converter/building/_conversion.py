@@ -19,7 +19,6 @@ from ...support import duration_text, ranks_text
 from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Workload
 from ..readers import RankTraces, worded_rank
-from ._belonging import as_assumptions, doubts_of_ranks, doubts_of_work
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
 from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness, with_uneven_splits
@@ -36,6 +35,7 @@ from ._stand_ins import (
     with_stand_ins,
 )
 from ._steps import StepChoice, choose_steps, is_annotation
+from ._trace_identity import as_assumptions, doubts_of_ranks, doubts_of_work
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]

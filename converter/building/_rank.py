@@ -27,13 +27,13 @@ from ..readers import (
     read_linked_host,
     tensors,
 )
-from ._belonging import Identity, as_assumptions, doubts_of_pair
 from ._device_graph import device_graph
 from ._host_graph import host_graph
 from ._rank_graph import OpenRank, RankGraph, Selection, last_entries
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._repetition import optimizer_steps, repeated_steps
 from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps, whole_trace
+from ._trace_identity import Identity, as_assumptions, doubts_of_pair
 
 _LOOKED_AT = 5_000
 # Maximum total size of compressed device traces that are read once and kept. Larger traces are read again.

@@ -24,9 +24,9 @@ from ..readers import (
     RankTraces,
     read_flight_record,
 )
-from ._belonging import Identity
 from ._operator_table import OperatorCalls
 from ._steps import StepChoice
+from ._trace_identity import Identity
 
 # The ranks of a process group, and the group's label.
 Group = tuple[tuple[int, ...], str]

@@ -28,8 +28,8 @@ from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._host_time import DELAYED, contention
+from ._mean_gain import delays_on, over_the_run
 from ._path_facts import collective_label
-from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
 
 if TYPE_CHECKING:

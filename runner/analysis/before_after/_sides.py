@@ -11,8 +11,8 @@ from ....converter import convert
 from ....errors import StudyError, TraceError, UsageError, did_you_mean
 from ....support import count_text
 from ....tracer import TraceSet
+from ..._cached_traces import study_of_traces
 from ..._captured import is_captured
-from ..._given_traces import study_of_traces
 from ..._traits import about_backend
 from ...study import Study, run_name
 from .._measured import measured_result
