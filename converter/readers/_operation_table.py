@@ -45,7 +45,7 @@ _REQUIRED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
 _OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")
 _SIGNED = frozenset({"mc", "gmc", "mb_id"})  # -1 means that the column does not apply to the operation
 _MOST = {"step": 2**53, "rank": 2**24, "dp_rank": 2**20, "stage": 2**12}
-_MOST_OF_OTHERS = 2**20
+_MAX_OTHERS = 2**20
 _MAX_SECONDS = 1e6
 _NS_PER_S = 1e9
 _PARQUET_MAGIC, _GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
@@ -181,7 +181,7 @@ def _is_number(value: Any) -> bool:
 
 def _integers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int64]:
     numbers = _numbers(path, raw, name)
-    least, most = -1 if name in _SIGNED else 0, _MOST.get(name, _MOST_OF_OTHERS)
+    least, most = -1 if name in _SIGNED else 0, _MOST.get(name, _MAX_OTHERS)
     bad = np.flatnonzero((numbers != np.rint(numbers)) | (numbers < least) | (numbers > most))
     if len(bad):
         value = numbers[bad[0]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...converter import CollectiveType, Graph, NodeType, Workload
 from ...support.table import CodedColumns
-from ._candidate import MOST_OF_IT, Candidate, Ints, sum_ns
+from ._candidate import MAJORITY, Candidate, Ints, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import texts_where
 from ._what_if import Target
@@ -67,7 +67,7 @@ def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
     chosen = np.zeros(len(rows), bool)
     for group in np.unique(groups[rows][reduces & in_all[key.ravel()]]).tolist():
         of_group = groups[rows] == group
-        if is_backward[rows][of_group & reduces].mean() >= MOST_OF_IT:
+        if is_backward[rows][of_group & reduces].mean() >= MAJORITY:
             chosen |= of_group & in_all[key.ravel()]
     return batches, np.asarray(nodes["node_id"])[rows[chosen]]
 

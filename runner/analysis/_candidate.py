@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 HALF, GONE = 2.0, math.inf
 """Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""
-MOST_OF_IT = 2 / 3
+MAJORITY = 2 / 3
 ESPECIALLY = ", especially "
 """Introduces the operator or place that takes most of a candidate's time."""
 CALLED_PHASES = ("backward", "optimizer")

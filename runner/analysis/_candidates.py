@@ -25,7 +25,7 @@ from ._candidate import (
     ESPECIALLY,
     GONE,
     HALF,
-    MOST_OF_IT,
+    MAJORITY,
     Candidate,
     Ints,
     grouped,
@@ -134,7 +134,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
         everywhere_ns = sum_ns(segments, kernels[top])
         remedy = "wait" if _WAITING.search(operator) else "unlogged" if operator == GAP else "compute"
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
-        if top != operator and top_ns >= MOST_OF_IT * ns:
+        if top != operator and top_ns >= MAJORITY * ns:
             if everywhere_ns > ns:
                 continue  # kernels of several operators are candidates of their own
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
@@ -222,7 +222,7 @@ def _dense_gradients(segments: CodedColumns, computed: Ints) -> Iterator[Candida
         inside = computed[segments["module"][computed].passes(within(name))]
         zeroed_ns, dense_ns = (sum_ns(segments, inside[flags[inside]]) for flags in (is_zeroed, is_dense))
         path_ns = sum_ns(segments, inside)
-        if zeroed_ns >= 2 * dense_ns and zeroed_ns + dense_ns >= MOST_OF_IT * path_ns:
+        if zeroed_ns >= 2 * dense_ns and zeroed_ns + dense_ns >= MAJORITY * path_ns:
             what = f"The dense gradient of the embedding {name}, which is zero except in a few rows"
             target = Target("module", name)
             yield Candidate(what, "compute", "", "sparse", target, GONE, inside, path_ns, path_ns)
@@ -235,7 +235,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
     """
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
-    least_ns = MOST_OF_IT * sum_ns(segments, computed)
+    least_ns = MAJORITY * sum_ns(segments, computed)
     modules = _modules_with(times, least_ns) or _modules_with(times, least_ns, numberless)
     for name in sorted(modules, key=len)[-1:]:
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
@@ -290,18 +290,18 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         # A function with less work also waits less for a processor.
         delayed = np.flatnonzero(~worked & (functions == function) & (function not in training))
         caused = hosted[segments["cause"][hosted] != "dispatch"]
-        if own is everything and sum_ns(segments, caused) >= MOST_OF_IT * path_ns:
+        if own is everything and sum_ns(segments, caused) >= MAJORITY * path_ns:
             yield from _host_function(segments, function, _union(everything, delayed), caused)
             continue
         if not len(computed):
             continue
         computes = sum_ns(segments, computed) >= _ALL_OF_IT * path_ns
         operator, most_ns = largest(segments, computed, "operator")
-        most_of = MOST_OF_IT if computes else _ALL_OF_IT
+        most_of = MAJORITY if computes else _ALL_OF_IT
         is_operator = most_ns >= max(most_of * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
         messages = everything[kinds[everything] == "communication"]
         is_single = any(
-            len(part) and largest(segments, part, column)[1] >= MOST_OF_IT * path_ns
+            len(part) and largest(segments, part, column)[1] >= MAJORITY * path_ns
             for part, column in ((hosted, "cause"), (messages, "collective"))
         )
         if not is_operator and not is_single:
@@ -319,7 +319,7 @@ def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -
     path_ns = sum_ns(segments, rows)
     times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
     first, *others = sorted(times, key=times.__getitem__, reverse=True)
-    if others and times[first] < MOST_OF_IT * path_ns:
+    if others and times[first] < MAJORITY * path_ns:
         one, other = (HOST_CAUSES.get(cause, "Host work") for cause in (first, others[0]))
         what, target = f"{one} and {lowered(other)} in {function}", Target("place", function)
         yield Candidate(what, "host", first, first, target, GONE, rows, path_ns, path_ns)
@@ -332,7 +332,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     """
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
-    if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
+    if kernel_ns >= MAJORITY * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
         own = own[:0]  # it is a candidate itself
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
@@ -377,7 +377,7 @@ def _communications(
         what = f"Sends and receives{sizes}" if name == "send_recv" else f"{next(iter(sums))}"
         if name != "send_recv" and len(sums) > 1:
             mostly, most_ns = largest(segments, own, "collective")
-            most = mostly.removeprefix(f"{name} of ") if most_ns >= MOST_OF_IT * sum_ns(segments, own) else ""
+            most = mostly.removeprefix(f"{name} of ") if most_ns >= MAJORITY * sum_ns(segments, own) else ""
             what = f"{name}{sizes}" + f", mostly {most}" * bool(most)
         what += in_place(segments, own)
         slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
@@ -440,7 +440,7 @@ def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> 
         return one
     first = int(one.rows[np.argmax(segments["duration_ns"][one.rows])])
     kind, cause, operator = (str(segments[name][first]) for name in ("kind", "cause", "operator"))
-    if excess.work.get((kind, cause, operator), 0) < MOST_OF_IT * one.path_ns:
+    if excess.work.get((kind, cause, operator), 0) < MAJORITY * one.path_ns:
         return one
     return replace(one, what=f"{one.what}, only on rank {excess.rank}")
 

@@ -22,7 +22,7 @@ from ._candidate import (
     ESPECIALLY,
     GONE,
     HALF,
-    MOST_OF_IT,
+    MAJORITY,
     Candidate,
     Ints,
     grouped,
@@ -86,7 +86,7 @@ def _loops_by(segments: CodedColumns, rows: Ints, places: Any) -> Iterator[tuple
 
 def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
     """Return whether *own* are many short operators that take most of *everything_ns*."""
-    if sum_ns(segments, own) < MOST_OF_IT * everything_ns:
+    if sum_ns(segments, own) < MAJORITY * everything_ns:
         return False  # much work of the line or function is outside the loop
     called = own[~_is_gap(segments, own)]
     long = called[segments["duration_ns"][called] > _SHORT_NS]
