@@ -55,7 +55,7 @@ from ._path_facts import copy_direction
 from ._what_if import Excess, Target, late_ranks
 
 _MIN_FUNCTION = 0.1  # least fraction of the step for a function to be a candidate
-_ALL_OF_IT = 0.9
+_NEARLY_ALL = 0.9
 _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
 # one pass. An operator on whole tensors reads two and writes one.
@@ -295,10 +295,10 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             continue
         if not len(computed):
             continue
-        computes = sum_ns(segments, computed) >= _ALL_OF_IT * path_ns
+        computes = sum_ns(segments, computed) >= _NEARLY_ALL * path_ns
         operator, most_ns = largest(segments, computed, "operator")
-        most_of = MAJORITY if computes else _ALL_OF_IT
-        is_operator = most_ns >= max(most_of * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
+        most_of = MAJORITY if computes else _NEARLY_ALL
+        is_operator = most_ns >= max(most_of * path_ns, _NEARLY_ALL * int(everywhere_ns[operator]))
         messages = everything[kinds[everything] == "communication"]
         is_single = any(
             len(part) and largest(segments, part, column)[1] >= MAJORITY * path_ns
