@@ -43,7 +43,7 @@ def test_a_seed_gives_the_same_experiment_that_json_can_hold():
     assert random_experiments.features(first)
 
 
-def test_shrinking_keeps_what_differs():
+def test_shrinking_keeps_the_difference():
     experiment = random_experiments.draw(1)
     kept = experiment["workload"][0][0]["id"]
 

@@ -245,7 +245,7 @@ def outputs(notebook):
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-def test_a_notebook_shows_what_it_has_stored(file, runner):
+def test_notebook_shows_stored_results(file, runner):
     """After a change on purpose: ``python scripts/run_notebook.py examples/notebooks/*.ipynb``."""
     stored = nbformat.read(file, as_version=4)
     nbformat.validate(stored)
@@ -307,7 +307,7 @@ def test_figures_are_written_as_pictures(shown, tmp_path):
     assert (tmp_path / "path.svg").read_text().startswith("<svg")
 
 
-def test_a_table_that_lacks_values_shows_nothing_there():
+def test_missing_values_are_empty_cells():
     from chakrascope.runner._notebook import html_table
 
     html = html_table(pd.DataFrame({"a_ns": [1_500, None], "share": [0.5, None]}))

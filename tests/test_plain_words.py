@@ -109,7 +109,7 @@ def test_comments_and_docstrings_use_the_fields_words(folder: str):
 
 
 @pytest.mark.parametrize("folder", CHECKED)
-def test_names_of_data_say_what_it_is(folder: str):
+def test_names_of_data_are_not_verbs_of_finding(folder: str):
     vague = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in FILES

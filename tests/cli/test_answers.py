@@ -124,7 +124,7 @@ def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
     assert "," in answer(capfd, name, study.path, *options, "--format", "csv").splitlines()[0]
 
 
-def test_a_table_begins_with_what_it_is_of(study, capfd):
+def test_table_begins_with_its_subject(study, capfd):
     first = answer(capfd, "summary", study.path).splitlines()[0]
     run = f"Run {study.run_info().id[:8]}: job, 4 ranks, analytical-aware on switch-4"
     assert first == f"{run} (the newest of 2 runs; --run chooses another)"
@@ -190,7 +190,7 @@ def test_summary_prints_advice(study, capfd):
         assert row["compute_ns"] + row["exposed_comm_ns"] + row["idle_ns"] == said["makespan_ns"]
 
 
-def test_every_command_has_one_answer_to_what_bounds_the_step(study, capfd):
+def test_all_commands_agree_on_the_bound(study, capfd):
     summary, path = (answer(capfd, command, study.path) for command in ("summary", "critical-path"))
     assert path.split("Critical path by kind")[0] == summary.split("Changes that would help")[0]
 

@@ -204,7 +204,7 @@ def test_the_front_of_a_sweep_is_per_captured_step(study, capfd):
     assert "Pareto front per captured step" in " ".join(out.split())
 
 
-def test_a_sweep_on_the_links_of_another_chip_says_so(study, capfd):
+def test_sweep_on_links_of_another_chip_has_a_note(study, capfd):
     options = ("--workload", "gpu", "--over", "network=hgx-h100-8", "--keep", "0", "--workers", "0")
     out = " ".join(answer(capfd, "sweep", study.path, *options).split())
     assert "Compute times were measured on v100, but the links are those of h100" in out

@@ -153,7 +153,7 @@ def generate(folder: Path, pattern: str = "all-reduce") -> Path:
     return folder / "work"
 
 
-def test_a_study_keeps_the_workload_it_is_asked_to_run(tmp_path, capsys):
+def test_workload_of_a_run_is_stored(tmp_path, capsys):
     prefix, study = generate(tmp_path), tmp_path / "study"
     capsys.readouterr()
     arguments = ("run", study, "--network", "ring-2", "--format", "json")

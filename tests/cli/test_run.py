@@ -319,7 +319,7 @@ def test_a_run_that_cannot_be_leaves_no_study(tmp_path, prefix, wrong):
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-def test_a_workload_that_is_not_there_leaves_no_study(tmp_path):
+def test_missing_workload_creates_no_study(tmp_path):
     assert run("run", tmp_path / "s", "--workload", tmp_path / "none", "--network", "ring-2")
     assert not (tmp_path / "s").exists()
 

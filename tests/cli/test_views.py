@@ -197,7 +197,7 @@ def printed(monkeypatch, capfd):
 ROW = {"operation": "all_reduce", "what": "a gap between collectives", "size_bytes": 4_204_593}
 
 
-def test_words_and_numbers_stay_whole_where_they_fit(printed):
+def test_words_and_numbers_are_not_broken(printed):
     lines = printed([ROW], 48)
     assert max(map(len, lines)) <= 48
     assert any("all_reduce" in line and "4.01 MiB" in line for line in lines)

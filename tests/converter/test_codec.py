@@ -184,7 +184,7 @@ def test_nodes_of_one_id_are_refused_in_any_order():
         (b"\x52\x05\xa2\x01\x02\x0a\x05", 7, "a field runs past the end"),
     ],
 )
-def test_damage_is_told_by_its_byte(body, place, message):
+def test_damage_is_reported_with_its_byte(body, place, message):
     data = HEAD + framed(body)
     place += len(data) - len(body)
     with pytest.raises(WorkloadFormatError, match=rf"x\.et .*damaged at byte {place}: {message}\. Convert"):

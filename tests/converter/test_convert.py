@@ -32,7 +32,7 @@ def test_gradient_buckets_become_all_reduces(captured):
         assert not comm["is_cpu_op"].any()
 
 
-def test_asynchronous_all_reduce_overlaps_what_follows_it(captured):
+def test_asynchronous_all_reduce_overlaps_later_work(captured):
     graph = captured.graphs[0]
     times = replay(graph)
     first = graph.nodes.index[graph.nodes["type"] == NodeType.COMM_COLL][0]

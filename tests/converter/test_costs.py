@@ -385,7 +385,7 @@ def test_kernels_that_communicate_are_known_by_their_names(library, operation, n
 
 
 @pytest.mark.parametrize("name", ["", "<<<", *(name for library, _, name in NAMES if not library)])
-def test_kernels_that_compute_are_none_of_them(name):
+def test_compute_kernels_are_not_communication(name):
     assert kernel_pattern(name) is None
 
 

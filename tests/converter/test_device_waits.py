@@ -64,7 +64,7 @@ def test_a_full_queue_makes_the_host_wait_for_calls_not_for_kernels(tmp_path):
 
 @pytest.mark.parametrize("early_ns", [0, 1, 400])
 @pytest.mark.parametrize("name", ["cudaMemsetAsync", "cudaLaunchKernel"])
-def test_a_synchronisation_that_touches_the_call_before_it_waits_for_its_work(tmp_path, name, early_ns):
+def test_adjacent_synchronisation_waits_for_the_work(tmp_path, name, early_ns):
     trace = Trace()
     trace.op("aten::zero_", 0, 300)
     trace.launch((10, 5), [(14.9, 100)], name=name)
@@ -101,7 +101,7 @@ def test_times_in_whole_microseconds_never_refuse_a_trace(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"])
-def test_a_synchronisation_that_drains_the_queue_replays_as_long_as_it_took(tmp_path, call):
+def test_draining_synchronisation_replays_at_measured_time(tmp_path, call):
     trace = Trace()
     trace.add("user_annotation", "ProfilerStep#1", 0, 20_000)
     trace.add("user_annotation", "ProfilerStep#2", 20_000, 80_000)
@@ -172,7 +172,7 @@ def test_refusal_lists_content_of_the_file(tmp_path, kinds, said):
         trace.graph(tmp_path)
 
 
-def test_a_trace_without_anything_of_the_device_says_so(tmp_path):
+def test_trace_without_device_work_is_an_error(tmp_path):
     trace = Trace()
     trace.op("aten::mm", 0, 10)
     trace.add("user_annotation", "nccl:all_reduce", 2, 5)
@@ -239,7 +239,7 @@ def pairs(graph):
 
 
 @pytest.mark.parametrize("late", [-80, 0, 12])
-def test_a_host_that_spins_on_memory_waits_for_the_kernel_that_writes_it(tmp_path, late):
+def test_host_polling_memory_waits_for_the_writing_kernel(tmp_path, late):
     trace, draw = Trace(), random.Random(5)
     lengths = [draw.randint(2_000, 20_000) for _ in range(5)]
     iterations(trace, lengths, after=lambda: late)

@@ -255,7 +255,7 @@ def test_each_step_s_time_is_added_up(served):
     assert rows[3]["host_ns"] == pytest.approx((300 + 400) * US, rel=0.02)
 
 
-def test_kinds_have_their_spread_and_what_bounds_them(served):
+def test_kinds_of_steps_have_spread_and_bound(served):
     prefill, decode = step_kinds(step_rows(served))
     assert (prefill["kind"], prefill["steps"], prefill["bound_by"]) == ("prefill", 2, "compute")
     assert (decode["kind"], decode["steps"], decode["bound_by"]) == ("decode", 3, "host")
@@ -264,7 +264,7 @@ def test_kinds_have_their_spread_and_what_bounds_them(served):
     assert times == pytest.approx([226 * US, 266 * US, 306 * US], abs=US)
 
 
-def test_a_step_is_told_of_the_rank_that_took_longest(tmp_path):
+def test_step_table_shows_the_slowest_rank(tmp_path):
     for rank, kernel_us in enumerate((30.0, 90.0)):
         engine = Engine(now=1000.0 + rank)
         for number in range(2):

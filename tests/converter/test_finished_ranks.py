@@ -62,7 +62,7 @@ def expected(pattern, tmp_path):
     return files(tmp_path / "expected")
 
 
-def test_it_goes_on_from_the_ranks_that_were_finished(pattern, expected, tmp_path, made):
+def test_conversion_resumes_after_finished_ranks(pattern, expected, tmp_path, made):
     output = tmp_path / "out" / "job"
     made.clear()
     with pytest.raises(KeyboardInterrupt):

@@ -156,7 +156,7 @@ def test_equal_process_ids_on_two_hosts_are_distinguished(tmp_path, captured):
         find_rank_traces(str(tmp_path), str(tmp_path))
 
 
-def test_another_job_s_host_traces_beside_are_not_taken(tmp_path, captured):
+def test_host_traces_of_another_job_are_ignored(tmp_path, captured):
     _lay_out(tmp_path / "mine", captured, VLLM)
     for device, _ in VLLM:
         (tmp_path / "alone").mkdir(exist_ok=True)

@@ -212,7 +212,7 @@ def test_customized_layers_have_groups_of_their_own(tmp_path):
         ("DATA", False, False),
     ],
 )
-def test_first_layers_input_gradient_is_what_it_is_in_astra_sim_1(tmp_path, policy, computed, communicated):
+def test_first_layers_input_gradient_matches_astra_sim_1(tmp_path, policy, computed, communicated):
     text = DATA.replace("DATA", policy, 1).replace("NONE 0 3", "ALLREDUCE 9 3")
     names = _names(_read(tmp_path, text, num_ranks=8).graphs[0])
     assert ("first input gradient" in names) == computed

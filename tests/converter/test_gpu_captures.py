@@ -226,7 +226,7 @@ def test_without_names_of_kernels_order_and_number_tell_the_operator(tmp_path):
     assert "3 of 5" in notes(workload)[0]
 
 
-def test_what_ran_at_once_during_a_capture_is_not_in_the_graph(tmp_path):
+def test_eager_work_during_a_capture_is_not_in_the_graph(tmp_path):
     path = capture(tmp_path / "graphs.json.gz", [("aten::fill", "gemm"), *ATTENTION])
     eager = KinetoTrace()
     eager.events = read_json(path)["traceEvents"]

@@ -104,7 +104,7 @@ def test_a_collective_of_objects_owns_its_operators(tmp_path):
     assert host_us(converted(tmp_path, thread))["object_collective"] == 70_000
 
 
-def test_compilation_owns_the_operators_that_it_traces(tmp_path):
+def test_traced_operators_count_as_compilation(tmp_path):
     thread = training_thread()
     thread.mark("dynamo", 12_000, 82_000, "cpu_op")
     thread.mark("entire_frame_compile", 13_000, 81_000, "cpu_op")
@@ -113,7 +113,7 @@ def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     assert host_us(converted(tmp_path, thread))["compilation"] == 70_000
 
 
-def test_recomputation_owns_the_forward_pass_that_it_repeats(tmp_path):
+def test_repeated_forward_pass_counts_as_recomputation(tmp_path):
     thread = Thread(0)
     thread.op("autograd::engine::evaluate_function: TanhBackward0", START, END, 3)
     thread.mark("chakrascope::recomputation", START + 11_000, START + 39_000, "cpu_op")
@@ -163,7 +163,7 @@ ENGINE = ("_engine_run_backward", "torch/autograd/graph.py", 9, "library", "run_
 
 
 @pytest.mark.parametrize(("waited", "cause"), [(9_000, "communication_call"), (0, "lock")])
-def test_a_backward_pass_that_blocks_waits_for_peers_if_there_are_any(tmp_path, waited, cause):
+def test_blocking_backward_pass_waits_for_peers(tmp_path, waited, cause):
     evidence = sampled([ENGINE], busy=0, wait="futex")
     evidence.step(0, START, collective=0)
     evidence.step(1, END, collective=waited, recorded=1)
@@ -263,7 +263,7 @@ def test_only_operators_inside_logging_are_logging(tmp_path):
     assert host_us(graph) == {"logging": 80_000}
 
 
-def test_a_state_lasts_as_long_as_processor_time_says(tmp_path):
+def test_duration_of_a_state_follows_cpu_time(tmp_path):
     """Python works for 30 ms of the gap before it sleeps; samples are 40 ms apart."""
     evidence = EvidenceFile()
     for time, wait in ((START, ""), (41_000, "clock_nanosleep"), (81_000, "clock_nanosleep"), (99_000, "")):
@@ -289,7 +289,7 @@ def test_loader_sample_ignores_the_backward_pass(tmp_path, name):
     assert not loading["operator"].str.startswith(BACKWARD).any()
 
 
-def test_a_function_between_two_phases_owns_the_gaps_before_and_after_its_operators(tmp_path):
+def test_function_between_phases_includes_adjacent_gaps(tmp_path):
     """As what it allocated is freed when it returns."""
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(f"{BACKWARD}MmBackward0", START, START + 20_000, 1)
@@ -462,7 +462,7 @@ def test_step_between_two_samples_has_no_activity(tmp_path):
 
 
 @pytest.mark.parametrize(("longer_us", "is_known"), [(2_000, True), (20_000, False)])
-def test_a_section_without_a_sample_is_what_another_captured_step_shows(tmp_path, longer_us, is_known):
+def test_section_without_sample_follows_other_steps(tmp_path, longer_us, is_known):
     """A step has 20 ms of Python between its backward pass and its end; only the next step has a sample."""
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(f"{BACKWARD}MmBackward0", START + 20_000, END - 20_000, 1)
@@ -479,7 +479,7 @@ def test_a_section_without_a_sample_is_what_another_captured_step_shows(tmp_path
 
 
 @pytest.mark.parametrize(("other", "is_known"), [("audit", True), ("save", False)])
-def test_a_phase_without_a_sample_is_where_another_captured_step_always_is(tmp_path, other, is_known):
+def test_phase_without_sample_follows_other_steps(tmp_path, other, is_known):
     """Recording made the other step several times as slow, so that times in it say nothing."""
     thread, evidence = Thread(0), EvidenceFile()
     for begin, times in ((START, 1), (END, 5)):
@@ -679,7 +679,7 @@ def test_what_the_engine_calls_besides_hooks_is_no_hook(tmp_path, caller):
     assert places(converted(tmp_path, thread, evidence), "python") == {HOOK_PLACE}
 
 
-def test_a_wait_begins_where_the_thread_is_first_seen_in_it(tmp_path):
+def test_wait_begins_at_its_first_sample(tmp_path):
     """Before its first sample in the wait the thread was busy, with the operator."""
     evidence = EvidenceFile()
     wait = ("submit", "upload.py", 26, "script", "acquire")

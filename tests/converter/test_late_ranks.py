@@ -123,7 +123,7 @@ def test_step_closest_to_unprofiled_steps_is_converted(tmp_path):
 
 
 @pytest.mark.parametrize(("delays", "shown"), [([0, 0, 0], 1), ([12_000, 0, 0], 0), ([20_000, 0, 0], 2)])
-def test_the_median_step_is_that_without_what_a_step_waited_for_a_processor(tmp_path, delays, shown):
+def test_median_step_excludes_run_delay(tmp_path, delays, shown):
     """The steps take 30, 20 and 12 ms; the unprofiled ones are too different to have a median."""
     thread, evidence, total = Thread(0), EvidenceFile(), 0
     spans = [(1_000, 31_000), (31_000, 51_000), (51_000, 63_000)]
@@ -143,7 +143,7 @@ def test_the_median_step_is_that_without_what_a_step_waited_for_a_processor(tmp_
     assert step_choice_text(metadata).endswith("the median of 3 captured steps, without run delay.")
 
 
-def test_lines_of_a_loop_are_one_place_and_those_around_it_are_not(tmp_path):
+def test_only_lines_of_a_loop_share_a_place(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     thread.op("aten::mm", 1_000, 2_000, 1)
     lines = [40, 41, *[42, 43, 44] * 5, 43, 45, 46]

@@ -51,7 +51,7 @@ def collectives(matched):
 
 
 @pytest.mark.parametrize("kind", ["flight", "inspector"])
-def test_all_tools_tell_the_same_collectives_of_one_job(tmp_path, job, kind):
+def test_all_tools_yield_equal_collectives(tmp_path, job, kind):
     matched = match_logs(read_logs([job.write(tmp_path / kind, kind)]))
     expected = [("all_gather", 2048, pair) for pair in ((0, 1), (2, 3))] * 4
     expected += [("reduce_scatter", 16384, pair) for pair in ((0, 2), (1, 3))] * 4
@@ -98,7 +98,7 @@ def test_every_workload_runs_to_its_end_and_takes_the_measured_time(tmp_path, jo
     assert not [finding for finding in doctor(tmp_path / "w") if finding.severity == "error"]
 
 
-def test_operations_that_ran_at_the_same_time_do_not_wait_for_each_other(tmp_path):
+def test_concurrent_operations_have_no_dependency(tmp_path):
     job = Job(2, {"a": [0, 1], "b": [0, 1]})
     for group in ("a", "b"):  # the second is issued while the first runs
         for rank in (0, 1):
@@ -116,7 +116,7 @@ def test_operations_that_ran_at_the_same_time_do_not_wait_for_each_other(tmp_pat
     assert graph.nodes["duration_ns"].tolist() == [500 * US, 100 * US, 500 * US, 50 * US, 10 * US]
 
 
-def test_a_ring_buffer_begins_where_all_ranks_still_have_everything(tmp_path):
+def test_ring_buffer_begins_at_the_first_common_record(tmp_path):
     job = Job(3)
     for _ in range(6):
         job.compute(100)
@@ -144,7 +144,7 @@ def test_messages_are_matched_from_the_end_where_the_beginning_is_lost(tmp_path)
     assert "1 sends and receives without a matching receive or send" in str(convert_logs([folder]).metadata)
 
 
-def test_messages_are_matched_by_size_and_time_where_one_log_also_ends_earlier(tmp_path):
+def test_messages_of_a_shorter_log_are_matched_by_size_and_time(tmp_path):
     """Rank 1 was logged before its last receive: counted from the end, all would be off by one."""
     for name, sizes in (("sizes", (1, 2, 3, 4, 5)), ("times", (7, 7, 7, 7, 7))):
         job = Job(2)
@@ -291,7 +291,7 @@ def test_a_log_that_was_copied_onto_itself_is_refused(tmp_path, job):
         match_logs(read_logs([tmp_path / "a.log"]))
 
 
-def test_absent_ranks_are_stood_in_for_only_where_all_do_the_same(tmp_path, job):
+def test_missing_ranks_are_replaced_only_by_equal_ranks(tmp_path, job):
     data_parallel = Job(4)
     data_parallel.collective()
     workload = convert_logs([data_parallel.write(tmp_path / "dp", ranks=(1, 2))])

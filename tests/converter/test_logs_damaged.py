@@ -207,7 +207,7 @@ def test_a_job_whose_log_is_cut_off_is_converted(tmp_path, job):
     assert "3 records of collectives after the end of some rank's log were left out" in assumptions
 
 
-def test_a_truncated_flight_record_is_told_as_a_log(tmp_path, job):
+def test_truncated_flight_record_is_recognised_as_a_log(tmp_path, job):
     path = tmp_path / "fr_0.json"
     path.write_text(json.dumps(job.flight(0))[:-40])
     with pytest.raises(TraceFormatError, match=r"fr_0\.json: it is not a flight record .*copy the log again"):

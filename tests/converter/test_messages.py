@@ -71,7 +71,7 @@ def test_receives_need_no_lane_of_their_own_in_a_replay(ring):
         assert replay(together).makespan_ns == replay(graph).makespan_ns
 
 
-def test_a_send_that_held_the_thread_up_lasts_until_it_let_go(shared):
+def test_blocking_send_lasts_until_it_returns(shared):
     """Rank 0 of a 1F1B pipeline waits for each send; once it works for 1.5 ms before its next operator."""
     folder = shared / "traces" / "pp_2"
     first = convert_files(f"{folder}/et_{{rank}}.json.gz", f"{folder}/kineto_{{rank}}.json.gz").graphs[0]
@@ -146,7 +146,7 @@ def test_of_several_groups_of_that_size_every_rank_takes_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("listed", [[], [(0, 1, 2, 3)]])
-def test_sizes_that_no_listed_group_has_are_said(tmp_path, listed):
+def test_sizes_without_a_listed_group_are_noted(tmp_path, listed):
     workload = converted(tmp_path, lambda rank: listed, halves)
     assert members(workload) == [(0, 1), (0, 1), "all"]
     (said,) = [note for note in workload.metadata["assumptions"] if "2 of 4 ranks take part" in note]

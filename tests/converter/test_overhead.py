@@ -98,7 +98,7 @@ def test_scaled_host_time_is_kept_with_the_workload(captured, tmp_path):
     assert not overhead.matters
 
 
-def test_host_time_stays_where_captured_steps_took_no_longer(captured):
+def test_host_time_is_unchanged_without_overhead(captured):
     folder = captured([10**9] * 5, [10**9] * 5)
     (host, _), (scaled, _) = host_times(convert(folder)), host_times(convert(folder, rescale_host=True))
     assert (host == scaled).all()
@@ -132,7 +132,7 @@ def test_scattered_steps_are_no_baseline(captured, tmp_path, capsys):
 @pytest.mark.parametrize(
     "told", [None, 7, {}, {"captured_step_ns": 0, "unprofiled_step_ns": 0}, {"captured_step_ns": "x"}]
 )
-def test_edited_metadata_says_nothing(told):
+def test_edited_metadata_is_ignored(told):
     assert profiler_overhead({"profiler_overhead": told}) is None
 
 

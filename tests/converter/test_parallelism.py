@@ -98,7 +98,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_no_data_parallelism_is_refused_before_and_when_it_runs(name):
+def test_other_parallelism_is_refused_by_check_and_run(name):
     programs, groups, cause = REFUSED[name]
     workload = job(programs, groups)
     with pytest.raises(WorkloadError, match=cause) as refused:

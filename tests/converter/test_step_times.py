@@ -209,7 +209,7 @@ def test_a_function_that_only_long_steps_run_distinguishes_them(tmp_path, others
     assert (times.every, times.place, times.is_distinct) == (0, "score (train.py:70)", distinct)
 
 
-def test_even_steps_and_slow_first_ones_are_nothing_to_speak_of(tmp_path):
+def test_even_steps_with_a_slow_start_are_not_reported(tmp_path):
     times = run(tmp_path, [400_000, 80_000, *(30_000 + 500 * (number % 5) for number in range(20))])
     assert not times.matters
     assert times.text == ""
@@ -237,7 +237,7 @@ def test_metadata_of_something_else_has_no_step_times(metadata):
     assert step_times(metadata) is None
 
 
-def test_run_delays_are_those_of_the_median_step_and_of_the_shown_ones(tmp_path):
+def test_run_delays_cover_median_and_shown_steps(tmp_path):
     run(tmp_path, [50_000] * 24, delayed=lambda number: 30_000 if number == 9 else 1_000 * (number % 5))
     metadata = convert(tmp_path).metadata
     assert metadata["run_delay_ns"] == {"median": 2_000_000}  # no profiler recorded a step

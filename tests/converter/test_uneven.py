@@ -36,7 +36,7 @@ def moe(request, data_dir):
     return convert_files(host, f"{folder}/rank{{rank}}.device.json.gz")
 
 
-def test_an_experts_exchange_sends_what_it_sent(moe):
+def test_expert_exchange_sends_the_captured_bytes(moe):
     for rank, graph in enumerate(moe.graphs):
         listed = [_splits(graph.extra[node]) for node in sorted(graph.extra)]
         assert listed == MOE[rank]

@@ -193,7 +193,7 @@ def test_a_call_that_returns_soon_is_one_node(tmp_path, end):
 
 @pytest.mark.parametrize("name", ["c10d::recv_", "c10d::send"])
 @pytest.mark.parametrize(("waits_us", "in_call"), [(60, True), (2500, False)])
-def test_a_message_whose_call_was_held_up_is_posted_at_its_start(tmp_path, name, waits_us, in_call):
+def test_message_of_a_blocked_call_is_posted_at_its_start(tmp_path, name, waits_us, in_call):
     """The peer may go on from then on; the data moved in the call unless the thread waited longer."""
     thread = Thread(0)
     thread.message(name, 1100, 2000, opens=1990, closes=2000 + waits_us)

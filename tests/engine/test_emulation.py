@@ -145,7 +145,7 @@ def test_compute_is_never_shorter_than_it_should_be():
 
 
 @every_transport
-def test_large_messages_from_all_to_all_at_once_do_not_block_each_other(enter):
+def test_large_all_to_all_messages_do_not_deadlock(enter):
     size, ranks = 24 << 20, 3
     job = programs(
         [
@@ -177,7 +177,7 @@ def test_several_interfaces_take_turns(enter):
     assert [by_number[number] for number in range(6)] == sender.sent["path"].tolist()
 
 
-def test_the_origin_of_an_end_is_the_node_whose_start_let_it_happen():
+def test_origin_of_an_end_is_the_triggering_node():
     job = programs([[comp(0, 5_000), send(7, 0, 1, after=[0])], [recv(3, 0, 1)]])
     _, receiver = emulate(job, config(npus_count=[2]))
     assert receiver.nodes["origin_rank"].tolist() == [0]
@@ -192,7 +192,7 @@ def test_stalled_rank_reports_its_open_operation():
     assert done.finish_ns > 0
 
 
-def test_groups_whose_collectives_cross_do_not_wait_for_each_other():
+def test_groups_make_progress_independently():
     groups = {1: [0, 1], 2: [1, 2], 3: [2, 0]}
     ranks = [
         [coll(0, 4096, pg_name="1"), coll(1, 4096, pg_name="3")],

@@ -189,7 +189,7 @@ def test_they_always_end(kind, ranks, size, splits, data):
 
 
 @pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
-def test_chunks_take_as_long_as_the_whole(kind):
+def test_chunks_take_the_time_of_the_whole_message(kind):
     """Who sends waits for nobody, but its chunks share its link."""
     whole = max(finish(kind, 2, 4_000_000))
     assert max(finish(kind, 2, 4_000_000, preferred_dataset_splits=4)) == pytest.approx(whole, rel=1e-3)

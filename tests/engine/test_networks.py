@@ -201,7 +201,7 @@ def expected_path(described, source, destination, ports):
 
 
 @given(st.data())
-def test_messages_take_the_shortest_ways_that_the_hash_chooses(data):
+def test_messages_take_shortest_paths_by_hash(data):
     hosts, switches = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 6))
     nodes = hosts + switches
     ends = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1)).filter(

@@ -91,7 +91,7 @@ def test_group_size_is_requested():
     assert "no communicator group 7" in asked(chosen, "ALL_REDUCE", 7)
 
 
-def test_dimensions_that_take_no_part_are_not_asked():
+def test_uninvolved_dimensions_are_not_checked():
     chosen = everywhere("halvingDoubling", [6, 4])
     assert "power of two" in asked(chosen, "ALL_REDUCE")
     assert asked(chosen, "ALL_REDUCE", involved=0b10) == ""

@@ -134,7 +134,7 @@ def test_operations_of_one_lane_may_begin_in_any_order():
     assert output.overtaking == 2
 
 
-def test_the_semantics_of_astra_sim_stay_what_they_are():
+def test_astra_sim_semantics_are_unchanged():
     ranks, settings = stalled_without()
     output = build.run(ranks, build.config(**settings | {"semantics": "astra-sim"}))
     assert len(output.unfinished) == 2

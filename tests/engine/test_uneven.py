@@ -128,7 +128,7 @@ def test_a_group_of_the_ranks_takes_its_own_order():
     }
 
 
-def test_ranks_of_one_program_are_not_folded_where_they_receive_different_amounts():
+def test_ranks_with_different_amounts_are_not_folded():
     row = [0, 1 << 20, 0, 0]
     output = build.run([collective(0, row)] * 4, uneven_settings(4))
     assert not output.folded
@@ -308,7 +308,7 @@ def test_each_place_of_repeated_expert_groups_is_simulated_once():
     assert output.rank_finish_ns.tolist() == experts(64, 4, rows, fold=False).rank_finish_ns.tolist()
 
 
-def test_members_with_the_same_for_those_at_the_same_distance_are_one():
+def test_members_with_equal_distances_are_folded():
     rows = [[[0, 10, 2000, 30][(j - i) % 4] for j in range(4)] for i in range(4)]
     output = experts(16, 4, rows)
     assert set(output.rank_representative.tolist()) == {0}

@@ -143,7 +143,7 @@ def test_algorithms_without_files_are_named(study, tmp_path):
         JobStore(study).submit(asked)
 
 
-def test_an_algorithm_may_end_with_a_receive_whose_bytes_are_there(study, tmp_path):
+def test_algorithm_may_end_with_a_completed_receive(study, tmp_path):
     """Where bytes are matched by arrival, as in ASTRA-sim's packet networks, it completes at once."""
     for position in range(2):
         to = {"comm_src": position, "comm_dst": 1 - position, "comm_tag": 0, "comm_size_bytes": SIZE}
@@ -222,7 +222,7 @@ def test_last_rank_sends_first_in_both_directions():
 
 
 @pytest.mark.parametrize("late_ns", [0, HOP_NS // 2, HOP_NS])
-def test_ranks_that_come_within_a_latency_use_both_directions_at_once(late_ns):
+def test_ranks_within_a_latency_use_both_directions(late_ns):
     """Each has asked for the other's message before its own leaves, which the other's request lets go."""
     found = ends(rank(0, 1, BOTH), rank(1, 1 + late_ns, BOTH), **IN_ORDER)
     assert found[0, 2] == pytest.approx(REQUEST_NS + DATA_NS, abs=2)

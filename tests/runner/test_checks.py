@@ -91,7 +91,7 @@ def test_group_size_counts_and_equal_groups_are_reported_once():
     ]
 
 
-def test_replaying_asks_nothing_of_the_algorithms():
+def test_replay_needs_no_algorithms():
     work, sys = job(CollectiveType.ALL_TO_ALL, 8), system(all_to_all=["halvingDoubling"])
     assert errors(work, network(8), sys, ["replay"]) == []
     assert len(errors(work, network(8), sys, ["replay", UNAWARE])) == 1
@@ -109,7 +109,7 @@ def test_of_a_workload_that_was_not_captured_fewer_ranks_run_but_never_more(tmp_
     assert refusal(tmp_path / "w", network(8), system()) != ""
 
 
-def test_algorithms_of_single_nodes_are_asked_for_too(tmp_path):
+def test_algorithms_of_single_nodes_are_checked(tmp_path):
     nodes = tmp_path / "nodes.yml"
     nodes.write_text("1: absent\n")
     both = [coll(0, 1 << 16), coll(1, 1 << 16, after=[0])]
@@ -179,7 +179,7 @@ def test_every_preset_of_accelerators_is_known():
         assert bool(accelerators_of({}, SystemConfig.preset(name).to_dict())) == name.startswith("roofline")
 
 
-def test_buffers_smaller_than_what_ports_set_aside_are_an_error_before_and_when_it_runs():
+def test_buffers_below_the_port_reserve_are_refused():
     """Eight ports of 400 Gb/s and 5 us set aside 3 x 250,000 bytes and 4 KiB each: 5.8 MiB."""
     work = job(CollectiveType.ALL_GATHER, 8)
 

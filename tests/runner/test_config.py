@@ -305,7 +305,7 @@ def test_the_wires_share_is_of_the_bandwidth(backend):
 
 
 @pytest.mark.parametrize("backend", ["flow", "packet"])
-def test_packets_have_headers_of_their_own_and_the_result_says_so(backend):
+def test_packets_have_headers_with_a_note(backend):
     result = run(backend, wire=0.5)
     assert result.makespan_ns == run(backend).makespan_ns
     assert any("'wire'" in text and backend in text for text in result.provenance["ignored_keys"])
@@ -342,7 +342,7 @@ def test_it_is_written_back_as_it_was():
     assert prepared.content_hash != bare.content_hash
 
 
-def test_files_of_astra_sim_say_that_they_lack_it(tmp_path):
+def test_files_for_astra_sim_note_missing_overheads(tmp_path):
     _, remarks = write_network(network(wire=0.5), "ns3", tmp_path / "ns3")
     assert any("without 'efficiency'" in text for text in remarks)
     assert not any("efficiency" in text for text in write_network(network(), "ns3", tmp_path / "bare")[1])

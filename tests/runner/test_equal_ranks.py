@@ -86,7 +86,7 @@ def test_their_tables_have_the_rows_of_every_rank(both):
     assert ((equal.nodes["origin_rank"] % 2) == (every.nodes["origin_rank"] % 2)).all()
 
 
-def test_rows_of_one_rank_are_those_of_the_whole_table(both):
+def test_rows_of_one_rank_match_the_table(both):
     equal, _ = both
     names = ["start_ns", "end_ns", "origin_rank"]
     for rank, columns in equal.table("nodes").by_rank(names):

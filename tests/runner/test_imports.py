@@ -343,7 +343,7 @@ def test_an_empty_trace_among_others_is_named(tmp_path, content):
         study_of_traces([tmp_path / "job"])
 
 
-def test_a_trace_named_after_another_rank_says_how_it_is_shown(tmp_path):
+def test_renumbered_trace_has_a_note(tmp_path):
     rank_traces(tmp_path / "one", (3,), 0)
     (note,) = [
         line

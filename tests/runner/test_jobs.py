@@ -206,7 +206,7 @@ class TestProcesses:
         again = store.submit(experiment_like(study))
         assert (again.state, again.attempts) == ("done", 0)
 
-    def test_kill_9_leaves_a_study_that_opens_and_a_job_that_resumes(self, study):
+    def test_killed_job_resumes_and_its_study_opens(self, study):
         store = JobStore(study)
         job = store.submit(experiment_of(study, 1))
         running = _looked_at(store, lambda jobs: jobs[0].pid > 1)[0]

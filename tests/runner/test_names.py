@@ -185,7 +185,7 @@ def test_a_model_named_as_on_the_hub_becomes_one_workload(study, tmp_path, capsy
     assert [file.name for file in (tmp_path / "victim").iterdir()] == ["precious"]
 
 
-def test_what_is_there_is_not_replaced_unasked(study, capsys):
+def test_existing_files_are_not_overwritten(study, capsys):
     job, other = study.workload("job"), microbenchmark("all-reduce", 2, 128)
     assert study.add_workload(other, "job").parent.name == "job-2"
     assert study.add_workload(microbenchmark("all-reduce", 2, 256), "job").parent.name == "job-3"
@@ -209,7 +209,7 @@ def test_equal_graphs_of_other_process_groups_or_ranks_are_another_workload(stud
     assert study.workload("one").num_ranks == 1
 
 
-def test_a_trace_set_converted_again_takes_the_place_of_its_workload_alone(study):
+def test_converting_again_replaces_only_that_workload(study):
     first = replace(microbenchmark("all-reduce", 2, 64), metadata={"trace_set": "capture-1"})
     again = replace(microbenchmark("all-reduce", 2, 96), metadata={"trace_set": "capture-1"})
     assert study.keep_converted(first, "capture-1").parent.name == "capture-1"

@@ -184,7 +184,7 @@ def test_the_front_is_what_no_plan_beats(found):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=40))
-def test_a_row_is_on_the_front_unless_one_is_as_good_everywhere(rows):
+def test_pareto_front_has_undominated_rows(rows):
     figures = np.array(rows, dtype=float)
     chosen = figures[front(figures)]
     beaten = [(chosen <= row).all(axis=1).any() for row in figures]
@@ -392,7 +392,7 @@ def test_presets_have_nodes_as_they_are_sold():
 
 @pytest.mark.parametrize("pp", range(1, 9))
 @pytest.mark.parametrize(("kind", "chunks"), [("1f1b", 1), ("zero-bubble", 1), ("interleaved", 3)])
-def test_micro_batches_under_way_are_those_of_the_schedule(pp, kind, chunks):
+def test_micro_batches_in_flight_match_the_schedule(pp, kind, chunks):
     for count in (1, 2, 3, 8, 24):
         if kind == "interleaved" and count % pp:
             continue

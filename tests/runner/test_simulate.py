@@ -134,7 +134,7 @@ def test_a_captured_workload_is_scaled_out():
     assert experiment.assumptions
 
 
-def test_files_of_more_ranks_than_the_network_has_are_left_out_and_said(tmp_path):
+def test_files_of_surplus_ranks_are_ignored_with_a_note(tmp_path):
     workload([comp(0, 5000)], [comp(0, 9000)], [comp(0, 99_000)]).save(tmp_path / "job")
     result = simulate(tmp_path / "job", "default", "ring-2")
     assert result.makespan_ns == 9000
@@ -312,7 +312,7 @@ def converted_ranks(paths):
     return study, max(done, default=0)
 
 
-def test_a_trace_is_replayed_as_it_was_measured_and_found_again_by_its_content(trace, tmp_path):
+def test_trace_is_replayed_and_cached_by_content(trace, tmp_path):
     study, count = converted_ranks([trace])
     run = analyse_run(study, study.run_info().id)
     assert (count, run.info.backend, run.info.num_ranks) == (1, "replay", 1)

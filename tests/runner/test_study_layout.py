@@ -102,7 +102,7 @@ def test_in_the_study_only_the_layout_knows_the_names():
     assert found == []
 
 
-def test_everything_is_where_the_format_has_it(tmp_path):
+def test_fields_match_the_format(tmp_path):
     study = StudyLayout(tmp_path)
     assert {
         study.head_file,
@@ -270,12 +270,12 @@ def texts_with(folder: Path, words: bytes) -> list[str]:
     ]
 
 
-def test_no_file_of_a_study_knows_where_the_study_is(used):
+def test_study_files_contain_no_absolute_path(used):
     assert texts_with(used.path, str(used.path.parent).encode()) == []
 
 
 @pytest.mark.parametrize("way", ["copied", "renamed"])
-def test_everything_goes_on_at_another_place(used, tmp_path, way):
+def test_moved_study_continues(used, tmp_path, way):
     copy = tmp_path / "copy"
     shutil.copytree(used.path, copy)
     if way == "renamed":
@@ -306,7 +306,7 @@ def check_runs(study, original):
     assert len(compare(results, study.workload()).overview) == len(results)
 
 
-def test_a_job_whose_study_moves_while_it_works_leaves_no_damage(used, tmp_path):
+def test_moving_a_study_during_a_job_is_harmless(used, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(used.path, copy)
     slow = workload(*[[comp(0, 5), *[coll(n, 1 << 20, (n - 1,)) for n in range(1, 800)]]] * 2)
@@ -444,7 +444,7 @@ def test_measurement_is_the_base_of_a_comparison(made):
     assert compared(made.study.runs(), [made.run_b]) == (made.run_b, [])
 
 
-def test_a_run_that_is_asked_for_again_is_the_newest_and_unchanged(tmp_path):
+def test_repeated_run_is_unchanged_and_newest(tmp_path):
     made = make_study(tmp_path / "study")
     study, before = made.study, made.study.run_info(made.run_a)
     assert study.run_info().id == made.run_b

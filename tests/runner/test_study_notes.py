@@ -39,7 +39,7 @@ def study(tmp_path):
     return Study.create(tmp_path / "study")
 
 
-def test_a_study_is_its_owners_alone_unless_the_folder_was_there(tmp_path):
+def test_new_study_is_private_unless_its_folder_existed(tmp_path):
     made = Study.create(tmp_path / "deep" / "study")
     assert made.path.stat().st_mode & 0o777 == 0o700
     shared = tmp_path / "shared"
@@ -176,7 +176,7 @@ def test_deleted_run_stays_deleted_until_it_is_simulated_again(study):
     assert {info.id: info.note for info in again.runs()} == {run_id: "", other: ""}
 
 
-def test_note_of_a_run_deleted_meanwhile_brings_nothing_back(study, monkeypatch):
+def test_note_of_a_deleted_run_is_dropped(study, monkeypatch):
     run_id, experiment, _ = kept(study)
     folder = study.path / "runs" / run_id
     monkeypatch.setattr(study, "_run_folder", lambda _: folder)
@@ -217,7 +217,7 @@ def noted(made):
     (made.study.run_dir(made.run_a) / "timeline-notes.json").unlink(missing_ok=True)
 
 
-def test_notes_come_back_in_order_of_time_and_change_nothing_else(noted, made):
+def test_notes_are_sorted_by_time(noted, made):
     folder = noted.run_dir(made.run_a)
     before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     later = add_timeline_note(noted, made.run_a, "  later ", (500, 900))

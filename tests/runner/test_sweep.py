@@ -427,7 +427,7 @@ class TestProcesses:
         failed = found.points[found.points["state"] == "failed"]
         assert failed["error"].str.contains("died 2 times").all()
 
-    def test_ctrl_c_keeps_what_is_done_and_ends_every_process(self, study):
+    def test_ctrl_c_keeps_finished_work_and_ends_processes(self, study):
         script = (
             "import sys; from chakrascope.cli import main; main(['sweep', sys.argv[1], '--network', 'ring-2',"
             "'--over', 'network.npus_count=4', '--workers', '1', '--name', 'long',"

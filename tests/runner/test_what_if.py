@@ -157,7 +157,7 @@ MOMENTS = [{}, {"at": "1100us"}, {"at": "1100us", "until": "1400us"}]
         ("analytical-aware", FABRIC, {"device": 0, "rate": 0.1}, "1-4"),
     ],
 )
-def test_what_failed_stays_failed(backend, more, failure, link, moment):
+def test_failed_job_remains_failed(backend, more, failure, link, moment):
     whole = makespan(experiment(backend, **more))
     asked = experiment(backend, **more, failures=[failure | moment])
     failed = makespan(asked)
@@ -198,7 +198,7 @@ def test_a_link_that_is_down_cannot_be_faster():
         ),
     ],
 )
-def test_what_is_not_there_cannot_change(key, message):
+def test_missing_target_of_a_change_is_an_error(key, message):
     with pytest.raises(UsageError, match=message):
         what_if(
             experiment("analytical-aware", links=[[r, 4, 1.0, 1.0] for r in range(4)]),
@@ -285,7 +285,7 @@ def replayed(job):
 
 @settings(max_examples=12, deadline=None)
 @given(scheduled())
-def test_a_node_may_take_longer_by_its_slack_and_not_by_more(nodes):
+def test_slack_is_the_largest_harmless_delay(nodes):
     job = workload(nodes, nodes)
     result = replayed(job)
     for row in slack(result, job).head(len(nodes)).itertuples():

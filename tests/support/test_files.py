@@ -122,7 +122,7 @@ def test_the_longest_name_can_be_written(tmp_path):
     assert names(tmp_path) == sorted(["n" * 255, "µ" * 127])
 
 
-def test_a_folder_and_all_in_it_is_on_the_disk_before_it_has_its_name(tmp_path, synced):
+def test_folder_is_synced_before_it_is_renamed(tmp_path, synced):
     with new_folder(tmp_path / "a" / "run") as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "x").write_text("x", encoding="utf-8")

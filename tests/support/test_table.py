@@ -406,7 +406,7 @@ def test_ranks_are_the_same_from_memory_and_from_a_file(tmp_path, groups, in_mem
     assert table.frame().equals(frame_of(whole))
 
 
-def test_no_piece_is_read_for_ranks_that_nobody_wants(tmp_path, monkeypatch):
+def test_unwanted_ranks_are_not_read(tmp_path, monkeypatch):
     table, read = in_file(tmp_path / "t.parquet", *ORDERED), []
     reading = ParquetFile.read
     monkeypatch.setattr(ParquetFile, "read", lambda *asked: (read.append(asked[2]), reading(*asked))[1])

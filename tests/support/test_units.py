@@ -109,7 +109,7 @@ def test_instants_are_printed_with_distinct_digits(time_ns, resolution_ns):
 
 
 @given(st.floats(0, 1))
-def test_only_nothing_is_none_and_only_all_is_all(share):
+def test_shares_0_and_100_percent_are_exact(share):
     text = share_text(share)
     assert (text == "0.0 %") == (share == 0)
     assert (text == "100.0 %") == (share == 1)
@@ -230,7 +230,7 @@ JUNK = [
 @pytest.mark.parametrize(
     ("read", "accepted"), [(parse_duration, "1.5 us"), (parse_size, "25 MiB"), (parse_bandwidth, "80 Gb/s")]
 )
-def test_everything_else_is_refused_with_what_is_accepted(read, accepted, text):
+def test_invalid_values_are_refused_with_valid_ones(read, accepted, text):
     with pytest.raises(ValueError, match=f"such as .*{accepted}.*a number alone is in") as caught:
         read(text)
     assert len(str(caught.value)) < 250
@@ -260,7 +260,7 @@ def test_no_text_breaks_the_parsers(read, text):
     [([], ""), ([3], "3"), ([2, 0, 1], "0-2"), ([0, 1, 5, 7, 8], "0-1, 5, 7-8"),
      (range(0, 20, 2), "0, 2, 4, 6 and 6 more")],
 )  # fmt: skip
-def test_ranks_are_told_as_ranges(ranks, text):
+def test_ranks_are_printed_as_ranges(ranks, text):
     assert ranks_text(ranks) == text
 
 

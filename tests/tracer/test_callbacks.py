@@ -78,7 +78,7 @@ def test_a_callback_captures_both_ranks_without_a_launcher(tmp_path, run_ranks_a
     assert (trace_set.partial, steps(trace_set)) == (False, [("manual", [3, 4])] * 2)
 
 
-def test_a_training_run_that_fails_keeps_its_error_and_its_steps(tmp_path, run_ranks_alone, importable):
+def test_failed_training_run_keeps_error_and_steps(tmp_path, run_ranks_alone, importable):
     done = run_ranks_alone("lightning_module.py", "1", "own", "8")
     assert done.returncode == 1
     assert "ValueError: bad batch" in done.stderr

@@ -18,7 +18,7 @@ LIMITED = (
 )
 
 
-def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, script, run_ranks):
+def test_exit_code_3_and_steps_are_preserved(tmp_path, script, run_ranks):
     done = run_ranks(script("train(5, lambda step: step == 3 and sys.exit(3))"), warmup=1, steps=3)
     assert done.returncode == 3
     trace_set = TraceSet.load(tmp_path / "out")
@@ -27,7 +27,7 @@ def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, scrip
     assert "exit code 3" in trace_set.reasons[0]
 
 
-def test_a_script_that_fails_before_its_first_step_keeps_its_exit_code(tmp_path, script, run_ranks):
+def test_exit_code_before_the_first_step_is_preserved(tmp_path, script, run_ranks):
     done = run_ranks(script("sys.exit(7)"))
     assert done.returncode == 7
     assert "ended with exit code 7 before its first training step" in done.stderr
@@ -105,7 +105,7 @@ def test_meaningless_call_is_refused_before_the_run(tmp_path, command, options):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path):
+def test_unwritable_folder_is_refused_before_the_run(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CaptureError, match=r"cannot be written to: Not a directory\. Choose another"):
         trace(["true"], tmp_path / "file" / "out")

@@ -353,7 +353,7 @@ def taken(which):
     return f"{told}, which does not assign operators to modules"
 
 
-def test_a_profile_of_the_whole_run_is_taken_and_stays_the_script_s(tmp_path, script, run_ranks, capsys):
+def test_profile_of_the_whole_run_is_used_and_kept(tmp_path, script, run_ranks, capsys):
     done = run_ranks(script(WHOLE_RUN), ranks=2, warmup=3, steps=2)
     trace_set = captured_profile(tmp_path, done)
     assert done.stdout.count("operators True") == 2
@@ -406,7 +406,7 @@ def test_where_the_script_marks_parts_of_steps_the_capture_s_own_count_holds(tmp
 
 
 @pytest.mark.parametrize("ending", [NEVER_STOPPED, AUTOGRAD])
-def test_a_profile_that_is_never_stopped_or_of_another_kind_is_taken(tmp_path, script, run_ranks, ending):
+def test_unstopped_or_unusual_profile_is_used(tmp_path, script, run_ranks, ending):
     trace_set = captured_profile(tmp_path, run_ranks(script(ending), warmup=2, steps=2))
     assert (steps(trace_set), trace_set.notes) == ([[2, 3, 4]], [taken("steps 2-4")])
     assert (tmp_path / "own.json").exists() == (ending is AUTOGRAD)

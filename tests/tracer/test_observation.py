@@ -127,7 +127,7 @@ def test_a_call_that_keeps_the_interpreter_lock_makes_the_sampler_late(recorder,
     assert max(evidence.samples.late_ns) > 4_000_000
 
 
-def test_another_thread_that_works_has_its_own_rows(recorder, tmp_path):
+def test_other_working_threads_have_rows(recorder, tmp_path):
     over = threading.Event()
 
     def work():

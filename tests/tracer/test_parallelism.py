@@ -109,7 +109,7 @@ def test_a_group_made_during_the_capture_is_known(tmp_path, run_ranks):
     ]
 
 
-def test_a_compiled_model_is_not_recompiled_and_its_modules_are_left_alone(tmp_path, run_ranks):
+def test_compiled_model_is_not_recompiled_or_hooked(tmp_path, run_ranks):
     done = run_ranks("compiled.py", ranks=2, warmup=2, steps=2)
     trace_set = captured(tmp_path, done)
     assert done.stdout.count("recompilations 0") == 2

@@ -133,7 +133,7 @@ def test_a_second_run_of_the_script_leaves_the_first_one_s_traces(tmp_path, scri
     assert notes == ["rank 0 was captured in the first of several processes"]
 
 
-def test_a_step_that_also_logs_is_not_the_one_converted(tmp_path, script, run_ranks):
+def test_step_with_logging_is_not_converted(tmp_path, script, run_ranks):
     logging = "train(9, lambda step: step == 4 and (dist.all_reduce(torch.ones(1)), time.sleep(1)))"
     done = run_ranks(script("import time; " + logging), ranks=2, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr

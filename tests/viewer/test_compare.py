@@ -298,7 +298,7 @@ def bert(tmp_path_factory, data_dir):
     return study_of(tmp_path_factory.mktemp("operators"), program)
 
 
-def test_a_point_is_below_its_roof_and_its_area_is_its_time(bert):
+def test_roofline_points_are_below_the_roof_with_area_by_time(bert):
     run = analyse_run(bert)
     points = roofline_points(joined_operators(TABLES["operators"](run)))
     (roof,) = rooflines(points)

@@ -155,7 +155,7 @@ class Reader(HTMLParser):
         self.words.append(data)
 
 
-def test_report_is_one_file_that_loads_and_runs_nothing(run):
+def test_report_is_self_contained(run):
     reader = Reader(report_html(run))
     assert reader.loaded == []
     assert not {"script", "img", "iframe", "link", "object"} & set(reader.tags)
@@ -183,7 +183,7 @@ def test_report_names_the_job_its_date_and_the_cluster(captured, simulated):
     assert "Cluster cpu-cluster-8, simulated with the backend analytical-aware" in other
 
 
-def test_report_leaves_what_has_no_name_to_a_note(captured):
+def test_report_notes_unnamed_work(captured):
     study, run = captured
     text = " ".join(Reader(report_html(StudyView(study).open(run))).words)
     assert "(no " not in text

@@ -101,7 +101,7 @@ def test_pages_have_a_language_and_names_of_their_own(visit, made):
 
 
 @pytest.mark.browser
-def test_a_server_that_went_away_is_told_and_taken_up_again(browser, study, made):
+def test_lost_server_is_reported_and_reconnected(browser, study, made):
     page = watched(browser.new_context())
     with served_at(create_app(study), 0) as port:
         page.goto(f"http://127.0.0.1:{port}/?run={made.run_a}")

@@ -40,7 +40,7 @@ def test_the_list_is_exported(study, folder):
     assert len(create_app(study).server.test_client().get("/export/imports.csv").text.splitlines()) == 1
 
 
-def test_page_without_a_folder_tells_how_to_give_one(study):
+def test_page_without_a_folder_gets_a_next_step(study):
     shown = str(page_module.layout(StudyView(study), Selection(), "light"))
     assert "--import-from FOLDER" in shown
 

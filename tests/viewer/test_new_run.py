@@ -86,7 +86,7 @@ def test_untouched_presets_give_back_their_files(network, system):
     assert network in command_line(setup, ["replay"])
 
 
-def test_change_is_told_and_leaves_the_preset_out_of_the_command():
+def test_changed_preset_is_omitted_from_the_command():
     setup = setup_of(bandwidth=10.0)
     assert differences(setup) == ["dimension 1, bandwidth: 1.164 → 10.0"]
     assert command_line(setup, ["replay"]) == (
@@ -476,7 +476,7 @@ def test_running_job_is_cancelled_and_its_log_is_read(page, mine):
 
 
 @pytest.mark.browser
-def test_backend_that_is_killed_says_so(page, mine):
+def test_killed_backend_is_an_error(page, mine):
     with serving(create_app(mine)) as address:
         page.goto(f"{address}/new-run?setup=" + quote(json.dumps(LONG | {"label": "doomed"})))
         page.wait_for_selector("#new-start:not([disabled])")
@@ -528,7 +528,7 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
         ("cancelled", ["cancelled"]),
     ],
 )
-def test_job_is_shown_as_it_stands(state, words):
+def test_job_shows_its_current_state(state, words):
     job = Job(
         id=7, kind="simulation", experiment="abc", label="", workload="w", backend="fake", network="net",
         state=state,

@@ -351,7 +351,7 @@ def test_module_breakdown_states_unassigned_time(run, simulated):
 
 
 @pytest.mark.parametrize(("fold", "hidden"), [("nodes", False), ("modules", True), ("ranks", True)])
-def test_hops_are_asked_for_only_where_they_count(fold, hidden):
+def test_hops_are_computed_only_if_needed(fold, hidden):
     selection = Selection.parse(f"?fold={fold}&hops=1")
     field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
     assert field["value"] == 1
@@ -406,7 +406,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("colours", [KIND_COLOURS, DISTINCT_VERDICTS], ids=["kinds", "verdicts"])
 @pytest.mark.parametrize("vision", VISIONS)
-def test_colours_stay_apart(vision, colours):
+def test_colours_are_distinguishable(vision, colours):
     seen = {name: lab(np.clip(VISIONS[vision] @ linear(colour), 0, 1)) for name, colour in colours.items()}
     apart = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
     assert min(apart.values()) >= 13, min(apart, key=apart.get)

@@ -42,7 +42,7 @@ def test_a_time_of_several_captured_steps_says_so(own):
     assert run_text(info).endswith("68.2 ms (3 steps) · 8 ranks")
 
 
-def test_runs_held_open_follow_what_is_done_to_them(own):
+def test_open_runs_follow_changes(own):
     view = StudyView(own.study)
     run = view.open(own.run_a)
     view.annotate(own.run_a, "renamed", "")
@@ -362,7 +362,7 @@ def test_import_links_to_its_form():
 
 
 @pytest.mark.browser
-def test_a_button_keeps_the_focus_while_its_job_goes_on(page, tmp_path, monkeypatch):
+def test_button_keeps_focus_while_its_job_runs(page, tmp_path, monkeypatch):
     study = make_study(tmp_path / "study").study
     listed = [job(), job(id=2, state="queued")]
     monkeypatch.setattr(JobStore, "resume", lambda _store: None)

@@ -214,7 +214,7 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
 
 
 @pytest.mark.browser
-def test_steps_that_are_not_there_leave_the_timeline_whole(stepped, page):
+def test_missing_steps_show_the_whole_timeline(stepped, page):
     study, run = stepped
     names = "[...new Set(document.getElementById('timeline').timeline.rows.all.map((r) => r.source.name))]"
     with serving(create_app(study)) as address:

@@ -265,7 +265,7 @@ def test_nothing_else_is_exported(client, path):
         "api/lanes?run=none",
     ],
 )
-def test_what_the_study_does_not_have_is_not_answered_with_something_else(client, made, address):
+def test_missing_items_have_no_substitute(client, made, address):
     named = address.replace("run-a", made.run_a).replace("run-b", made.run_b)
     assert client.get(f"/{named}").status_code == 404
 
@@ -488,7 +488,7 @@ def wrong(page, link, labels):
 
 
 @pytest.mark.browser
-def test_every_link_leads_to_what_it_names(page, linked):
+def test_every_link_has_its_target(page, linked):
     labels = {option["value"]: option["label"] for option in run_options(linked.runs())}
     run = next(info.id for info in linked.runs() if info.workload == "mlp" and info.backend == "packet")
     seen, differing = set(), {}

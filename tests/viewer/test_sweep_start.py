@@ -455,7 +455,7 @@ def test_an_answer_of_some_points_says_so(study, monkeypatch, state, total, word
     assert bool(words) == bool(told)
 
 
-def test_a_sweep_in_a_notebook_names_its_settings_as_the_page_does(swept):
+def test_notebook_and_page_name_settings_equally(swept):
     found = read_sweep(swept[0], "second")
     assert "latency (ns)" in found._repr_html_()
     assert "network.latency" not in found._repr_html_()

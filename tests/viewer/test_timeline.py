@@ -209,7 +209,7 @@ def test_axis_has_three_digits_at_any_zoom(timeline):
 
 
 @pytest.mark.parametrize("rows", ["flat", "nested"])
-def test_nothing_stays_empty_below(timeline, rows):
+def test_page_has_no_empty_space_below(timeline, rows):
     page = timeline(f"&rows={rows}")
     bottom = page.evaluate("() => document.getElementById('timeline-panel').getBoundingClientRect().bottom")
     assert 0 <= 800 - bottom < 40
@@ -278,7 +278,7 @@ def test_help_names_the_keys(timeline):
     assert state(page, "(t.view.t1 - t.view.t0) / t.view.makespan") < 0.8
 
 
-def test_equal_ranks_are_one_until_taken_apart(timeline, made):
+def test_equal_ranks_are_one_row_until_expanded(timeline, made):
     page = timeline("&rows=flat", made.run_b)
     assert state(page, "t.rows.all.length") == 4
     assert "ranks 0, 2 … 6" in dict(texts(page))
@@ -326,7 +326,7 @@ def test_notes_are_kept_with_the_run_and_lead_back(timeline, made):
     page.wait_for_selector("#timeline[data-notes='0']")
 
 
-def test_another_run_lies_beside_on_the_same_clock(timeline, made):
+def test_second_run_is_drawn_on_the_same_clock(timeline, made):
     page = timeline("&rank=1&node=13&rows=flat")
     page.wait_for_selector("#timeline[data-selected='1:13']")
     page.select_option("#timeline-beside-run", made.run_b)

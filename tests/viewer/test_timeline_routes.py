@@ -218,7 +218,7 @@ def test_differing_lanes_are_shown_after_reading_the_rank():
     assert set(shown.lane.tolist()) <= set(index.table.index[index.table["rank"] == 2])
 
 
-def test_ranks_that_ran_nothing_leave_the_lanes_of_others():
+def test_empty_ranks_do_not_affect_lanes():
     frames = {0: frame(0, (7,)).iloc[:0], 1: frame(1, (7, 8)), 2: frame(2, (7, 8))}
     index = TimelineIndex(lambda rank, _: frames[rank], lambda *_: None, [[rank] for rank in frames], 100)
     assert index.table["rank"].tolist() == [1, 1, 2, 2]

@@ -86,7 +86,7 @@ def test_every_gain_equals_its_what_if(tmp_path):
     assert gains == sorted(gains, reverse=True)
 
 
-def test_a_stall_of_the_host_is_named_and_gains_what_it_cost(tmp_path):
+def test_host_stall_is_named_with_its_gain(tmp_path):
     plain, stalled = launched(), launched(stall_ns=5 * MS)
     run = analysed(tmp_path, stalled)
     first = run.advices()[0]
@@ -137,7 +137,7 @@ def test_host_work_before_an_operator_is_a_stall_whatever_the_operator(tmp_path)
         (8 * MS, "worker_wait", ""),  # which gains its time in the mean step, of which there is no replay
     ],
 )
-def test_what_all_advice_gains_together_is_stated_unless_it_is_the_sum(tmp_path, device_ns, cause, together):
+def test_combined_gain_is_stated_if_below_the_sum(tmp_path, device_ns, cause, together):
     """The device works for 8 of 10 ms: without either half of the host's work or both, 2 ms are gained."""
     waits = recurring(every=0, cause="python", worker_wait_ns=2 * MS)
     metadata = waits if cause == "worker_wait" else {}
@@ -167,7 +167,7 @@ def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
     assert "bound by computation" in run.summary.headline
 
 
-def test_an_operator_that_is_mostly_one_kernel_is_advised_as_a_whole(tmp_path):
+def test_operator_dominated_by_one_kernel_is_one_entry(tmp_path):
     """Three quarters of an operator are one kernel: name, time, key and gain are the operator's."""
     nodes, before = [], []
     for number in range(8):
@@ -204,7 +204,7 @@ def test_nearly_hidden_host_time_promises_no_share(tmp_path):
     assert "because the devices are busy for 89" in headline
 
 
-def test_a_device_that_is_always_busy_bounds_a_step_whose_path_is_on_the_host(tmp_path):
+def test_busy_device_bounds_a_step_with_a_host_path(tmp_path):
     nodes = []
     for number in range(100):
         before = [2 * number - 2] if number else []
@@ -466,7 +466,7 @@ def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own(tmp_path):
     assert not any(item.key.startswith("module:") for item in analysed(tmp_path, program).advices())
 
 
-def test_modules_that_differ_in_numbers_alone_are_one_entry(tmp_path):
+def test_modules_with_differing_numbers_are_one_entry(tmp_path):
     layers = {
         f"layers.{number}.{name}": ms * MS for number in range(3) for name, ms in (("norm", 4), ("fc", 1))
     }
@@ -561,7 +561,7 @@ def test_model_with_two_callers_is_one_entry(tmp_path, extra_ns, is_entry):
 
 
 @pytest.mark.parametrize("has_ends", [False, True])
-def test_a_function_with_a_backward_pass_of_its_own_is_one_entry(tmp_path, has_ends):
+def test_autograd_function_is_one_entry(tmp_path, has_ends):
     """The gradient of a penalty: only the last backward pass accumulates gradients, and others only end."""
     inner, outer = "penalty (train.py:7)", "train (train.py:30)"
     rows = [("aten::addmm", "forward", inner), ("aten::gelu", "forward", inner), (MM, "backward", inner),
@@ -644,7 +644,7 @@ def test_host_work_between_operators_is_named_by_its_place(name, phrase):
     assert most_for(name) == phrase
 
 
-def test_an_optimizer_of_the_script_may_be_one_pass_over_the_data_too(tmp_path):
+def test_handwritten_optimizer_may_be_fused(tmp_path):
     first = analysed(tmp_path, workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
     assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), especially aten::")
     assert first.gain_ns == pytest.approx(18 * MS * (1 - 7 / (3 * 8)), rel=0.001)
@@ -729,7 +729,7 @@ def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(tmp_path, mean_ns
         (0.0, (6 * MS, 3 * MS, 0), "inf"),
     ],
 )
-def test_moved_work_gains_what_the_free_cores_can_do(tmp_path, free, gains_ns, key):
+def test_gain_of_moved_work_is_limited_by_free_cores(tmp_path, free, gains_ns, key):
     loading = host(1, 6 * MS, (0,), cause="input_pipeline", place="Images.__getitem__ (data.py:5)")
     metadata = {} if free is None else {"cores": {"0": [1 + free, 1.0, free]}}
     program = dataclasses.replace(workload([comp(0, 4 * MS), loading]), metadata=metadata)
@@ -751,7 +751,7 @@ def test_less_work_without_free_cores_gains_half_of_its_time_in_the_mean_step(tm
 
 
 @pytest.mark.parametrize(("free", "gain_ns"), [(3.0, 5 * MS), (0.25, 3 * MS), (0.0, 5 * MS)])
-def test_recurring_work_gains_what_the_free_cores_can_do(tmp_path, free, gain_ns):
+def test_gain_of_recurring_work_is_limited_by_free_cores(tmp_path, free, gain_ns):
     metadata = recurring(cause="checkpoint") | {"cores": {"0": [1 + free, 1.0, free]}}
     first = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()[0]
     assert (first.gain_ns, first.whole_ns) == (gain_ns, 5 * MS * (gain_ns < 5 * MS))
@@ -894,7 +894,7 @@ def waiting_for_a_processor(delay_ns, work_ns):
 
 
 @pytest.mark.parametrize(("cause", "is_advised"), [("descheduled", True), ("sleep", False)])
-def test_on_a_busy_machine_causes_are_compared_with_what_the_script_does(tmp_path, cause, is_advised):
+def test_busy_machine_compares_causes_with_script_time(tmp_path, cause, is_advised):
     nodes = [comp(0, MS), host(1, 300 * MS, (0,), cause=cause)]
     causes = {item.cause for item in analysed(tmp_path, workload(nodes)).advices()}
     assert causes == ({cause, ""} if is_advised else {cause})
@@ -1024,7 +1024,7 @@ def test_collectives_of_a_loop_are_one_entry(tmp_path, count, phase, is_entry):
     ("other_ms", "first_ms", "key"),
     [(0, 0, "place:wait (a.py:7)"), (4, 0, "operator:c10d::barrier"), (0, 2, "operator:c10d::barrier")],
 )
-def test_barriers_are_one_entry_apart_from_the_collectives(tmp_path, other_ms, first_ms, key):
+def test_barriers_are_a_separate_entry(tmp_path, other_ms, first_ms, key):
     """They are all-reduces of a number; what else a place does, also before them, is no part of them."""
     facts = {"operator": "c10d::barrier", "phase": "forward", "place": "wait (a.py:7)"}
     nodes = [comp(0, 2 * MS), coll(1, 1 << 20, (0,), duration_ns=2 * MS, operator="c10d::allreduce_")]
@@ -1288,7 +1288,7 @@ def test_waits_get_no_advice_on_kernels(run, name):
     assert not any("kernel" in item.how for item in items)
 
 
-def test_network_that_cannot_matter_is_told(simulated):
+def test_irrelevant_network_is_reported(simulated):
     path = _path([("compute", "aten::mm", "", 100)], 100)
     assert "a faster network cannot shorten the step" in _network_cannot_matter(
         path, path.breakdown("kind"), {"exposed_comm_ns": np.zeros(1)}

@@ -296,7 +296,7 @@ def test_limits(doubled, text, outcome):
         ("module:layers.7 > +1%", "layers.1"),
     ],
 )
-def test_limits_that_cannot_be_say_so(doubled, text, hint):
+def test_impossible_limits_are_errors(doubled, text, hint):
     with pytest.raises(UsageError) as error:
         judge(doubled, [parse_limit(text)])
     assert hint in error.value.message

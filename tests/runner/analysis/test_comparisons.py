@@ -93,7 +93,7 @@ def test_busiest_link_comes_first_with_its_share_of_the_step(other):
     assert first["share"] == 2_000_000 / result.makespan_ns
 
 
-def test_simulated_links_of_a_switch_carry_what_a_ring_all_reduce_must(other):
+def test_switch_links_carry_the_bytes_of_a_ring(other):
     links = link_table(other.result)
     assert set(links["source"]) == {"switch 0", *(f"rank {rank}" for rank in range(8))}
     sent = sum(2 * 7 / 8 * ((layer + 1) << 20) for layer in range(LAYERS))
@@ -258,7 +258,7 @@ def test_last_arrival_follows_one_rule(simulated):
     assert (late["origin_rank"].to_numpy() == table[late["collective"]].to_numpy()).all()
 
 
-def test_measurement_of_fewer_ranks_is_held_against_what_it_measures_only(run, simulated):
+def test_fewer_measured_ranks_compare_only_computation(run, simulated):
     """Two measured ranks, eight simulated: computations compare, the step and all collectives do not."""
     measured = dataclasses.replace(run.result, backend="replay")
     scaled = measured_result(simulated.workload)

@@ -59,7 +59,7 @@ def test_overlapping_slices_get_separate_tracks(spans):
         assert len(lanes.table) == 8 or (overlap <= 2_000).all()
 
 
-def test_lanes_beside_each_other_are_named():
+def test_adjacent_lanes_are_named():
     lanes = Lanes(nodes_of([{"start_ns": 0, "length": 50_000}, {"start_ns": 10_000, "length": 50_000}]))
     assert lanes.table["label"].tolist() == ["compute", "compute · 2"]
     assert lanes.lane_of(0, 1) == (1, 10_000, 60_000)
@@ -111,13 +111,13 @@ def test_host_time_between_operators_does_not_end_their_module():
     assert [(lanes.labels[lanes.label[i]], int(lanes.end_ns[i])) for i in own] == [("a.b", 300)]
 
 
-def test_communication_stays_as_it_is(run):
+def test_communication_is_unchanged(run):
     lanes = Lanes(run.nodes, nested=True)
     of_comm = lanes.table[lanes.table["label"] == "communication"]
     assert of_comm["level"].tolist() == ["slice", "slice"]
 
 
-def test_names_of_an_area_sum_what_is_in_it(run):
+def test_area_is_summed_by_name(run):
     lanes = Lanes(run.nodes, nested=True)
     table = area_names(run.nodes, lanes.area(-5, lanes.makespan_ns + 5, range(len(lanes.table))))
     by_row = table.groupby("row")["total_ns"].sum()
@@ -301,7 +301,7 @@ def test_window_counts_only_overlapping_time():
     assert rows_of(stacks_of_calls(NESTED, NONE, (200, 300))) == []
 
 
-def test_a_call_that_outlasts_its_caller_ends_with_it_and_calls_of_no_time_count():
+def test_calls_end_with_their_caller():
     calls = calls_of((0, 0, 10, "a"), (0, 5, 15, "b"), (0, 12, 14, "c"), (0, 6, 6, "d"))
     assert rows_of(stacks_of_calls(calls, NONE)) == [
         ("main", 0, "a", 1, 10, 5, 0),

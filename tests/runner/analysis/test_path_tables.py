@@ -31,7 +31,7 @@ def test_contributors_leave_nameless_time_out(run):
     assert named["duration_ns"].sum() == 6 * 300_000
 
 
-def test_nameless_time_is_told_with_its_share(run):
+def test_unnamed_time_is_noted_with_its_share(run):
     table = run.path.breakdown("collective")
     share = table.set_index("key").loc["(none)", "share"]
     assert (

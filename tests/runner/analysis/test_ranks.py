@@ -186,7 +186,7 @@ def test_arrivals_are_counted_from_the_first(run):
     assert set(table["operation"]) == {"all_reduce"}
 
 
-def test_a_rank_whose_step_began_later_is_late_for_its_first_collective_only(data_dir, tmp_path):
+def test_late_start_delays_only_the_first_collective(data_dir, tmp_path):
     folder = data_dir / "converter" / "dlrm_v100_8"
     study = Study.create(tmp_path / "study")
     prefix = study.add_workload(convert_files(device_trace=f"{folder}/kineto_{{rank}}.json.gz"), "dlrm")

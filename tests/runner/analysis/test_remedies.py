@@ -59,7 +59,7 @@ def test_intermediate_results_of_a_chain_are_neither_written_nor_read():
 
 
 @pytest.mark.parametrize(("rank", "saved"), [("0", 200), ("1", 100)])
-def test_a_chain_reads_a_tensor_once_that_several_of_its_operators_read(rank, saved):
+def test_chain_reads_a_shared_tensor_once(rank, saved):
     made = program("aten::mul", "aten::relu", "aten::mul", "aten::mm", "aten::mul")
     shared = [[2, 0, 100], [4, 2, 100], [7, 2, 100]]  # in the chain, outside of it, of no node
     metadata = METADATA | {"shared_inputs": {rank: shared}}

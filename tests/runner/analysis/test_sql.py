@@ -128,7 +128,7 @@ def test_every_column_has_its_type_and_times_their_unit(run):
         "SELECT 1; SELECT 2",
     ],
 )
-def test_what_reads_files_or_changes_anything_is_refused(run, sql):
+def test_queries_with_side_effects_are_refused(run, sql):
     with pytest.raises(UsageError):
         query_run(run, sql)
 

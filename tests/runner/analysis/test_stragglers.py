@@ -215,7 +215,7 @@ def test_each_receive_may_be_late(tmp_path, number):
     assert _replay.Replay(late, dependencies(layout)).delays_ns()[place].min() > 5 * 10**8
 
 
-def test_no_host_is_named_for_time_that_its_delays_do_not_explain(answer, monkeypatch):
+def test_host_is_named_only_for_explained_time(answer, monkeypatch):
     job = BASE | {"late": only_for((1, 0), 0.05, other=0.0)}
     assert [cause.kind for cause in answer(**job).causes] == ["host"]
     short = HostDelay("gc", 1, 0, is_first=False, median_ns=10_000, total_ns=20_000_000)

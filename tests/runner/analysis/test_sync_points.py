@@ -110,7 +110,7 @@ def sleeping_after(sleep_ns):
     return np.array([[10 * MS], [10 * MS]]), np.array([MS, MS + sleep_ns]), [2 * MS]
 
 
-def test_every_simulation_of_a_what_if_reports_its_progress(monkeypatch):
+def test_what_if_simulations_report_progress(monkeypatch):
     experiment, _ = replayed(captured(*sleeping_after(MS), np.zeros(2))[0])
     backend, runs = get_backend("replay"), []
 
@@ -195,7 +195,7 @@ def test_waits_are_those_of_the_traces_from_which_recording_was_taken_out(remove
     assert critical_path(result, program).segments["duration_ns"].sum() == result.makespan_ns
 
 
-def test_collectives_of_a_device_have_its_times_and_not_those_of_the_host_that_runs_ahead():
+def test_device_collectives_have_device_times():
     """Half of the time of the second rank's host was recording, which did not delay the device."""
 
     def rank(removed_ns):
@@ -247,7 +247,7 @@ def test_the_root_of_a_broadcast_may_leave_before_the_others_come():
     assert waits == {(0, 1): -1, (1, 1): 0, (0, 3): 0, (1, 3): 0}
 
 
-def test_ranks_that_lag_behind_each_other_are_replayed_alone():
+def test_lagging_ranks_are_replayed_separately():
     """Where the waits explain nothing, a change gains what it does on the rank itself."""
     ranks = [[comp(0, 9 * MS), coll(1, 4096, (0,), duration_ns=MS), comp(2, MS, (1,))],
              [comp(0, MS), coll(1, 4096, (0,), duration_ns=MS), comp(2, 9 * MS, (1,))]]  # fmt: skip
@@ -286,7 +286,7 @@ def test_the_alignment_of_clocks_is_stated():
     assert "as recorded between ranks" in SyncPoints.of(replayed(stages)[1], stages).clocks
 
 
-def test_ranks_that_began_years_apart_have_a_path():
+def test_ranks_with_distant_clocks_have_a_path():
     program = pipeline(8 * MS, buffered=False)
     program.metadata["began_ns"] = {"0": 2**60, "1": -(2**60)}
     _, result = replayed(program)

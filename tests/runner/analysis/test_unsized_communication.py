@@ -82,7 +82,7 @@ def test_the_command_line_has_it_in_summary_and_what_if(tmp_path, capfd):
     assert all(one == said[0] for one in said)
 
 
-def test_ranks_repeated_for_a_larger_job_are_not_said_never_to_communicate():
+def test_repeated_ranks_get_no_note_on_missing_communication():
     assumptions = " ".join(job().scale_out(4).metadata["assumptions"])
     assert "never communicate" not in assumptions
     assert "lack the sizes of communication" in assumptions
@@ -102,7 +102,7 @@ def test_kernels_of_unknown_names_are_called_by_their_function():
     assert found.by_operation == {"exchange": 9}
 
 
-def test_layers_count_what_a_device_does():
+def test_layer_times_include_device_work():
     model = job()
     result = simulate(model, "default", "ring-2", backend="analytical-unaware", semantics="trace")
     (row,) = layer_table(result, model, summarize(result, model).path).to_dict("records")

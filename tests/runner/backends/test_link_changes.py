@@ -107,7 +107,7 @@ def test_a_window_that_is_lost_waits_for_the_timeout():
     assert late.makespan_ns - soon.makespan_ns > 700_000
 
 
-def test_packets_between_two_switches_are_lost_and_sent_again_by_the_other_way():
+def test_lost_packets_are_resent_over_the_other_path():
     whole = run(clos())
     cut = run(clos({"link": [4, 6], "at": "30us"}))
     fact = assumptions_with(cut, "Links changed at 30000 ns")
@@ -274,7 +274,7 @@ def test_link_down_is_written_for_hosts_first(tmp_path):
     assert "LINK_DOWN 7 2 3\n" in (tmp_path / "config.txt").read_text(encoding="utf-8")
 
 
-def test_losses_that_nobody_sends_again_are_refused():
+def test_losses_without_retransmission_are_refused():
     with pytest.raises(ConfigError, match=r"RETRANSMIT_TIMEOUT is 0.* set it to some us, such as 1000"):
         run(clos({"link": [4, 6], "at": "30us"}, RETRANSMIT_TIMEOUT=0.0))
     slow = {"link": [4, 6], "rate": 0.5, "at": "30us"}

@@ -128,7 +128,7 @@ def test_full_disk_is_distinguished_from_a_compile_error(tmp_path):
         build_driver(environment=variables | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
 
 
-def test_a_failing_compilation_is_an_error_that_leaves_nothing(tmp_path):
+def test_failed_compilation_leaves_no_file(tmp_path):
     home = fake_ns3(tmp_path / "mine")
     compiler = "import sys\nif '--version' in sys.argv: print('g++ 12.2.0')\nelse: sys.exit('no such header')"
     script(tmp_path / "bin-g++", compiler)

@@ -50,7 +50,7 @@ def wire_ns(payload, gbps=GBPS):
 
 
 @pytest.mark.parametrize("size", [0, 1, 700, MSS - HEADER])
-def test_a_segment_alone_takes_its_closed_form(ns3, size):
+def test_single_segment_matches_the_closed_form(ns3, size):
     arrived, totals = deliver(ns3, star(2), [(0, 0, 1, size, 0)])
     on_wire_ps = (size + HEADER + SENT - MSS) * 8 * 1000 // GBPS
     # One ps for ns-3's socket, then two links and a switch that stores the packet.
@@ -154,7 +154,7 @@ def test_connections_open_with_the_first_message_if_asked(ns3):
     assert lazily[0] > before[0] + 2 * 2 * DELAY_NS
 
 
-def test_messages_of_one_connection_follow_each_other_and_those_of_two_share(ns3):
+def test_connections_share_a_link_and_order_their_messages(ns3):
     sent = [(0, 0, 1, 4 * MIB, 0), (1, 0, 1, 4 * MIB, 0)]
     one, _ = deliver(ns3, star(2), sent)
     two, _ = deliver(ns3, star(2, connections_per_pair=2), sent)
@@ -326,7 +326,7 @@ def test_a_captured_gloo_job_runs_to_its_end(ns3, data_dir):
     assert result.provenance["packets"]["retransmissions"] == 0
 
 
-def test_packets_and_flows_are_written_where_asked(ns3, tmp_path):
+def test_packets_and_flows_are_written_on_request(ns3, tmp_path):
     network = star(2, pcap=str(tmp_path / "pcap"), flow_monitor=True)
     model = microbenchmark("all-reduce", 2, 1 << 16)
     result = simulate(model, "default", network, backend="ns3")

@@ -152,7 +152,7 @@ def test_recorded_cases_are_answered_to_the_nanosecond(data_dir, index):
 
 
 @pytest.mark.parametrize("control", [1, 3, 7, 8, 10, 12])
-def test_every_control_repeats_astra_sim_where_chance_decides_nothing(data_dir, control):
+def test_deterministic_congestion_controls_match_astra_sim(data_dir, control):
     cases = read_cases(data_dir / "runner" / "packet_controls.jsonl.gz")
     chosen = [case for case in cases if case["cc_mode"] == control]
     assert chosen
@@ -276,7 +276,7 @@ def test_lost_packets_without_a_timer_are_explained():
         simulate(one_message(3_000), "default", network, backend="packet")
 
 
-def test_ns3_on_a_roce_network_is_an_alias_that_says_so():
+def test_ns3_on_a_roce_network_is_an_alias_with_a_note():
     model = workload(*[[coll(0, 1 << 18)] for _ in range(4)])
     alias, packet = (simulate(model, "default", star(4), backend=name) for name in ("ns3", "packet"))
     assert alias.ranks.equals(packet.ranks)

@@ -382,7 +382,7 @@ def test_a_sweep_takes_a_service_in_turns(service, study):
     assert sorted(found.points["makespan_ns"]) == sorted(ours.points["makespan_ns"])
 
 
-def test_a_job_at_a_service_is_cancelled_there_too(service, study, monkeypatch):
+def test_cancelled_job_is_stopped_at_the_service(service, study, monkeypatch):
     monkeypatch.setattr("chakrascope.runner.jobs._store._GRACE_S", 100.0)
     service.runs_s = 200.0
     store = JobStore(study)

@@ -177,7 +177,7 @@ def test_sizes_that_are_much_alike_do_not_either():
     assert any("too similar" in text for text in found.undetermined)
 
 
-def test_small_messages_do_not_tell_a_bandwidth():
+def test_small_messages_do_not_determine_the_bandwidth():
     calls = [("all_reduce", size, 0) for size in (64, 256, 1024)]
     records = measured(workload(calls, 2, repeats=5), network((10.0,), (50_000.0,)), noise=0.1)
     with pytest.raises(ConfigError, match="too small, or too few"):
@@ -234,7 +234,7 @@ def test_the_picture_has_every_point_and_both_lines():
     assert "nan" not in picture(one)
 
 
-def test_sizes_that_were_seen_once_leave_wide_intervals():
+def test_single_measurements_have_wide_intervals():
     transfers = tuple(transfer("all_reduce", size, 2 * size) for size in (1 << 16, 1 << 20, 1 << 24))
     (dimension,) = calibrate_records(Records(transfers, 2, "three"), SYSTEM).dimensions
     _, low, high = rate(dimension)
@@ -248,7 +248,7 @@ def test_sizes_that_contradict_each_other_are_no_bandwidth():
         calibrate_records(Records(transfers, 2, "two"), SYSTEM)
 
 
-def test_a_link_that_lets_bursts_pass_has_the_bandwidth_of_large_messages():
+def test_bursty_link_has_bandwidth_of_large_messages():
     def taken(size):
         return round(max(40_000, 20_000 + (size - 65_536) * 10))
 

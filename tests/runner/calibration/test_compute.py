@@ -87,7 +87,7 @@ def test_captures_without_a_common_class_are_refused():
         rescaled(captured(), few, "few")
 
 
-def test_a_workload_that_nobody_measured_has_no_operator_times():
+def test_unmeasured_workload_has_no_operator_times():
     made = captured()
     with pytest.raises(ConfigError, match="does not come from a measurement"):
         operator_table(Workload(made.graphs, made.program_of_rank, {}, {}))

@@ -164,7 +164,7 @@ def test_last_rank_counts_even_if_another_ends_earlier(tmp_path):
 
 
 @pytest.mark.parametrize(("factor", "handshake"), [(2.0, "in-order"), (1.05, "none"), (1.5, "none")])
-def test_exchanges_tell_whether_messages_wait_for_each_other(tmp_path, factor, handshake):
+def test_exchanges_determine_the_handshake(tmp_path, factor, handshake):
     found = calibrate_records(
         gloo_records(write(tmp_path, exchanges(factor))), SystemConfig.preset("default", 1)
     )
@@ -183,7 +183,7 @@ def test_members_that_make_no_sense_are_refused(tmp_path, more, said):
         gloo_records(write(tmp_path, [call("all_reduce", 8, 10) | more]))
 
 
-def test_messages_that_something_else_held_up_do_not_hide_that_they_wait(tmp_path):
+def test_delayed_messages_do_not_hide_the_handshake(tmp_path):
     calls = exchanges(2.0)
     for place, one in enumerate(calls):
         if one["operation"] == "message" and place % 5 < 3:

@@ -55,12 +55,12 @@ def test_the_rank_that_came_last_waited_for_nobody():
     assert summary(workload_records(captured([early], [late]), "x")) == [(1, 2000, 7000)]
 
 
-def test_collectives_that_were_asked_for_meanwhile_are_one_transfer():
+def test_collectives_requested_meanwhile_are_one_transfer():
     calls = [(1000, 5000, 64, ALL_REDUCE), (100, 3000, 128, ALL_REDUCE), (90_000, 4000, 64, ALL_REDUCE)]
     assert summary(workload_records(captured(calls, calls), "x")) == [(2, 8000, 0), (1, 4000, 0)]
 
 
-def test_one_rank_that_asks_later_begins_a_transfer():
+def test_late_rank_begins_a_transfer():
     first = [(1000, 5000, 64, ALL_REDUCE), (100, 9000, 64, ALL_REDUCE)]
     second = [(1000, 5000, 64, ALL_REDUCE), (9000, 2000, 64, ALL_REDUCE)]
     assert summary(workload_records(captured(first, second), "x")) == [(1, 5000, 0), (1, 2000, 7000)]
@@ -177,7 +177,7 @@ def test_one_way_messages_without_clock_are_left_out_with_a_note():
     assert any("5 messages of unknown transfer time" in text for text in records.left_out)
 
 
-def test_on_a_device_the_end_that_came_last_waited_for_nobody():
+def test_last_device_end_did_not_wait():
     records = workload_records(messages([9000], [], lane=1007, sent_for=4000), "x")
     assert [(one.transfer_ns, one.wait_ns) for one in records.transfers] == [(4000, 5500)]
 

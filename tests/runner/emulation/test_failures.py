@@ -120,7 +120,7 @@ def test_silent_agent_is_lost():
     wait_for(lambda: not any(map(is_running, [process, *ranks])))
 
 
-def test_a_coordinator_that_dies_leaves_nothing_behind(root):
+def test_dead_coordinator_leaves_no_process(root):
     code = (
         "from jobs import *; from chakrascope.runner.emulation import *;"
         "emulate(engine_job(steps(compute_ns=LONG_NS)), read_setup('namespaces,link=100Mbit'), limit_s=300)"
@@ -205,7 +205,7 @@ def test_an_agent_ends_ranks_that_run_too_long(hosts_file, tmp_path):
     assert not children(mine.pid)
 
 
-def test_an_address_that_is_not_the_hosts_is_told(tmp_path, hosts_file):
+def test_foreign_address_is_an_error(tmp_path, hosts_file):
     setup, address = hosts_file()
     path = tmp_path / "hosts.yml"
     path.write_text(path.read_text().replace("address: 127.0.0.1", "address: 192.0.2.1"))

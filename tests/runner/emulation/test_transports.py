@@ -85,7 +85,7 @@ def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
         assert peaks[0] <= 256 * MIB
 
 
-def test_messages_of_any_size_come_before_they_are_asked_for(transport):
+def test_messages_may_arrive_before_the_receive(transport):
     sizes = (1, 47, 48, 4096, 65_536, 262_144, 262_145, 3_000_000)
     sends = [sized(SEND, number, 0, 1, size_bytes=size) for number, size in enumerate(sizes)]
     # In the opposite order, and each once the one before it is there.

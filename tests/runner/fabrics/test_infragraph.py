@@ -125,7 +125,7 @@ def test_figures_are_exact(tmp_path):
     }
 
 
-def test_dimensions_have_the_latency_of_the_whole_way_and_its_slowest_link(tmp_path):
+def test_dimensions_have_path_latency_and_slowest_bandwidth(tmp_path):
     network = load(tmp_path, pair())
     assert (network.topology, network.npus_count, network.logical) == (("Switch",), (2,), False)
     assert network.bandwidth_bytes_per_ns == (3.125,)
@@ -203,7 +203,7 @@ def test_single_message_takes_the_latency_of_its_path(tmp_path):
     assert result.makespan_ns > 2 * one_way
 
 
-def test_ranks_that_are_linked_to_each_other_alone_forward():
+def test_directly_linked_ranks_forward():
     network = NetworkConfig.load(SAMPLES / "ironwood.json", DEFAULTS)
     assert any("Ranks (xpu) forward messages of others" in text for text in network.assumptions)
     assert network.devices[64] == f"{network.devices[0]}.router"
@@ -211,7 +211,7 @@ def test_ranks_that_are_linked_to_each_other_alone_forward():
         NetworkConfig.load(SAMPLES / "ironwood.json", DEFAULTS | {"rank-forwarding": False})
 
 
-def test_a_dragonfly_is_refused_where_dimensions_are_all_there_is():
+def test_dragonfly_is_refused_by_dimension_backends():
     network = NetworkConfig.load(SAMPLES / "dragonfly.json", DEFAULTS)
     workload = microbenchmark("all-reduce", 72, 1 << 16)
     with pytest.raises(ConfigError, match=r"only number its ranks.*analytical-aware"):

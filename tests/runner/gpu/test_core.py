@@ -344,7 +344,7 @@ def test_sizes_that_chunks_do_not_divide_are_refused():
         simulate_program(builtin_program("ring", "all-reduce", 4), 4097, machine())
 
 
-def test_a_signal_that_never_comes_is_a_deadlock():
+def test_missing_signal_is_a_deadlock():
     program, size = PROGRAMS["put"]
     rank = program.ranks[1]
     blocks = tuple(

@@ -119,7 +119,7 @@ def test_convolutions_keep_what_autograd_saves():
 
 
 @pytest.mark.parametrize(("images", "mib"), [(8, 1131), (32, 2123), (128, 6092)])
-def test_sharded_convolutions_need_what_pytorch_counts_and_buffers_of_other_streams(images: int, mib: int):
+def test_memory_of_sharded_convolutions_matches_pytorch(images: int, mib: int):
     # torch.distributed._tools.FSDPMemTracker 2.13, each layer sharded on 8 ranks, BF16 reduced in FP32, Adam.
     plan = Plan(dp=8, micro_batch=images, global_batch=8 * images, zero=3, eager=True)
     memory = rank_memory(find_model("vgg16"), plan, 0)

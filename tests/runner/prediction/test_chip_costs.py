@@ -28,7 +28,7 @@ def setting(model: object, **options: object) -> Setting:
 
 
 @pytest.mark.parametrize("name", [name for name in list_chips() if find_chip(name).like])
-def test_products_are_in_proportion_to_those_measured_alone(name: str):
+def test_matmul_times_follow_measured_matmuls(name: str):
     chip = find_chip(name)
     for software, other_name in chip.like.items():
         other, mine = find_chip(other_name), chip.costs_of(software)

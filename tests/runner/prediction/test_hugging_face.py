@@ -150,9 +150,7 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
         ),
     ],
 )  # fmt: skip
-def test_models_that_are_not_one_stack_of_layers_are_refused_by_the_key_that_decides(
-    config: dict[str, Any], words: str, tmp_path: Path
-):
+def test_unsupported_models_are_refused_by_key(config: dict[str, Any], words: str, tmp_path: Path):
     with pytest.raises(UsageError, match=re.escape(words)):
         read(tmp_path, **config)
 
@@ -190,7 +188,7 @@ def test_keys_left_out_are_the_defaults_of_the_library(tmp_path: Path):
     assert read(tmp_path, model_type="gemma3", text_config=text).params() == model.params()
 
 
-def test_experts_begin_where_a_list_of_layers_says(tmp_path: Path):
+def test_list_of_layers_sets_the_first_expert_layer(tmp_path: Path):
     experts = {**EXPERTS, "num_experts": 8, "moe_intermediate_size": 32}
     text = {**sizes("new_one", 4, 64, 4, 4, 128, 100), **experts}
     for listed in ({"moe_layer_freq": [0, 1, 1, 1]}, {"mlp_layer_types": ["dense"] + ["sparse"] * 3}):

@@ -66,7 +66,7 @@ def errors() -> dict[str, list[float]]:
         ("NVIDIA recipes megatron", 0.06, 0.03),
     ],
 )
-def test_predictions_are_as_near_as_the_fit_says(
+def test_prediction_errors_match_the_fit(
     errors: dict[str, list[float]], data: str, mean: float, median: float
 ):
     sizes = [abs(error) for error in errors[data]]
@@ -157,7 +157,7 @@ def test_too_large_plan_does_not_fit():
     assert not predict(setting).fits
 
 
-def test_resnet50_on_a_dgx_2_takes_about_what_was_measured():
+def test_resnet50_on_a_dgx_2_matches_its_measurement():
     """21,484 images a second on 16 V100 at 256 each: NVIDIA's DeepLearningExamples, MXNet 20.12."""
     plan = Plan(dp=16, micro_batch=256, global_batch=4096, precision="fp16")
     setting = Setting(
@@ -247,7 +247,7 @@ def test_the_estimate_of_experts_with_a_sharded_optimizer_is_what_is_simulated()
 
 
 @pytest.mark.parametrize("pp", [1, 2])
-def test_estimates_of_stages_with_one_layer_do_not_depend_on_earlier_ones(pp: int):
+def test_estimates_of_one_layer_stages_are_independent(pp: int):
     model = replace(find_model("llama3-8b"), layers=pp)
     plan = Plan(pp=pp, dp=16 // pp, global_batch=64, zero=2)
     setting = Setting(model, plan, find_chip("h100"), NetworkConfig.preset("hgx-h100-2x8"), "megatron")

@@ -119,7 +119,7 @@ def test_the_estimate_is_that_of_a_simulation(data: Any, pp: int, chunks: int, z
 
 @settings(max_examples=30, deadline=None)
 @given(share=st.floats(0.0, 1.0), pp=st.sampled_from([1, 2, 4]), experts=st.booleans())
-def test_as_few_layers_are_recomputed_as_it_takes(share: float, pp: int, experts: bool):
+def test_fewest_sufficient_layers_are_recomputed(share: float, pp: int, experts: bool):
     model = EXPERTS if experts else MODEL
     plan = replace(PLAN, pp=pp, dp=4 // pp, micro_batch=1)
     low, high = held("full", plan, model), held("none", plan, model)
@@ -227,7 +227,7 @@ def test_sharded_weights_stay_in_half_precision_if_the_host_has_their_masters():
     assert offloaded.weights == pytest.approx(2 * EIGHT_LAYERS.params() / 8, rel=1e-6)
 
 
-def test_megatron_frees_what_its_documentation_has_measured():
+def test_freed_memory_matches_megatrons_documentation():
     """15.3 GB a GPU for Qwen3-30B-A3B with TP 2, PP 2 and EP 4 (Megatron Bridge, training/cpu-offloading).
 
     The page does not say on how many GPUs: 16 is inferred from the figure.

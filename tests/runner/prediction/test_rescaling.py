@@ -183,7 +183,7 @@ def test_more_replicas_than_can_be_made_are_refused_with_their_number():
         with_data_parallelism(job, 1_000_000_000)
 
 
-def test_more_repeats_than_can_be_made_are_refused_with_what_they_need():
+def test_excessive_repeats_are_refused_with_their_size():
     with pytest.raises(UsageError, match=r"about [\d,]+ nodes, which need about [\d,]+ GB"):
         microbenchmark("all-reduce", 2, 4096, repeats=1_000_000_000)
     assert len(microbenchmark("all-reduce", 2, 4096, repeats=3).graphs[0].nodes) == 3

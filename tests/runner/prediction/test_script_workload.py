@@ -59,7 +59,7 @@ TENSOR = ((0, 1), (2, 3))
 DATA = ((0, 2), (1, 3))
 
 
-def test_operators_cost_what_a_rank_computes_and_streams_order_them():
+def test_operators_have_local_cost_and_stream_order():
     entries = [compute(), all_reduce("0", waits=[0]), compute(stream=1), compute(waits=[1])]
     workload = script_workload([recording(0, entries, {}), recording(3, entries, {})])
     assert (workload.num_ranks, len(workload.graphs)) == (4, 1)

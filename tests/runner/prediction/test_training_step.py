@@ -120,7 +120,7 @@ def test_an_all_to_all_across_nodes_uses_the_links_of_both():
     assert exchanged == {1024: 8, 4096: 4}  # 32 tokens of 64 numbers of two bytes
 
 
-def test_a_token_crosses_to_a_node_once_however_many_of_its_experts_are_there():
+def test_token_is_sent_once_per_node():
     """Of 4 experts in 2 nodes a token uses 2: in a third of the 6 pairs both are in one node."""
     near, far = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 2), Routing(4, 2))
     assert far.size_bytes == pytest.approx(1200.0 * (1 / 3 * 1 + 2 / 3 * 2) / 2)
@@ -281,7 +281,7 @@ def test_every_micro_batch_passes_every_stage_once_each_way(kind: str, stages: i
                 assert turns.index(turn._replace(kind="F")) < turns.index(turn)
 
 
-def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages():
+def test_first_1f1b_stage_holds_one_micro_batch_per_stage():
     plan = Plan(pp=4, global_batch=16)
     assert [in_flight(plan, stage) for stage in range(4)] == [4, 3, 2, 1]
 

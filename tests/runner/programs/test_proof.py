@@ -271,7 +271,7 @@ def test_workgroups_share_peers_and_data():
     assert counts == [2, 2]
 
 
-def test_what_there_is_not():
+def test_missing_names_are_errors():
     with pytest.raises(ConfigError, match="did you mean 'packet'"):
         all_pairs_program("packets", "all-gather", 4)
     with pytest.raises(ConfigError, match="no program by packet for reduce-scatter"):
