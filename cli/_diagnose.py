@@ -119,11 +119,11 @@ def _print(diagnosis: Diagnosis, answer: str, busy: str) -> None:
     if diagnosis.anomalies:
         print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, most costly first")
         for place, one in enumerate(diagnosis.anomalies, 1):
-            _say(f"{place}. {one.sentence}")
-    _say(answer)
+            _print_text(f"{place}. {one.sentence}")
+    _print_text(answer)
     if diagnosis.checked:
         none = "No slow host, NIC or link stands out from the noise in "
-        _say(f"{'Checked: ' if diagnosis.anomalies else none}{'; '.join(diagnosis.checked)}.")
+        _print_text(f"{'Checked: ' if diagnosis.anomalies else none}{'; '.join(diagnosis.checked)}.")
     for remark in filter(None, [busy, *diagnosis.remarks]):
         console.print(f"Note: {remark}", style="yellow", markup=False, soft_wrap=True)
 
@@ -164,7 +164,7 @@ def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
     return ("timeline",) if first.what.endswith("host") else ("summary", "--view", "flows")
 
 
-def _say(text: str) -> None:
+def _print_text(text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
@@ -185,7 +185,7 @@ def print_stragglers(table: OperationTable, show: str | None, output_format: str
     else:
         if show is None:
             for sentence in found.sentences:
-                _say(sentence)
+                _print_text(sentence)
         for name, of in STRAGGLER_TABLES.items():
             if show == name or (show is None and name in ("types", "workers", "heat-map")):
                 _print_table(name, of(found), show)
@@ -213,12 +213,12 @@ def _print_heat_map(rows: pd.DataFrame) -> None:
     worst = sorted(values.mean(axis=1).argsort(kind="stable")[::-1][:_MAX_ROWS])
     cells = min(_MAX_CELLS, len(steps))
     bounds = [len(steps) * cell // cells for cell in range(cells + 1)]
-    _say(f"{_TITLES['heat-map']}, steps {steps[0]} to {steps[-1]}")
+    _print_text(f"{_TITLES['heat-map']}, steps {steps[0]} to {steps[-1]}")
     for row in worst:
         signs = [_sign(values[row, low:high].max()) for low, high in pairwise(bounds)]
-        _say(f"{'rank ' + str(rows['rank'][row]):>10} {''.join(signs)}")
+        _print_text(f"{'rank ' + str(rows['rank'][row]):>10} {''.join(signs)}")
     levels = ", ".join(f"{sign} up to {level:g}" for level, sign in _LEVELS.items())
-    _say(f"{levels}, {_HIGHEST} more; {len(worst)} of {len(rows)} workers; {len(steps)} steps.")
+    _print_text(f"{levels}, {_HIGHEST} more; {len(worst)} of {len(rows)} workers; {len(steps)} steps.")
 
 
 def _sign(value: float) -> str:

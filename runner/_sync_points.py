@@ -51,7 +51,7 @@ class SyncPoints:
         members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
         members = _as_recorded(members, result, workload)
         began_ns = _began(workload, len(finish_ns))
-        ahead = _ahead(members, began_ns)
+        ahead = _clock_offsets(members, began_ns)
         wait_ns, last, spread_ns = _waits(members, ahead)
         rank, node_id, point = (members[name] for name in ("rank", "node_id", "point"))
         begin_ns = ahead.max(initial=0) - ahead
@@ -88,13 +88,13 @@ def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
 def arrivals_on_one_clock(calls: Columns) -> Ints:
     """Return the start times of the measured collectives *calls*, on one clock for all ranks."""
     members = _of_calls(calls)
-    return members["start_ns"] - _ahead(members)[members["rank"]]
+    return members["start_ns"] - _clock_offsets(members)[members["rank"]]
 
 
 def with_measured_waits(calls: Columns) -> Columns:
     """Return *calls* with the time until the last rank's arrival counted as wait instead of transfer."""
     members = _of_calls(calls)
-    wait_ns = np.maximum(_waits(members, _ahead(members))[0], 0)
+    wait_ns = np.maximum(_waits(members, _clock_offsets(members))[0], 0)
     return calls | {"wait_ns": wait_ns, "transfer_ns": calls["end_ns"] - calls["start_ns"] - wait_ns}
 
 
@@ -222,7 +222,7 @@ def _began(workload: Workload, ranks: int) -> Ints:
     return relative
 
 
-def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
+def _clock_offsets(members: Columns, began_ns: Ints | None = None) -> Ints:
     """Return the offset of each rank's clock from a common clock, in ns.
 
     All ranks leave a collective together. The offset of a rank is therefore the median delay of its

@@ -85,7 +85,7 @@ def new_folder(
         yield temporary
         if sync:
             sync_files(_tree(temporary))
-        _settle(temporary, choose(temporary) if choose else target, existing)
+        _publish(temporary, choose(temporary) if choose else target, existing)
         if sync:
             _sync_folder(target.parent)
     finally:
@@ -208,7 +208,7 @@ def _remove(entry: os.DirEntry[str]) -> None:
             os.unlink(entry.path)
 
 
-def _settle(temporary: Path, target: Path, existing: Literal["refuse", "keep", "replace"]) -> None:
+def _publish(temporary: Path, target: Path, existing: Literal["refuse", "keep", "replace"]) -> None:
     try:
         temporary.rename(target)
     except OSError as error:

@@ -92,7 +92,7 @@ class _Run:
                 if rank not in self._running and rank not in self._found:
                     self._start(rank)
             time.sleep(_POLL_SECONDS)
-            waiting = [*self._asked_for(), *self._ended()]
+            waiting = [*self._requested_ranks(), *self._ended()]
         return dict(self._found)
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class _Run:
             process.wait()
         self._running.clear()
 
-    def _asked_for(self) -> list[int]:
+    def _requested_ranks(self) -> list[int]:
         names = (path.name for path in (self._out / "exchange").glob("wanted-*"))
         asked = {int(name.partition("-")[2]) for name in names}
         return sorted(asked - set(self._found) - set(self._running))

@@ -117,7 +117,7 @@ def with_message_ends(
     for index in sorted(messages, key=lambda index: comms[index].end_ns):
         comm, returned = comms[index], int(ops.end_ns[comms[index].op])
         in_call = comm.end_ns - returned < returned - comm.issued_ns
-        if not in_call and _held_up(comm, max(returned, returned_ns), ops, pieces, gaps):
+        if not in_call and _is_blocking(comm, max(returned, returned_ns), ops, pieces, gaps):
             settled[index] = replace(comm, awaited_ns=comm.end_ns)
         elif in_call or comm.spec.node_type is NodeType.COMM_SEND:
             settled[index] = replace(comm, end_ns=comm.issued_ns, awaited_ns=comm.end_ns)
@@ -125,7 +125,7 @@ def with_message_ends(
     return settled
 
 
-def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps: Gaps) -> bool:
+def _is_blocking(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps: Gaps) -> bool:
     """Return whether the wait for message *comm* blocked the thread from *since_ns* or the piece's start."""
     at, issued = _piece_at(comm.end_ns, pieces), int(ops.end_ns[comm.op])
     start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])

@@ -217,7 +217,7 @@ class _Builder:
         """Append the device work in order of issue, with the dependencies of each piece of work."""
         launches = self.linked.launches
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
-        slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
+        slots = stream_slots(self.linked, waited, held_ns, self._device_end_ns())
         self.gap_ns, self.busy_ns = int(slots.gap_ns.sum()), slots.busy_ns
         placed = {"start_ns": slots.start_ns, "busy_ns": slots.busy_ns, "gap_ns": slots.gap_ns}
         nodes = self.works = self.nodes.add_works(launches, self.lanes, self.causes, costs=costs, **placed)
@@ -346,7 +346,7 @@ class _Builder:
             issued[spans(self.works.first, self.works.count)] = np.repeat(called, self.works.count)
         return issued
 
-    def _behind_ns(self) -> int:
+    def _device_end_ns(self) -> int:
         """Return when the device work outside the graph ends, which delays no node."""
         if self.extent is not None:
             return self.extent.start_ns
@@ -388,11 +388,11 @@ class _Builder:
             if least_ns >= most_ns or (attempt < _TRIES and excess_ns <= 0):
                 break
             self.ahead_ns = least_ns if attempt < _TRIES else (least_ns + most_ns) // 2
-            ahead = self._ahead(graph, starts, self.ahead_ns)
+            ahead = self._without_lead(graph, starts, self.ahead_ns)
         self.ahead_ns = most_ns
-        return self._ahead(graph, starts, most_ns) if most_ns else graph
+        return self._without_lead(graph, starts, most_ns) if most_ns else graph
 
-    def _ahead(self, graph: Graph, starts: np.ndarray, ahead_ns: int) -> Graph:
+    def _without_lead(self, graph: Graph, starts: np.ndarray, ahead_ns: int) -> Graph:
         """Return *graph* without the host's work in the first *ahead_ns* of the window."""
         durations = graph.node_columns["duration_ns"]
         left = np.clip(starts + durations - np.maximum(starts, self.window.start_ns + ahead_ns), 0, durations)

@@ -188,7 +188,7 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
         Doubt(
             True,
             str(rank.device_path),
-            f"It belongs to a job of {rank.world_size} ranks, but {source} belongs to a job of {size}.",
+            f"It belongs to a job of {rank.world_size} ranks, but {source} belongs to a job of {size} ranks.",
             _ONE_JOB,
         )
         for rank in stating

@@ -137,16 +137,16 @@ class Workload:
             return False
         copies: dict[str, Path] = {}
         for rank, path in sorted(paths.items(), reverse=True):
-            copy = _beside(target, f".{rank}.et")
+            copy = _sibling(target, f".{rank}.et")
             if digests[rank] in copies:
                 link_or_copy(copies[digests[rank]], copy)
             else:
                 copies[digests[rank]] = copy
                 shutil.copyfile(path, copy)
-        sync_files(_beside(target, f".{rank}.et") for rank in paths)
+        sync_files(_sibling(target, f".{rank}.et") for rank in paths)
         for ending in (".groups.json", ".nodes.parquet", ".edges.parquet", ".workload.json"):
-            if _beside(prefix, ending).exists():
-                shutil.copyfile(_beside(prefix, ending), _beside(target, ending))
+            if _sibling(prefix, ending).exists():
+                shutil.copyfile(_sibling(prefix, ending), _sibling(target, ending))
         return True
 
     @classmethod
@@ -200,7 +200,7 @@ class Workload:
         check_prefix(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
-        _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
+        _sibling(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
         for rank, path in _files_of_ranks(prefix).items():
             if rank not in self.own_ranks:  # the file belongs to an earlier, larger workload
                 path.unlink()
@@ -208,9 +208,9 @@ class Workload:
             self._write(prefix, linked=linked)
         except BaseException:
             for rank in self.own_ranks.tolist():
-                _beside(prefix, f".{rank}.et").unlink(missing_ok=True)
+                _sibling(prefix, f".{rank}.et").unlink(missing_ok=True)
             for ending in (".groups.json", ".workload.json"):
-                _beside(prefix, ending).unlink(missing_ok=True)
+                _sibling(prefix, ending).unlink(missing_ok=True)
             for path in tables_paths(prefix):
                 path.unlink(missing_ok=True)
             raise
@@ -220,14 +220,14 @@ class Workload:
 
         def write(program: int) -> str:
             ranks = own[self.program_of_rank[own] == program].tolist()
-            path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
+            path, *others = (_sibling(prefix, f".{rank}.et") for rank in ranks)
             return _write_graph(self.graphs[program], path, others, linked=linked)
 
         last = int(self.program_of_rank[own[0]])
         before = [program for program in range(len(self.graphs)) if program != last]
         digests = dict(zip(before, _each(write, before), strict=True)) | {last: write(last)}
-        sync_files(_beside(prefix, f".{rank}.et") for rank in own.tolist())
-        groups = _beside(prefix, ".groups.json")
+        sync_files(_sibling(prefix, f".{rank}.et") for rank in own.tolist())
+        groups = _sibling(prefix, ".groups.json")
         if self.groups:
             write_file(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}))
         else:
@@ -246,7 +246,7 @@ class Workload:
         }
         if self.representative_of_rank is not None:
             document["representatives"] = _run_lengths(self.representative_of_rank)
-        write_file(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
+        write_file(_sibling(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
 
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
         """Return this workload scaled out to *num_ranks* ranks by more data parallelism.
@@ -317,7 +317,7 @@ class Workload:
         }
 
 
-def _beside(prefix: Path, suffix: str) -> Path:
+def _sibling(prefix: Path, suffix: str) -> Path:
     return prefix.parent / f"{prefix.name}{suffix}"  # with_name fails for "."
 
 
@@ -347,13 +347,13 @@ def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray 
         alike = np.repeat([rank for rank, _ in pairs], [length for _, length in pairs]).astype(np.int32)
         stands_for_itself = np.array_equal(alike[alike], alike)
     except (TypeError, ValueError, IndexError) as error:
-        path = _beside(prefix, ".workload.json")
+        path = _sibling(prefix, ".workload.json")
         raise WorkloadFormatError(
             f"{path} is damaged: its 'representatives' cannot be read ({error}). Write the workload again."
         ) from error
     if len(alike) == 0 or not stands_for_itself:
         raise WorkloadFormatError(
-            f"{_beside(prefix, '.workload.json')} is damaged: a rank represents others but not itself. "
+            f"{_sibling(prefix, '.workload.json')} is damaged: a rank represents others but not itself. "
             "Write the workload again."
         )
     return alike
@@ -361,7 +361,7 @@ def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray 
 
 def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
     """Return the ``.et`` files of the representatives; raise `WorkloadError` for a missing file."""
-    files = {rank: _beside(prefix, f".{rank}.et") for rank in np.unique(alike).tolist()}
+    files = {rank: _sibling(prefix, f".{rank}.et") for rank in np.unique(alike).tolist()}
     missing = [path for path in files.values() if not path.is_file()]
     if missing:
         raise WorkloadError(
@@ -405,7 +405,7 @@ def check_prefix(prefix: str | Path) -> None:
 
 
 def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
-    path = _beside(prefix, ".groups.json")
+    path = _sibling(prefix, ".groups.json")
     if not path.exists():
         return {}
     try:
@@ -421,7 +421,7 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
 
 
 def _load_metadata(prefix: Path) -> dict[str, Any]:
-    path = _beside(prefix, ".workload.json")
+    path = _sibling(prefix, ".workload.json")
     if not path.exists():
         return {}
     try:

@@ -52,7 +52,7 @@ def logged_table(matched: MatchedLogs) -> pd.DataFrame:
 
 
 def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
-    known_from, behind = _behind(found, matched.clocks)
+    known_from, behind = _delays(found, matched.clocks)
     first, last, skew = -1, -1, 0
     if behind:
         skew = max(behind.values())
@@ -70,7 +70,7 @@ def _lowest(behind: dict[int, int], wanted: int) -> int:
     return min(rank for rank, late in behind.items() if late == wanted)
 
 
-def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
+def _delays(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
     """Return the source of arrival times, and each rank's delay (ns) after the first ({}: unknown)."""
     ops = found.ops
     if len(ops) < 2:

@@ -58,7 +58,7 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     same: dict[int, tuple[int, int]] = {}
     for rank, own in result.table("nodes").by_rank(["start_ns", "end_ns"], shared.__contains__):
         classes = kinds.setdefault(int(programs[rank]), [])
-        differences = ((other, _apart_ns(own, its)) for other, its in classes)
+        differences = ((other, _largest_difference_ns(own, its)) for other, its in classes)
         like = next((pair for pair in differences if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)
         same[rank] = like or (rank, 0)
         if like is None and len(classes) < _MAX_KINDS:
@@ -66,7 +66,7 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     return same
 
 
-def _apart_ns(one: Columns, other: Columns) -> int:
+def _largest_difference_ns(one: Columns, other: Columns) -> int:
     """Return the largest time difference (ns) between the nodes of two ranks, -1 if the nodes differ."""
     if not np.array_equal(one["node_id"], other["node_id"]):
         return -1

@@ -171,8 +171,8 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
     these. *step* restricts *others* to one step, and *nodes* to the step of *row*.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
-    mine = _alike(nodes, nodes, row, rank)
-    theirs = _alike(others, nodes, row, rank)
+    mine = _similar_rows(nodes, nodes, row, rank)
+    theirs = _similar_rows(others, nodes, row, rank)
     if step is not None:
         mine = mine[nodes["step"].to_numpy()[mine] == own]
         theirs = theirs[others["step"].to_numpy()[theirs] == step]
@@ -180,7 +180,7 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
     return int(theirs[place]) if place < len(theirs) else -1
 
 
-def _alike(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
+def _similar_rows(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
     """Return the rows of *nodes* that share the properties of *row* of *of*, by start."""
     rows = np.flatnonzero(nodes["rank"].to_numpy() == rank)
     part = nodes.iloc[rows]

@@ -101,7 +101,7 @@ class _Events:
         return times
 
     def _add(self, before: Ints, after: Ints, gap: Ints) -> None:
-        self._pieces.append(_held_up(before, after, gap))
+        self._pieces.append(_ordered_waits(before, after, gap))
 
     def _origins(self, rows: Ints) -> Ints:
         """Return the row whose start triggered the end of each of *rows*."""
@@ -176,7 +176,7 @@ class _Events:
         return order
 
 
-def _held_up(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
+def _ordered_waits(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
     """Drop waits between events that ran in the opposite order, which cause no delay."""
     kept = gap >= 0
     return (before, after, gap) if kept.all() else (before[kept], after[kept], gap[kept])
@@ -231,8 +231,8 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
     starts = ends - events.apart[own]
     return [
         (ends[cause[caused]], starts[caused], np.zeros(len(caused), np.int64)),
-        _held_up(ends[sources], starts[targets], start[targets] - end[sources]),
-        _held_up(ends[before[laned]], starts[laned], start[laned] - end[before[laned]]),
+        _ordered_waits(ends[sources], starts[targets], start[targets] - end[sources]),
+        _ordered_waits(ends[before[laned]], starts[laned], start[laned] - end[before[laned]]),
     ]
 
 

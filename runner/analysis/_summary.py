@@ -124,7 +124,7 @@ def summarize(
     kinds = breakdown_columns(path, "kind")
     ranks = _rank_columns(result)
     bound = _bound(result, kinds, ranks, advised, workload) if len(kinds["key"]) else _Bound("")
-    took = _took(result.makespan_ns, workload)
+    took = _duration_lead(result.makespan_ns, workload)
     measured = not about_backend(result.backend).network
     headline = _headline(path, kinds, bound, advised, took)
     if not measured and len(path.columns["rank"]):
@@ -275,7 +275,7 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
     return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
 
 
-def _took(makespan_ns: int, workload: Workload) -> str:
+def _duration_lead(makespan_ns: int, workload: Workload) -> str:
     """Begin a sentence with the simulated and the measured duration of the step."""
     measured, steps = _measured_text(workload), captured_steps(workload.metadata)
     on_ranks = f" on {count_text(workload.num_ranks, 'rank')}" * (" on " in measured)

@@ -291,7 +291,7 @@ def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: floa
     fixed = np.array([cell.row.fixed_ns for cell in cells])
     medians = np.array([cell.median_ns for cell in cells])
     shares = np.array([np.hypot(cell.error_ns / max(cell.median_ns, 1.0), _MIN_ERROR) for cell in cells])
-    held = _held(rows, latency_ns, ns_per_byte)
+    held = _fixed_values(rows, latency_ns, ns_per_byte)
     columns = _Columns(rows, medians - fixed, shares)
     best = _solve(columns.of(np.arange(len(cells))[None]), held)[0]
     off = _misfit(columns, best)
@@ -321,7 +321,7 @@ def can_separate(rows: _Floats) -> bool:
     return len(ratios) > 1 and bool(ratios.max() >= _SEPARABLE * max(float(ratios.min()), 1e-12))
 
 
-def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
+def _fixed_values(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
     """Return the fixed values of the latency and of ns per byte, or NaN for a figure that is fitted."""
     held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
     if np.isnan(held).all() and not can_separate(rows):

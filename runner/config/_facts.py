@@ -145,7 +145,7 @@ def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> li
     A network is matched by topology and bandwidth of its innermost dimension, and a system by its
     peak rates, so files derived from a preset are recognised. The list is empty if nothing matches.
     """
-    links, chips = _known()
+    links, chips = _known_hardware()
     try:
         link = (network["topology"][0], float(network["bandwidth"][0]))
     except (IndexError, KeyError, TypeError, ValueError):
@@ -155,7 +155,7 @@ def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> li
 
 
 @lru_cache(1)
-def _known() -> tuple[dict[tuple[str, float], str], dict[tuple[Any, ...], str]]:
+def _known_hardware() -> tuple[dict[tuple[str, float], str], dict[tuple[Any, ...], str]]:
     links = {}
     for preset in list_presets("network"):
         name = next((name for start, name in _OF_NETWORKS.items() if preset.startswith(start)), "")

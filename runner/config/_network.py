@@ -252,7 +252,7 @@ class NetworkConfig:
                 )
         return cls(
             topology=tuple(values.choice(item, TOPOLOGIES, "topology", where) for item in data["topology"]),
-            npus_count=tuple(_whole(item, where) for item in data["npus_count"]),
+            npus_count=tuple(_whole_number(item, where) for item in data["npus_count"]),
             bandwidth=tuple(values.floating(item, "bandwidth", where) for item in data["bandwidth"]),
             latency=tuple(values.floating(item, "latency", where) for item in data["latency"]),
             links=read_links(data.get("links"), where),
@@ -336,7 +336,7 @@ class NetworkConfig:
         write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False))
 
 
-def _whole(value: Any, where: str) -> int:
+def _whole_number(value: Any, where: str) -> int:
     """Return *value* as an integer; a fraction is an error, as in ASTRA-sim's YAML reader."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")

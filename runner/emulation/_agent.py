@@ -175,7 +175,7 @@ class Agent:
         """Execute commands until the coordinator ends the session, and finally end all ranks in any case."""
         self._selector.register(self.channel, selectors.EVENT_READ)
         try:
-            self._tell(
+            self._send(
                 "hello", protocol=PROTOCOL, hosts=list(self.hosts), clock=clock_name(), pid=os.getpid()
             )
             while self._step():
@@ -198,24 +198,24 @@ class Agent:
                 self._relay(key.data)
         now = time.monotonic()
         if now - self._last_sent > _ALIVE_S:
-            self._tell("alive")
+            self._send("alive")
         if now - self._last_received > _SILENCE_S:
             raise ChannelClosed(f"The coordinator was silent for {_SILENCE_S:g} s.")
         if self._deadline is not None and now > self._deadline:
             self._end_children()
-            self._tell("failed", rank=-1, error="BackendTimeout", text=self._too_long())
+            self._send("failed", rank=-1, error="BackendTimeout", text=self._too_long())
         return True
 
     def _too_long(self) -> str:
         return f"The agent ends ranks after {self.limit_s:g} s. Next: start it with a larger --limit."
 
-    def _tell(self, kind: str, pieces: Iterable[bytes] = (), **facts: Any) -> None:
+    def _send(self, kind: str, pieces: Iterable[bytes] = (), **facts: Any) -> None:
         self._last_sent = time.monotonic()
         self.channel.send(kind, facts, list(pieces))
 
     def _obey(self, message: Message) -> None:
         if message.kind == "ping":
-            self._tell("pong", mine_ns=time.monotonic_ns(), **message.facts)
+            self._send("pong", mine_ns=time.monotonic_ns(), **message.facts)
         elif message.kind == "job":
             self._keep(message)
         elif message.kind == "launch":
@@ -226,7 +226,7 @@ class Agent:
                     child.channel.send(message.kind, message.facts)
         elif message.kind == "end":
             self._end_children()
-            self._tell("ended")
+            self._send("ended")
 
     def _keep(self, message: Message) -> None:
         """Store the job, and put its algorithm files into a folder that is removed when the agent ends."""
@@ -245,10 +245,10 @@ class Agent:
                 f"{', '.join(self.hosts)} ({error.strerror}). Next: free some disk space there, or "
                 "set TMPDIR."
             )
-            self._tell("failed", rank=-1, error="BackendError", text=text)
+            self._send("failed", rank=-1, error="BackendError", text=text)
             return
         self._job = Message("job", message.facts | {"folder": folder}, message.pieces)
-        self._tell("kept")
+        self._send("kept")
 
     def _launch(self, facts: Mapping[str, Any]) -> None:
         job = self._job
@@ -292,10 +292,10 @@ class Agent:
             return
         try:
             for message in child.channel.pump():
-                self._tell(message.kind, message.pieces, rank=rank, **message.facts)
+                self._send(message.kind, message.pieces, rank=rank, **message.facts)
         except ChannelClosed:
             status = self._reap(rank)
-            self._tell("gone", rank=rank, status=status)
+            self._send("gone", rank=rank, status=status)
 
     def _reap(self, rank: int) -> int:
         child = self._children.pop(rank)

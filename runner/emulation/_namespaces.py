@@ -142,8 +142,8 @@ class Namespaces:
         self._members, self._switch = [], None
 
     def _make(self) -> None:
-        self._switch = _hold()
-        self._members = [_hold() for _ in self._rates]
+        self._switch = _start_namespace()
+        self._members = [_start_namespace() for _ in self._rates]
         for member in (self._switch, *self._members):
             _await(member)
         links = [f"link add br{nic} type bridge\nlink set br{nic} up" for nic in range(self.nics)]
@@ -197,7 +197,7 @@ def _segments(rate_bps: int) -> list[str]:
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
 
 
-def _hold() -> _Member:
+def _start_namespace() -> _Member:
     """Start a process in a new namespace that ends when its input ends."""
     process = subprocess.Popen(
         ["unshare", "--net", "cat"],

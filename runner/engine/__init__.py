@@ -122,10 +122,10 @@ def collectives(
     one of each size. All collectives with node ids in *apart* are returned, without grouping.
     Raises the errors of `simulate` for an invalid program.
     """
-    return [Collective(*each) for each in _collectives(errors, _given(programs), list(apart), sizes)]
+    return [Collective(*each) for each in _collectives(errors, _encoded(programs), list(apart), sizes)]
 
 
-def _given(programs: Sequence[bytes | str]) -> list[bytes | str]:
+def _encoded(programs: Sequence[bytes | str]) -> list[bytes | str]:
     """Return *programs* with the content in place of each path that is not UTF-8, as the engine needs."""
     return [
         program if isinstance(program, bytes) or _is_utf8(program) else Path(program).read_bytes()
@@ -171,7 +171,7 @@ def simulate(
 
     """
     return _simulate(
-        errors, config, _given(programs), [int(program) for program in program_of_rank], progress
+        errors, config, _encoded(programs), [int(program) for program in program_of_rank], progress
     )
 
 
@@ -237,4 +237,4 @@ def emulate(  # noqa: PLR0917 - as simulate, with what makes one rank of a job
     `BackendError` if a peer is lost.
     """
     order = [int(program) for program in program_of_rank]
-    return _emulate(errors, config, _given(programs), order, rank, transport, start_ns, progress)
+    return _emulate(errors, config, _encoded(programs), order, rank, transport, start_ns, progress)

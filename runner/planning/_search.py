@@ -258,7 +258,7 @@ class _Runner:
     def estimate(self, works: list[EstimateWork]) -> tuple[list[Candidate], Counter[str]]:
         """Return all candidates within the limits, best first, and the counts of refused plans by reason."""
         file = self.folder / _ESTIMATES
-        cached = self._known(file)
+        cached = self._stored_results(file)
         refused: Counter[str] = Counter()
         candidates: list[Candidate] = []
         for done, answer in enumerate(self._estimates(works, cached, file), 1):
@@ -284,7 +284,7 @@ class _Runner:
                 stream.write(json.dumps({"degrees": _key(work), **answer}) + "\n")
                 yield answer
 
-    def _known(self, file: Path) -> dict[str, Answer]:
+    def _stored_results(self, file: Path) -> dict[str, Answer]:
         """Return the results of an interrupted search, without a truncated line."""
         answers: dict[str, Answer] = {}
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []

@@ -378,7 +378,7 @@ def _choose(
         program = candidate
         if isinstance(program, str):
             try:
-                program = _made(program, demand)
+                program = _named_program(program, demand)
             except ConfigError as error:
                 reasons.append(error.message.rstrip("."))
                 continue
@@ -395,7 +395,7 @@ def _choose(
     )
 
 
-def _made(name: str, demand: Demand) -> Program:
+def _named_program(name: str, demand: Demand) -> Program:
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)
     return named_program(name, demand.collective, demand.ranks, total)
 

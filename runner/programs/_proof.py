@@ -239,7 +239,7 @@ def prove(program: Program) -> Proof:
     Raises `ConfigError` for a program that cannot be run symbolically.
     """
     unrolled = unroll(program)
-    run = _settled(unrolled)
+    run = _fixed_point(unrolled)
     mistakes = itertools.chain(
         deadlocks(unrolled, run),
         disorder(unrolled, run),
@@ -282,7 +282,7 @@ def _is_unused(unrolled: Unrolled, run: Run) -> bool:
     return not any(wrong_results(unrolled, run, doubtful_cells(run)))
 
 
-def _settled(unrolled: Unrolled) -> Run:
+def _fixed_point(unrolled: Unrolled) -> Run:
     """Run the program until its clocks no longer change; usually once is enough."""
     run = execute(unrolled)
     several = any(

@@ -386,9 +386,9 @@ class Study(StudyLayout):
         if kept.makespan_ns != result.makespan_ns:
             raise StudyError(
                 f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same "
-                f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' now gives another result. "
-                f"Delete the old run with 'chakrascope runs {self.path} --delete {run_id}', or use another "
-                "study."
+                f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' gives another result than "
+                f"before. Delete the old run with 'chakrascope runs {self.path} --delete {run_id}', or use "
+                "another study."
             )
 
     def _new_info(

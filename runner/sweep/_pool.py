@@ -69,7 +69,7 @@ class _Worker:
                 start_new_session=True,
             )
         theirs.close()
-        self._tell(str(study))
+        self._send(str(study))
 
     @property
     def pid(self) -> int:
@@ -77,9 +77,9 @@ class _Worker:
 
     def start(self, task: Work) -> None:
         self.task = task
-        self._tell(task)
+        self._send(task)
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         # If the process is dead, the caller notices this when it waits for the result.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)

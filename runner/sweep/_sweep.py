@@ -220,7 +220,7 @@ class _Run:
             except ChakrascopeError as error:
                 self._note(table, number, "", None, failure(error.message), fresh=True)
                 continue
-            answer = self._known(table, task)
+            answer = self._stored_answer(table, task)
             if answer is not None:
                 self._note(table, number, task.id, task.experiment.workload.num_ranks, answer, fresh=False)
             elif task.id in self._waiting:
@@ -238,7 +238,7 @@ class _Run:
         system = replace(experiment.system, folder=experiment.system.folder.resolve())
         return replace(experiment, system=system)
 
-    def _known(self, table: PointTable, task: Task) -> Answer | None:
+    def _stored_answer(self, table: PointTable, task: Task) -> Answer | None:
         """Return the figures of an experiment that the sweep or the study has already simulated."""
         answer = table.answer_of(task.id) or self._failures.get(task.id)
         if answer is not None or not self.study.has_run_id(task.id):

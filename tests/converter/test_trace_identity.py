@@ -86,7 +86,7 @@ def test_jobs_of_other_sizes_are_refused(mlp, trace_set, data_dir):
         convert_files(device_trace=[mlp / "rank0.device.json.gz", dlrm])
     edit_json(trace_set / "rank1.device.json.gz", lambda d: d["distributedInfo"].update(world_size=4))
     with pytest.raises(
-        TraceError, match=r"It belongs to a job of 4 ranks, but the manifest belongs to a job of 2\."
+        TraceError, match=r"It belongs to a job of 4 ranks, but the manifest belongs to a job of 2 ranks\."
     ):
         convert(trace_set)
     assert any("a job of 4 ranks" in finding.cause for finding in doctor(trace_set))

@@ -173,7 +173,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
                 dmc.Text(found.headline, id="diff-headline", fw=600),
                 dmc.Text(found.noise, size="sm", c="dimmed"),
                 *(dmc.Text(note, size="sm", c="dimmed") for note in notes),
-                *_beside(sides, asked),
+                *_timeline_link(sides, asked),
                 graph(steps_strip(found.base, found.other, scheme), id="diff-steps"),
             ),
             card(
@@ -188,7 +188,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
     )
 
 
-def _beside(sides: Sides, asked: dict[str, str]) -> list[Any]:
+def _timeline_link(sides: Sides, asked: dict[str, str]) -> list[Any]:
     """Return a link to both sides on one timeline; empty if no timeline can show both."""
     address = sides.on_timeline(asked["before"], asked["after"])
     return [link_to("Both on one timeline", "/timeline", address)] if address else []

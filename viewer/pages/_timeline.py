@@ -46,7 +46,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div(id="timeline-legend", className="legend"),
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
-                     **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _beside(run),
+                     **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _comparable_runs(run),
                         "data-measured": "yes" if run.is_measured else "no",
                         "data-calls": "yes" if _reads_calls(run) else "no"}),
             dcc.Store(id="timeline-sink"),
@@ -65,7 +65,7 @@ def _reads_calls(run: OpenRun) -> bool:
     return few and 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES
 
 
-def _beside(run: OpenRun) -> str:
+def _comparable_runs(run: OpenRun) -> str:
     """Return the runs and captures that the timeline may show next to *run*, as JSON for the script."""
     return json.dumps(Sides(run.view).beside(run.info.id))
 

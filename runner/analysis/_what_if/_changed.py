@@ -97,12 +97,12 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
         )
     changed = tuple(
         link._replace(bandwidth=link.bandwidth * (times if {link.a, link.b} == ends else 1.0))
-        for link in _found(network.links, ends)
+        for link in _checked_links(network.links, ends)
     )
     return dataclasses.replace(network, links=changed)
 
 
-def _found(links: Any, ends: set[int]) -> Any:
+def _checked_links(links: Any, ends: set[int]) -> Any:
     if not any({link[0], link[1]} == ends for link in links):
         raise UsageError(
             f"The network has no link between {' and '.join(map(str, sorted(ends)))}. Switches are numbered "
@@ -115,7 +115,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     """Return *network* as an explicit packet-level topology, with the link between *ends* changed."""
     fabric, failures = written_out(network)
     device = fabric.device_of_node
-    _found(fabric_of(network).hosts_first().links, ends)
+    _checked_links(fabric_of(network).hosts_first().links, ends)
     links = [
         [
             link.a,

@@ -83,7 +83,7 @@ def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, A
     missing = [key for key in takes if key not in given]
     if missing:
         raise ConfigError(f"{where}: the blueprint '{name}' needs '{missing[0]}'.")
-    return _mended(_made(lambda: _build(name, given, where), where))
+    return _mended(_plain_values(lambda: _build(name, given, where), where))
 
 
 def _build(name: str, given: Mapping[str, Any], where: str) -> Any:
@@ -126,7 +126,7 @@ def _package(module: str) -> Any:
         ) from error
 
 
-def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
+def _plain_values(make: Callable[[], Any], where: str) -> dict[str, Any]:
     """Return the result of *make* as plain values; the package's exceptions become `ConfigError`."""
     try:
         with redirect_stdout(StringIO()):  # some blueprints print
@@ -193,4 +193,4 @@ def import_xml(path: Path) -> dict[str, Any]:
     def parse() -> Any:
         return getattr(_package(module), kind)(str(path), device_name=name).parse(infra_type="device")
 
-    return _made(parse, f"The topology {path}")
+    return _plain_values(parse, f"The topology {path}")

@@ -281,7 +281,7 @@ class _Reader:
         runs: list[tuple[bool, int, int, int]] = []  # is forward, layer, first row, last row
         for row in rows.tolist():
             what = (bool(self.forward[row]), place[int(of_row[row])])
-            if runs and runs[-1][:2] == what and (depth > 1 or not self._apart(runs[-1][3], row)):
+            if runs and runs[-1][:2] == what and (depth > 1 or not self._is_interrupted(runs[-1][3], row)):
                 runs[-1] = (*what, runs[-1][2], row)
             else:
                 runs.append((*what, row, row))
@@ -294,7 +294,7 @@ class _Reader:
             end = chunk[-1][3] + 1 if forward else self._with_gradients(chunk[-1][3] + 1)
             yield _Pass(FORWARD if forward else BACKWARD, tuple(wanted), tuple(run[2] for run in chunk), end)
 
-    def _apart(self, one: int, other: int) -> bool:
+    def _is_interrupted(self, one: int, other: int) -> bool:
         """Return whether other work lies between two rows of the only layer, so that their passes differ."""
         between = slice(one + 1, other)
         elsewhere = self.named[between] & (self.layers.of_row[between] < 0)
