@@ -115,7 +115,7 @@ def test_scattered_steps_are_no_baseline(captured, tmp_path, capsys):
     folder = captured(scattered, [10**7] * 5)
     assert not any("unprofiled" in note for note in convert(folder).metadata["assumptions"])
     assert not any("unprofiled" in found.cause for found in doctor(folder))
-    with pytest.raises(UsageError, match=r"unprofiled steps scatter .the middle half takes 13\.1 ms to 178"):
+    with pytest.raises(UsageError, match=r"unprofiled steps vary .middle half: 13\.1 ms to 178"):
         convert(folder, rescale_host=True)
     study = Study.create(tmp_path / "study")
     shutil.copytree(folder, study.path / "traces" / "capture-1")

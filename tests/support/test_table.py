@@ -187,8 +187,8 @@ def test_tables_without_rows_or_columns_are_files(tmp_path):
 
 
 @pytest.mark.parametrize(("table", "message"), [
-    ({"d": pd.to_datetime(["2026-01-01"])}, "column d holds neither"),
-    ({"l": [[1, 2]]}, "column l holds neither"),
+    ({"d": pd.to_datetime(["2026-01-01"])}, "column d contains neither"),
+    ({"l": [[1, 2]]}, "column l contains neither"),
     ({"s": [{"x": 1, "y": 2}]}, "only flat tables can be read"),
 ])  # fmt: skip
 def test_columns_that_are_not_read_are_named(tmp_path, table, message):

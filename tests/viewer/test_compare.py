@@ -74,7 +74,7 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(pair, page
         assert differing.all_inner_texts() == ["backend\tanalytical-unaware\tanalytical-aware"]
         page.get_by_text("settings alike").click()
         page.get_by_role("cell", name="dimension 1: bandwidth").wait_for()
-        page.wait_for_selector("#backend-reasons:has-text('whole over one hop after the other')")
+        page.wait_for_selector("#backend-reasons:has-text('stores and forwards whole messages')")
         page.wait_for_selector(
             "#collective-differences-table [col-id=why]:has-text('both hops of the switch')"
         )

@@ -205,7 +205,7 @@ def test_store_and_forward_is_named_where_it_decides(study):
 
 def test_backends_explain_charges_and_queueing(study):
     said = " ".join(backend_reasons(study["unaware"], study["aware"]))
-    assert "'analytical-aware' sends a message whole over one hop after the other" in said
+    assert "'analytical-aware' stores and forwards whole messages" in said
     queued = int(study["aware"].result.links["queue_ns"].sum())
     assert ("congestion does not explain the difference" in said) is (queued == 0)
     assert backend_reasons(study["aware"], study["faster"]) == []

@@ -319,7 +319,7 @@ def test_network_yaml_names_infragraph_and_defaults(tmp_path):
     path.write_text(yaml.safe_dump(arranged), encoding="utf-8")
     network = NetworkConfig.load(path)
     assert (network.topology, network.latency, network.logical) == (("Ring",), (5.0,), False)
-    assert "The dimensions are those given in network.yml, not proven." in network.assumptions
+    assert "The dimensions come from network.yml, and were not checked against the links." in network.assumptions
 
 
 @pytest.mark.parametrize("name", ["dragonfly", "single-tier"])
@@ -351,7 +351,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 BAD = [
     ("devices", "none", r"'devices' must be a list, not 'none'"),
     ("devices.0", 7, r"devices\[0\] must be a mapping"),
-    ("devices.0.name", GONE, r"devices\[0\]: 'name' must be a name, not None; is the file whole"),
+    ("devices.0.name", GONE, r"devices\[0\]: 'name' must be a name, not None; is the file complete"),
     ("devices.0.components.0.choice", "gpu", r"'choice' of component 'gpu' is 'gpu'.*xpu"),
     ("devices.0.components.0.count", 10**9, r"'count' of 'gpu' must be a whole number from 0 to"),
     ("devices.0.components.0.count", "two", r"'count' of 'gpu'"),
