@@ -319,7 +319,8 @@ def test_network_yaml_names_infragraph_and_defaults(tmp_path):
     path.write_text(yaml.safe_dump(arranged), encoding="utf-8")
     network = NetworkConfig.load(path)
     assert (network.topology, network.latency, network.logical) == (("Ring",), (5.0,), False)
-    assert "The dimensions come from network.yml, and were not checked against the links." in network.assumptions
+    note = "The dimensions come from network.yml, and were not checked against the links."
+    assert note in network.assumptions
 
 
 @pytest.mark.parametrize("name", ["dragonfly", "single-tier"])
