@@ -212,8 +212,8 @@ def test_a_step_ends_with_the_optimizer(tmp_path):
     assert ends_in(path) == ([150.0, 550.0, 956.0], "Optimizer.step#SGD.step")
     metadata = convert_files(None, str(path)).metadata
     assert step_choice_text(metadata) == (
-        "Step 1 is shown: the median of 3 steps, detected by optimizer because none is marked, by the slowest "
-        "rank."
+        "Step 1 is shown: the median of 3 steps, detected by optimizer because none is marked, by the "
+        "slowest rank."
     )
     (note,) = [note for note in metadata["assumptions"] if note.startswith("no step is marked")]
     assert "each of the 3 intervals that end with 'Optimizer.step#SGD.step' counts as one step" in note
