@@ -188,7 +188,7 @@ def _doubles(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
 def marked_nodes(
     workload: Workload, programs: Ints, node_ids: Ints, marked: Callable[[Graph, Mapping[str, Any]], Flags]
 ) -> Flags:
-    """Return a mask of those of the given nodes that *marked* marks in their program's graph."""
+    """Return a mask of the given nodes that *marked* selects in their program's graph."""
     found: Flags = np.zeros(len(node_ids), bool)
     for program in np.unique(programs).tolist():
         own, graph = programs == program, workload.graphs[program]

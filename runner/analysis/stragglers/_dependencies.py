@@ -1,4 +1,4 @@
-"""Rebuild what each operation of a step depends on, from the schedule of one replica.
+"""Rebuild the dependencies of each operation of a step, from the schedule of one replica.
 
 The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
 (OSDI 2025). Computations run in sequence. A message waits for the computation before it. A receive
