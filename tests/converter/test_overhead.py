@@ -124,7 +124,7 @@ def test_scattered_steps_are_no_baseline(captured, tmp_path, capsys):
     capsys.readouterr()
     assert command_line.run("summary", study.path) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Unprofiled steps scatter" in shown
+    assert "Unprofiled steps vary" in shown
     assert "times as long" not in shown
     assert "rescale-host" not in shown
 

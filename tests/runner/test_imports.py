@@ -348,7 +348,7 @@ def test_renumbered_trace_has_a_note(tmp_path):
     (note,) = [
         line
         for line in convert_files(None, str(tmp_path / "one")).metadata["assumptions"]
-        if "by their names" in line
+        if "file names have" in line
     ]
     assert note == (
         "the traces contain no rank: their file names have rank 3, but they are numbered as rank 0 of a job "

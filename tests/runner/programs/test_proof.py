@@ -402,7 +402,7 @@ def test_what_nccl_does_not_have(arguments, words):
 def test_what_nccl_does_not_choose():
     with pytest.raises(ConfigError, match="did you mean 'h100'"):
         nccl_choice("all-reduce", 8, MIB, "h10")
-    with pytest.raises(ConfigError, match="NCCL has nothing for all-gather"):
+    with pytest.raises(ConfigError, match="NCCL has no program for all-gather"):
         nccl_choice("all-gather", 8, MIB, algorithms=["tree"])
     with pytest.raises(ConfigError, match="did you mean 'nvls'"):
         nccl_choice("all-reduce", 8, MIB, algorithms=["nvl"])
