@@ -109,6 +109,9 @@ def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> 
 # earlier line.
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
+# A section with fewer samples also gets those of other steps, if the lengths of the phases differ by at most
+# this ratio.
+_ENOUGH, _ALIKE = 4, 1.5
 ACROSS_THE_MODEL = "validation"
 """The activity that includes runs of the model."""
 
@@ -134,8 +137,19 @@ def states_of_other_steps(
     A sample of another step applies to a section if its distances from the start and end of the phase fit the
     section. The sample also applies if the phase is a single section, and all its samples show the same
     place. *steps* are the phases of the steps to describe.
+
+    A few samples say little of a long section, so a section with few of them also gets the samples of phases
+    that took about as long. This does not apply to activities, such as checkpoints, which seldom recur.
     """
-    seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
+    seen: dict[int, list[State]] = {}
+    for state in own:
+        if steps and state.time_ns < steps[-1][-1]:
+            seen.setdefault(bisect_right(edges, state.time_ns), []).append(state)
+    certain = {
+        section
+        for section, sampled in seen.items()
+        if len(sampled) >= _ENOUGH or any(state.cause in ACTIVITIES for state in sampled)
+    }
     for phases, (other, states) in product(steps, others):
         here, there = phases, other
         if len(here) != len(there):  # steps with different phases are compared as a whole
@@ -144,7 +158,7 @@ def states_of_other_steps(
             yield from (
                 state
                 for number, state in _alike_in_phases(here, there, states)
-                if seen.isdisjoint({bisect_right(edges, state.time_ns)})
+                if bisect_right(edges, state.time_ns) not in seen
                 and bisect_right(edges, here[number]) == bisect_left(edges, here[number + 1])
             )
         for state in states:
@@ -154,7 +168,9 @@ def states_of_other_steps(
             times = [state.time_ns + here[number + one] - there[number + one] for one in (0, 1)]
             sections = {bisect_right(edges, time_ns) for time_ns in times}
             is_inside = here[number] <= min(times) and max(times) < here[number + 1]
-            if is_inside and len(sections) == 1 and sections.isdisjoint(seen):
+            lengths = [after - before for before, after in (here[number:][:2], there[number:][:2])]
+            known = certain if max(lengths) <= _ALIKE * min(lengths) else seen.keys()
+            if is_inside and len(sections) == 1 and sections.isdisjoint(known):
                 time_ns = sum(times) // 2
                 yield State(time_ns, time_ns, False, state.cause, state.place)
 

@@ -47,7 +47,7 @@ _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
-_PER_PYTHON = 4
+_PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 

@@ -478,6 +478,29 @@ def test_section_without_sample_follows_other_steps(tmp_path, longer_us, is_know
     assert set(last["place"]) == {"audit (train.py:9)" if is_known else ""}
 
 
+@pytest.mark.parametrize(("longer_us", "is_added"), [(0, True), (60_000, False)])
+def test_a_section_with_one_sample_also_has_those_of_captured_steps_that_took_as_long(
+    tmp_path, longer_us, is_added
+):
+    """Each step has 60 ms of Python after its backward pass; one instant of the first step was sampled."""
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(f"{BACKWARD}MmBackward0", START + 20_000, START + 40_000, 1)
+    length = END - START + longer_us
+    ends = [END + number * length for number in range(4)]
+    for index, time in enumerate((START, *ends)):
+        evidence.step(index, time, recorded=index)
+    for number in range(3):
+        thread.op(f"{BACKWARD}MmBackward0", ends[number] + 20_000, ends[number] + 40_000, 1)
+    evidence.sample(START - 1_000, STEP, cpu=0)
+    evidence.sample(START + 50_000, ("log", "train.py", 3, "script"), STEP, cpu=50_000)
+    for number, after in enumerate((60_000, 75_000, 90_000)):
+        evidence.sample(ends[number] + after, ("audit", "train.py", 9, "script"), STEP, cpu=ends[number])
+    nodes = converted(tmp_path, thread, evidence).nodes
+    last = nodes[nodes["measured_start_ns"] >= 40_000_000]
+    durations = last.groupby("place")["duration_ns"].sum()
+    assert (durations.get("audit (train.py:9)", 0) > durations.sum() / 2) == is_added
+
+
 @pytest.mark.parametrize(("other", "is_known"), [("audit", True), ("save", False)])
 def test_phase_without_sample_follows_other_steps(tmp_path, other, is_known):
     """Recording made the other step several times as slow, so that times in it say nothing."""

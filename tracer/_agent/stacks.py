@@ -22,7 +22,7 @@ MAX_STACKS = 65536
 MAX_FRAMES = 128
 # The shortest sampling periods inside and outside the window, and the sampler's largest share of CPU time.
 MIN_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
-SHARE = {True: 0.01, False: 0.005}
+SHARE = {True: 0.02, False: 0.005}
 COUNTER_PERIOD_NS = {True: 20_000_000, False: 200_000_000}
 MIN_CPU_NS = 100_000
 RUNNING, UNKNOWN = -1, -2

@@ -382,6 +382,17 @@ def test_a_loop_with_long_calls_between_its_operators_is_python(tmp_path):
     assert first.gain_ns == 300 * 8_000 + 150 * 60_000
 
 
+def test_loop_that_reads_values_but_runs_python(tmp_path):
+    """A table of 12 values is built in 2 ms, 12 times."""
+    nodes = looping("record (train.py:18)")
+    for node in (node for number, node in enumerate(nodes[1:], 1) if number % 3):
+        node |= {"kind": "host", "cause": "synchronisation"}
+    for node in nodes[3::36]:
+        node |= {"cause": "python", "duration_ns": 2 * MS}
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert first.what == "Python between operators in record (train.py:18)"
+
+
 def test_gain_of_a_waiting_loop_includes_frees(tmp_path):
     """The operators take hardly any time, and the optimizer comes next."""
     place, end = "norms (train.py:12)", {"name": "host before aten::add_", "phase": "optimizer"}
