@@ -182,6 +182,7 @@ def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
 
 
 _DEEPEST = 1_000
+_OUTERMOST, _INNERMOST, _FEW_CALLS = 5, 3, 3
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
 # The tracer's own functions, which enclose the job's, are left out.
 _TRACER = "chakrascope/tracer/"
@@ -205,6 +206,8 @@ class HostCalls:
     def around(self, start_ns: int, end_ns: int) -> list[str]:
         """Return the calls, recorded and sampled, in the middle of an interval, outermost first.
 
+        Of many calls, such as recursive ones, those in the middle of the stack are left out.
+
         The chosen thread has the calls that begin and end closest to the interval; on a tie, the
         thread with the most calls is chosen.
         """
@@ -215,15 +218,22 @@ class HostCalls:
             open_.setdefault(self.threads[self.thread[row]], []).append(self.names[self.name[row]])
         recorded = [thread for thread in open_ if thread in _recorded(self.threads)]
         thread = min(recorded, key=lambda one: self._distance(one, start_ns, end_ns), default="")
-        # The last sample may be a few ms older than the middle of the interval.
+        # The next sample may be a few ms later than the middle of the interval.
         stacks = (("", thread), ("sampled: ", f"{thread}{_SAMPLED}"))
-        return [prefix + " › ".join(open_[one]) for prefix, one in stacks if one in open_]
+        return [prefix + " › ".join(_shortened(open_[one])) for prefix, one in stacks if one in open_]
 
     def _distance(self, thread: str, *times_ns: int) -> tuple[int, int]:
         """Return the distance of *times_ns* to the closest call bounds in *thread*, and minus the count."""
         own = self.thread == self.threads.index(thread)
         bounds = np.concatenate([self.start_ns[own], self.end_ns[own]])
         return sum(int(np.abs(bounds - time).min()) for time in times_ns), -len(bounds)
+
+
+def _shortened(calls: list[str]) -> list[str]:
+    left_out = len(calls) - _OUTERMOST - _INNERMOST
+    if left_out < _FEW_CALLS:
+        return calls
+    return [*calls[:_OUTERMOST], f"{left_out} more calls", *calls[-_INNERMOST:]]
 
 
 def _recorded(threads: list[str]) -> list[str]:
@@ -319,9 +329,13 @@ def _depths(threads: list[int], starts: list[int], ends: list[int]) -> np.ndarra
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Call]:
-    """Yield the calls in sampled stacks: functions at the same depth in consecutive samples."""
+    """Yield the calls in sampled stacks: functions at the same depth in consecutive samples.
+
+    A sample has the time since the one before: nothing is sampled while a call holds the GIL or
+    forks, and the next sample finds the thread there.
+    """
     samples = evidence.samples
-    after = dict(pairwise(sorted({*samples.time_ns})))
+    before = {later: earlier for earlier, later in pairwise(sorted({*samples.time_ns}))}
     rows_of: dict[int, list[int]] = {}
     for row, thread in enumerate(samples.thread):
         rows_of.setdefault(thread, []).append(row)
@@ -331,17 +345,18 @@ def _sampled(evidence: Evidence) -> Iterator[_Call]:
         until = 0
         for row in rows:
             time = samples.time_ns[row]
+            earlier = before.get(time, time)
             frames = reversed(evidence.frames_of(samples.stack[row]))
             names = [
                 f"{frame.function} ({frame.path})" for frame in frames if not frame.path.startswith(_TRACER)
             ]
             same = 0
-            while time == until and same < min(len(open_), len(names)) and open_[same][0] == names[same]:
+            while earlier == until and same < min(len(open_), len(names)) and open_[same][0] == names[same]:
                 same += 1
             for name, since in open_[same:]:
                 yield _Call(of + _SAMPLED, of, name, since, until)
-            open_ = [*open_[:same], *((name, time) for name in names[same:])]
-            until = after.get(time, time)
+            open_ = [*open_[:same], *((name, earlier) for name in names[same:])]
+            until = time
         for name, since in open_:
             yield _Call(of + _SAMPLED, of, name, since, until)
 

@@ -16,7 +16,7 @@ from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files, doctor
 from chakrascope.converter._native import DeviceReader, FormatError, HostReader, last_writers
-from chakrascope.converter.readers import HostOp, host_calls, read_device_trace, read_host_trace
+from chakrascope.converter.readers import HostCalls, HostOp, host_calls, read_device_trace, read_host_trace
 from chakrascope.converter.readers._host_trace import host_trace
 from chakrascope.errors import TraceFormatError
 from chakrascope.tracer import read_evidence
@@ -388,6 +388,7 @@ def test_calls_are_nested_in_their_callers(data_dir):
 
 
 def test_sampled_stacks_without_the_tracer_and_collections_have_rows_of_their_own(data_dir, tmp_path):
+    """A sample has the time since the one before, as in the causes."""
     trace = read_device_trace(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
     file = EvidenceFile()
     for time, *names in ((0, "load", "main"), (10, "load", "main"), (20, "train", "main"), (30, "main")):
@@ -401,10 +402,24 @@ def test_sampled_stacks_without_the_tracer_and_collections_have_rows_of_their_ow
     assert calls.threads == ["thread 7, Python sampled", "garbage collection"]
     assert _rows(calls, "thread 7, Python sampled") == [
         (0, "main (a.py)", 0, 25),
-        (1, "load (a.py)", 0, 15),
-        (1, "train (a.py)", 15, 25),
+        (1, "load (a.py)", 0, 5),
+        (1, "train (a.py)", 5, 15),
     ]
     assert _rows(calls, "garbage collection") == [(0, "garbage collection of generation 2", 7, 10)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "shown"),
+    [
+        (10, " › ".join(f"f{call}" for call in range(10))),
+        (40, "f0 › f1 › f2 › f3 › f4 › 32 more calls › f37 › f38 › f39"),
+    ],
+)
+def test_the_middle_of_a_deep_stack_is_left_out(depth, shown):
+    thread, calls = np.zeros(depth, np.int64), np.arange(depth)
+    names = [f"f{call}" for call in calls]
+    stack = HostCalls(thread, calls, thread, thread + 100, calls, ["thread 1"], names)
+    assert stack.around(20, 40) == [shown]
 
 
 def test_queues_without_a_stream_are_known_by_their_thread(tmp_path):
