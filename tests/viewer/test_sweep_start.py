@@ -28,6 +28,7 @@ from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import best_heat_map, frontier_scatter, parallel_coordinates
 from chakrascope.viewer.pages import _sweep as page_sweep
+from chakrascope.viewer.pages._sweep_start import start_card
 from chakrascope.viewer.queries import (
     Aim,
     Form,
@@ -186,6 +187,24 @@ def test_aim_comes_back_from_the_address(aim):
     assert decode_aim(encode_aim(aim)) == aim
 
 
+@pytest.mark.parametrize(
+    ("axes", "aim", "is_open"),
+    [
+        ((), Aim(), False),
+        (BANDWIDTHS, Aim(), False),
+        (BANDWIDTHS, Aim("cost", prices="2.5"), True),
+        ([*BANDWIDTHS, ("network.npus_count", "4, 8")], Aim(), True),
+    ],
+)
+def test_form_shows_one_setting_until_more_is_asked_for(study, axes, aim, is_open):
+    setup = json.dumps({"network": "cpu-cluster-8"})
+    asked = Selection().with_option("setup", setup).with_option("over", encode_axes(axes))
+    drawn = start_card(StudyView(study), asked.with_option("aim", encode_aim(aim)))
+    assert drawn["sweep-more"].open is is_open
+    assert "sweep-trials" in drawn["sweep-more"]
+    assert "sweep-go" not in drawn["sweep-more"]
+
+
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("start") / "study").study
@@ -200,6 +219,7 @@ def test_sweep_is_begun_followed_and_kept_in_the_address(page, mine):
         page.wait_for_selector("#sweep-new :text('cpu-cluster-8')")
         choose_axis(page, 0, "Bandwidth (GiB/s)")
         page.wait_for_selector("#sweep-plan :text('4 points')")
+        page.locator("#sweep-more > summary").click()
         choose_axis(page, 1, "Algorithm of all-reduce")
         page.wait_for_selector("#sweep-plan :text('16 points')")
         page.reload()
@@ -304,6 +324,7 @@ def test_what_is_typed_into_the_sweep_is_never_changed(page, study):
         over = quote(json.dumps([["network.bandwidth", "1,2"]]))
         page.goto(f"{address}/sweep?over={over}")
         page.wait_for_selector("#sweep-go:not([disabled])")
+        page.locator("#sweep-more > summary").click()
         for field, text in (("keep", "100"), ("keep", "-1"), ("trials", "0"), ("trials", "2.5")):
             box = page.locator(f"#sweep-{field}")
             before = box.input_value()

@@ -109,7 +109,7 @@ def _stamp(view: StudyView, name: str) -> str:
 
 def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any:
     if not name:
-        return empty("No sweep yet: choose axes above, or use `chakrascope sweep STUDY --over ...`.")
+        return empty("No sweep yet: choose a setting above, or use `chakrascope sweep STUDY --over ...`.")
     try:
         found = read_sweep(view.study, name)
     except ChakrascopeError as error:

@@ -48,13 +48,12 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     form = _form(view, selection.search)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
-    rows = [_axis(number, axes, names) for number in range(MAX_AXES)]
+    first, *others = [_axis(number, axes, names) for number in range(MAX_AXES)]
     aim = decode_aim(selection.option("aim"))
     start = dmc.Group(
         [
             dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
                           debounce=True),
-            dmc.TextInput(id="sweep-keep", label="Best points to store as runs", value="1", w=210),
             dmc.Button("Start the sweep", id="sweep-go", disabled=True, **BY_CTRL_ENTER),
             html.Div(id="sweep-plan", **{"aria-live": "polite"}),
         ],
@@ -71,18 +70,33 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         "New sweep",
         ignored_notice(form.ignored),
         begins,
-        dmc.SimpleGrid(rows, cols={"base": 1, "md": 2}, spacing="sm", mt="xs"),
-        _aim_fields(aim),
+        html.Div(first, style={"marginTop": 10}),
+        _more(others, aim, is_open=len(axes) > 1 or aim != Aim()),
         start,
         html.Div(id="sweep-told", **{"aria-live": "polite"}),
-        note="Every combination of the values is simulated, starting from the setup on the page "
-        "New run. With a number of points to try, Optuna chooses the points instead.",
         id="sweep-new",
     )
 
 
+def _more(axes: Sequence[Any], aim: Aim, *, is_open: bool) -> html.Details:
+    """Return the collapsed part of the form: other *axes*, the objective, and a search."""
+    note = (
+        "Every combination of the values is simulated. With a number of points to try, Optuna chooses the "
+        "points instead."
+    )
+    return html.Details(
+        [
+            html.Summary("More settings, objective, prices, search"),
+            dmc.Text(note, size="sm", c="dimmed", mt="xs"),
+            dmc.SimpleGrid(axes, cols={"base": 1, "lg": 3}, spacing="sm", mt="xs"),
+            _aim_fields(aim),
+        ],
+        id="sweep-more", className="more", open=is_open,
+    )  # fmt: skip
+
+
 def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
-    """Return the fields for the objective, as the options of ``chakrascope sweep``."""
+    """Return the fields for the objective and the search, as the options of ``chakrascope sweep``."""
     figures = [{"value": name, "label": title} for name, title in LEAST.items()]
     return dmc.SimpleGrid(
         [
@@ -94,8 +108,9 @@ def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
                           placeholder="2.5, or hgx-h100-8=3", debounce=True),
             dmc.TextInput(id="sweep-trials", label="Points to try", value=str(aim.trials or ""),
                           placeholder="all combinations", debounce=True),
+            dmc.TextInput(id="sweep-keep", label="Best points to store as runs", value="1"),
         ],
-        cols={"base": 2, "lg": 4}, spacing="sm", mt="xs",
+        cols={"base": 2, "lg": 5}, spacing="sm", mt="xs",
     )  # fmt: skip
 
 
@@ -112,7 +127,8 @@ def _axis(number: int, axes: Sequence[tuple[str, str]], names: dict[str, str]) -
         [
             dmc.Select(id={"form": "axis", "field": "key", "number": number}, value=key or None,
                        data=[{"value": name, "label": title} for name, title in names.items()],
-                       label=f"Axis {number + 1}", placeholder="nothing", clearable=True, searchable=True,
+                       label=f"Setting {number + 1}" if number else "Setting to vary",
+                       placeholder="none" if number else "choose one", clearable=True, searchable=True,
                        w=270),
             html.Div([
                 dmc.TextInput(id={"form": "axis", "field": "values", "number": number}, value=values,
