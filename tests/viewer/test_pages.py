@@ -18,6 +18,7 @@ from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import Cluster, Request, search_plans
 from chakrascope.runner.prediction import Setting, keep_prediction, predict
 from chakrascope.runner.prediction.models import Plan, find_model
+from chakrascope.support import duration_text
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import KIND_COLOURS, MEMORY_PARTS, ON_KIND_INK, PATH_COLOUR, kind_colour
@@ -26,7 +27,7 @@ from chakrascope.viewer.charts._comparison import COLOURS
 from chakrascope.viewer.pages import _critical_path, _graph, _summary, _sweep
 from chakrascope.viewer.report import report_html
 
-from .conftest import READY, follow, serving, settle, watched
+from .conftest import READY, control, follow, serving, settle, watched
 
 
 @pytest.mark.browser
@@ -127,6 +128,12 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
     page.reload()
     page.wait_for_selector("#breakdown :text('aten::mm')")
     assert "by-operator.csv" in page.locator("#breakdown a").first.get_attribute("href")
+    page.get_by_text("module", exact=True).click()
+    page.wait_for_url("**by=module*")
+    for step, by in ((page.go_back, "operator"), (page.go_forward, "module")):
+        step()
+        page.wait_for_selector(f"#breakdown a[href*='by-{by}.csv']")
+        assert page.locator(f"{control('by')} input:checked").get_attribute("value") == by
 
 
 @pytest.mark.browser
@@ -444,6 +451,15 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path):
     figure = memory_area(found.memory_over_time[1].to_json(), "dark")
     heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1
+
+
+def test_summary_of_the_measurement_leads_to_its_simulations(run, simulated):
+    shown = str(_summary.layout(run, Selection(), "light"))
+    assert f"run-b · {duration_text(simulated.info.makespan_ns)} · 8 ranks" in shown
+    assert f"./?run={simulated.info.id}" in shown
+    assert f"./compare?run={run.info.id}&against={simulated.info.id}" in shown
+    assert "id='simulations'" in shown
+    assert "id='simulations'" not in str(_summary.layout(simulated, Selection(), "light"))
 
 
 def test_summary_lists_all_collectives(run):

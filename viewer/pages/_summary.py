@@ -10,12 +10,13 @@ from dash import ALL, Dash, Input, Output, State, ctx, html
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
-from ...runner import about_backend
+from ...runner import RunInfo, about_backend
 from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
 from ...runner.study import run_name
 from ...support import count_text, duration_text, share_text
 from .._address import bars_id, go
 from .._state import OpenRun, Selection, StudyView
+from .._theme import run_text
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
 from ..queries import fullest_curve, memory_facts, memory_verdict
 from ._parts import (
@@ -33,10 +34,6 @@ from ._parts import (
 )
 
 PATH, TITLE = "/", "Summary"
-_ABOUT = (
-    "The answer for the run in the header. Read on for the changes that would help, and select one to see it "
-    "on the timeline."
-)
 _RANKS_NOTE = (
     "Compute, exposed communication, exposed copies and idle time add up to the step. Overlapped "
     "communication runs at the same time as computation, exposed communication does not; exposed copies run "
@@ -100,6 +97,7 @@ _ADVICE_NOTE = (
     'including new bottlenecks. "At most" marks upper bounds without a replay.'
 )
 _CLICK = "Select a bar to see its longest segment on the timeline."
+_MOST_SIMULATIONS = 3
 _PAIR = {"base": 1, "md": 2}  # number of cards in a row, by window width
 
 
@@ -112,7 +110,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div(
                 [
                     dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
-                    dmc.Text(_ABOUT, size="sm", c="dimmed", className="page-about"),
+                    *_simulations(run),
                 ]
             ),
             # Filled in later, because comparing with the measurement needs a replay.
@@ -144,6 +142,27 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
 
 
+def _simulations(run: OpenRun) -> list[Any]:
+    """Return links to the newest simulations of the workload of a measured *run*, if there are any."""
+    made = [info for info in run.view.runs() if info.workload == run.info.workload and not _replays(info)]
+    if not made or not _replays(run.info):
+        return []
+    newest = made[: -_MOST_SIMULATIONS - 1 : -1]
+    links = [link_to(run_text(info), "/", Selection(info.id).search) for info in newest]
+    against = ",".join(info.id for info in newest)
+    links.append(
+        link_to("Compare", "/compare", Selection(run.info.id).with_option("against", against).search)
+    )
+    if len(made) > len(newest):
+        links.append(link_to(f"All {len(made)} simulations", "/runs", Selection(run.info.id).search))
+    title = dmc.Text("Simulated from this capture:", size="sm")
+    return [html.Div([title, *links], className="link-row", id="simulations")]
+
+
+def _replays(info: RunInfo) -> bool:
+    return about_backend(info.backend).replays
+
+
 def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
     """Return the card with the memory of the fullest rank; empty if there is no prediction."""
     fullest = fullest_curve(run)
@@ -169,7 +188,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
         (
             "Exposed communication",
             duration_text(exposed),
-            f"{share_text(exposed / step)} on rank {worst}, the maximum",
+            f"{share_text(exposed / step)} on rank {worst}, the maximum" if exposed else "on any rank",
         ),
         (
             "Ranks",
@@ -383,11 +402,7 @@ def _deviation(run: OpenRun) -> Any:
     """Return a warning, with a link, if the simulated step time is far from the measured one."""
     if not run.deviation:
         return None
-    measured = [
-        info.id
-        for info in run.view.runs()
-        if info.workload == run.info.workload and about_backend(info.backend).replays
-    ]
+    measured = [info.id for info in run.view.runs() if info.workload == run.info.workload and _replays(info)]
     search = Selection().with_run(run.info.id).with_option("against", "".join(measured[-1:])).search
     more = [link_to("Compare it with the measurement", "/compare", search)] if measured else []
     parts = [dmc.Text(run.deviation, size="sm"), *more]
@@ -405,7 +420,7 @@ def _qualifiers(run: OpenRun) -> list[Any]:
 
 def _ignored(run: OpenRun) -> list[Any]:
     """Return the card of settings that the simulation ignored; empty for replays, which use none."""
-    if about_backend(run.info.backend).replays:
+    if _replays(run.info):
         return []
     keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
     items = dmc.List([dmc.ListItem(line) for line in keys], size="sm")
