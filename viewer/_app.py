@@ -56,7 +56,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
         **{"aria-label": "Run shown"},
     )
     name = view.near.name or view.study.path.resolve().name
-    stores = [dcc.Store(id=part) for part in ("selection", "run", "rewritten")]
+    stores = [dcc.Store(id=part) for part in ("selection", "run", "rewritten", "returned")]
     stores.append(dcc.Store(id="study-name", data=name[:80]))
     navigation = [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")]
     return frame(_studies(view), [node_search(), runs, *share_link()], stores, navigation)
@@ -97,9 +97,11 @@ def _register_shell(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("page", "children"), Input("url", "pathname"), Input("run", "data"), Input("dark", "checked"),
-        State("url", "search"),
+        Input("returned", "data"), State("url", "search"),
     )  # fmt: skip
-    def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
+    def show_page(
+        pathname: str | None, run: str | None, dark: bool, _returned: Any, search: str | None
+    ) -> Any:
         """Return the page, or explain which data is missing and how to get it."""
         page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
         view.shown.set()
@@ -117,6 +119,12 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         Input("run-select", "value"),
         Input("run-select", "data"),
         State("study-name", "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "returned"),
+        Output("returned", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
     )
     register_share(app)
     if view.near.workspace is not None:

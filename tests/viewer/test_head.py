@@ -70,7 +70,8 @@ def test_search_keeps_every_key_and_finds_modules(visit, made):
 @pytest.mark.browser
 def test_search_without_match_shows_a_message(visit, made):
     page = visit("/critical-path", f"?run={made.run_b}")
-    page.locator("#node-search").focus()
+    page.wait_for_selector("#node-search")
+    page.keyboard.press("/")
     page.keyboard.type("nobody", delay=KEY_MS)
     page.wait_for_selector("#search-hits:has-text('No match for')")
     page.keyboard.press("Escape")

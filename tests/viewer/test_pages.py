@@ -130,10 +130,11 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
     assert "by-operator.csv" in page.locator("#breakdown a").first.get_attribute("href")
     page.get_by_text("module", exact=True).click()
     page.wait_for_url("**by=module*")
+    page.wait_for_selector("#breakdown a[href*='by-module.csv']")
     for step, by in ((page.go_back, "operator"), (page.go_forward, "module")):
         step()
         page.wait_for_selector(f"#breakdown a[href*='by-{by}.csv']")
-        assert page.locator(f"{control('by')} input:checked").get_attribute("value") == by
+        page.wait_for_selector(f"{control('by')} input[value='{by}']:checked", state="attached")
 
 
 @pytest.mark.browser

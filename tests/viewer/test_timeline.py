@@ -24,6 +24,22 @@ def test_timeline_window_is_in_the_address(visit, made):
     page.wait_for_url(re.compile(r"t0=1150000&t1=1850000"))
 
 
+def test_back_restores_the_window_of_the_timeline(visit):
+    page = visit("/timeline", "")
+    page.wait_for_selector("#timeline[data-slices]")
+    page.keyboard.press("w")
+    end = "String(Math.round(timeline.timeline.view.t1))"
+    zoomed = page.evaluate(end)
+    page.wait_for_url(re.compile(rf"run=\w+&.*t1={zoomed}"))
+    page.keyboard.press(".")
+    page.wait_for_url("**node=*")
+    page.keyboard.press("d")
+    page.wait_for_function(f"() => !location.search.includes('t1={zoomed}')")
+    page.go_back()
+    page.wait_for_selector("#timeline[data-selected='']")
+    page.wait_for_function(f"() => {end} === '{zoomed}'")
+
+
 def test_timeline_measures_an_area_and_walks_to_the_cause(visit, made):
     page = visit("/timeline", f"?run={made.run_a}&rank=1&node=4&rows=flat")
     page.wait_for_selector("#timeline[data-selected='1:4']")

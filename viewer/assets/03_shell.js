@@ -221,6 +221,9 @@
     if (event.target === field()) { if (field().value.trim()) { soon(); } } else if (list() && !list().hidden) { show(false); }
   });
   document.addEventListener("keydown", (event) => {
+    const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable], [role='dialog']");
+    // The timeline has a search of its own.
+    if (event.key === "/" && !isTyping && field() && !document.getElementById("timeline")) { event.preventDefault(); field().focus(); }
     if (event.target !== field()) { return; }
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && !list().hidden && hits.length) { event.preventDefault(); mark((active + step + hits.length) % hits.length); }
@@ -297,6 +300,33 @@
       }, 150);
       return [true, address.href, own ? "It works only in browsers on this machine; start the viewer with --host to share it."
         : ""];
+    },
+  });
+})();
+
+/* The browser's buttons Back and Forward restore the settings of a page. A page whose controls show other settings than the
+   address is drawn again; the timeline and the selection follow the address themselves. */
+(function () {
+  const OWN = ["run", "rank", "node", "t0", "t1"];
+  let target = "", shown = null;
+
+  window.addEventListener("popstate", (event) => { target = event.isTrusted ? window.location.pathname + window.location.search : ""; });
+
+  function settingsOf(search) {
+    const query = new URLSearchParams(search);
+    for (const name of OWN) { query.delete(name); }
+    query.sort();
+    return String(query);
+  }
+
+  window.dash_clientside = window.dash_clientside || {};
+  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+    returned(pathname, search) {
+      const before = shown, settings = settingsOf(search), isReturn = target === pathname + search;
+      shown = { pathname, settings };
+      target = "";
+      const isStale = isReturn && before && before.pathname === pathname && before.settings !== settings;
+      return isStale && !document.getElementById("timeline") ? Date.now() : window.dash_clientside.no_update;
     },
   });
 })();

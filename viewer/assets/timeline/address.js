@@ -17,10 +17,11 @@ export function readWindow(run) {
   return query.get("run") === run && t1 > t0 ? [t0, t1] : null;
 }
 
-/* Write the settings and the time window into the address without an entry in the browser's history. The popstate event makes
+/* Write the run, its time window and the settings into the address without an entry in the browser's history. The popstate event makes
    Dash read the address again. Without the event, Dash would restore the old address at the next click. */
-export function writeAddress(settings, view) {
+export function writeAddress(run, settings, view) {
   const query = new URLSearchParams(window.location.search);
+  query.set("run", run);
   query.set("t0", Math.round(view.t0));
   query.set("t1", Math.round(view.t1));
   for (const [name, usual] of Object.entries(SETTINGS)) {

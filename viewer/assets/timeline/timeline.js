@@ -133,6 +133,15 @@ class Timeline {
     return undefined;
   }
 
+  /* Restore the settings and the time window of the address after Back or Forward. */
+  async restore() {
+    const before = this.settings;
+    this.settings = readSettings();
+    if (SERVER_SETTINGS.some((name) => before[name] !== this.settings[name])) { this.area = null; await this.load(this.run); } else { this.arrange(); }
+    const [t0, t1] = readWindow(this.run) || [];
+    if (t1 > t0) { this.view.window(t0, t1); } else { this.refresh(); }
+  }
+
   draw() { paint(this); }
 
   refresh() {
@@ -144,7 +153,7 @@ class Timeline {
 
   writeSoon() {
     clearTimeout(this.writing);
-    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.settings, this.view); } }, ADDRESS_DELAY_MS);
+    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.run, this.settings, this.view); } }, ADDRESS_DELAY_MS);
   }
 
   /* Fetch the slices of the visible rows, with a margin of half a window before and after the window. */
@@ -212,9 +221,12 @@ class Timeline {
     }, { signal: ends.signal });
     listen(document, "keydown", (event) => { if (!event.defaultPrevented && !isTyping(event.target)) { press(this, event); } });
     listen(window, "scroll", () => this.pointer.hideTip());
+    listen(window, "popstate", (event) => { if (event.isTrusted && this.isLoaded && isOnTimeline()) { this.next(() => this.restore()); } });
     for (const pane of [this.holder, this.panel.element]) { resize.observe(pane); }
   }
 }
+
+const isOnTimeline = () => window.location.pathname.endsWith("/timeline");
 
 /* Return whether the address has a newer selection than *selection*, which comes from the server. */
 function isOld(selection) {
