@@ -173,10 +173,11 @@ def _systems(setup: Setup) -> dict[str, Any]:
 
 
 def _backends(chosen: Sequence[str]) -> dmc.Group:
-    """Return the controls for the backends, and for the machine of ``gpu``."""
+    """Return the controls for the backends, and for the machine of ``gpu``, which others do not show."""
     machine = dmc.Select(
         id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
         allowDeselect=False, disabled=not any(map(takes_machine, chosen)), miw=150, w=150,
+        className="gpu-machine",
     )  # fmt: skip
     return dmc.Group([_backend_list(chosen), machine], align="start", mt="xs", wrap="nowrap")
 

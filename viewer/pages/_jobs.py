@@ -32,7 +32,10 @@ _WHOLE = {
 
 
 def jobs_card(title: str) -> dmc.Paper:
-    """Return the card with the list of jobs, at most one on a page; it updates itself."""
+    """Return the card with the list of jobs, at most one on a page; it updates itself.
+
+    The style sheet hides the card while the list is empty.
+    """
     return card(
         title,
         dcc.Store(id="jobs-seen"),
@@ -42,6 +45,7 @@ def jobs_card(title: str) -> dmc.Paper:
         dmc.Modal(
             dmc.Code(id="job-log", block=True), id="job-log-shown", title="Log", opened=False, size="xl"
         ),
+        id="jobs",
     )
 
 
@@ -102,16 +106,13 @@ def _show_progress(job: Job, length_ns: int) -> None:
 
 
 def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, int] | None = None) -> Any:
-    """Return a panel per job, the newest first.
+    """Return a panel per job, the newest first; None without jobs.
 
     *known_runs* are the ids of existing runs. *lengths* maps workloads to approximate step times in
     ns.
     """
     if not jobs:
-        return empty(
-            "There are no jobs yet. Jobs continue when you close this page, and are listed here when you "
-            "return."
-        )
+        return None
     more = len(jobs) - _MAX_SHOWN
     older = [empty(f"{more:,} older ones: chakrascope runs STUDY --jobs")] if more > 0 else []
     known = lengths or {}

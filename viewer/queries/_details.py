@@ -54,6 +54,8 @@ def node_details(
     workload.
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
+    # Host work has placeholders instead of operations and tensors.
+    works = _text(node, "kind") != "host"
     pairs = [
         ("Name", _text(node, "name")),
         ("Rank", rank_text(rank, stand_in_of(metadata, rank))),
@@ -68,8 +70,8 @@ def node_details(
         ("Message size", _size(node, "comm_size_bytes")),
         ("Group", group_name(metadata, int(node.get("group", 0))) if comm_type >= 0 else ""),
         ("From, to", _ends(node)),
-        ("Operations", f"{_number(node, 'num_ops'):,}" if _number(node, "num_ops") > 0 else ""),
-        ("Tensors", _size(node, "tensor_size_bytes")),
+        ("Operations", f"{_number(node, 'num_ops'):,}" if works and _number(node, "num_ops") > 0 else ""),
+        ("Tensors", _size(node, "tensor_size_bytes") if works else ""),
         ("Stream", _known(node, "stream")),
         ("Step", _known(node, "step")),
         ("Waited for", _cause(node)),
