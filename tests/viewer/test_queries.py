@@ -135,6 +135,22 @@ def test_flows_lead_to_the_rank_that_came_late(simulated):
     assert {"lane": lane, "start_ns": start}.items() <= found[-1].items()
 
 
+@pytest.mark.parametrize(
+    ("facts", "shown"),
+    [
+        ({"cause": "process_wait", "place": "step (a.py:3)", "num_ops": 1, "tensor_size_bytes": 1},
+         {"Cause": "Waiting for another process or thread in step (a.py:3)"}),
+        ({"cause": "dispatch", "num_ops": 1, "tensor_size_bytes": 1}, {"Cause": "Dispatch and launches"}),
+        ({"place": "step (a.py:3)", "num_ops": 8, "tensor_size_bytes": 1024},
+         {"Operations": "8", "Tensors": "1.00 KiB"}),
+    ],
+)  # fmt: skip
+def test_details_name_the_cause_of_host_work_and_known_costs(simulated, facts, shown):
+    unknown = {"cause": "", "place": "", "num_ops": -1, "tensor_size_bytes": -1}
+    found = dict(details.node_details(simulated.node(0, 0) | unknown | facts))
+    assert {name: found[name] for name in ("Cause", "Operations", "Tensors") if name in found} == shown
+
+
 def test_details_say_how_measured_and_simulated_differ(simulated):
     facts = dict(details.node_details(simulated.node(0, 2), slack_ns=0))
     stood_in = dict(details.node_details(simulated.node(0, 2), metadata={"stand_in_of": {"0": 1}}))

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ...converter import CollectiveType, NodeType
 from ...converter.building import group_name, stand_in_of
+from ...converter.chakra import HOST_CAUSES
 from ...runner import CriticalPath
 from ...runner.analysis import KIND_LABELS, paths_table
 from ...support import bytes_text, change_text, duration_text, instant_text
@@ -54,13 +55,14 @@ def node_details(
     workload.
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
-    # Host work has placeholders instead of operations and tensors.
-    works = _text(node, "kind") != "host"
+    # Nodes without known costs have one operation and one byte, as simulators need some.
+    known = (_number(node, "num_ops"), _number(node, "tensor_size_bytes")) != (1, 1)
     pairs = [
         ("Name", _text(node, "name")),
         ("Rank", rank_text(rank, stand_in_of(metadata, rank))),
         ("Node", f"{node['node_id']} ({NodeType(int(node.get('type', 0))).name})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
+        ("Cause", _host_cause(node)),
         *_times(node, among),
         ("Slack", "" if slack_ns is None else slack_text(slack_ns)),
         ("Operator", _text(node, "operator")),
@@ -70,8 +72,8 @@ def node_details(
         ("Message size", _size(node, "comm_size_bytes")),
         ("Group", group_name(metadata, int(node.get("group", 0))) if comm_type >= 0 else ""),
         ("From, to", _ends(node)),
-        ("Operations", f"{_number(node, 'num_ops'):,}" if works and _number(node, "num_ops") > 0 else ""),
-        ("Tensors", _size(node, "tensor_size_bytes") if works else ""),
+        ("Operations", f"{_number(node, 'num_ops'):,}" if known and _number(node, "num_ops") > 0 else ""),
+        ("Tensors", _size(node, "tensor_size_bytes") if known else ""),
         ("Stream", _known(node, "stream")),
         ("Step", _known(node, "step")),
         ("Waited for", _cause(node)),
@@ -147,6 +149,11 @@ def _known(node: Mapping[str, Any], key: str) -> str:
 def _text(node: Mapping[str, Any], key: str) -> str:
     value = node.get(key, "")
     return value if isinstance(value, str) else ""
+
+
+def _host_cause(node: Mapping[str, Any]) -> str:
+    cause, place = HOST_CAUSES.get(_text(node, "cause"), ""), _text(node, "place")
+    return f"{cause} in {place}" if cause and place else cause
 
 
 def _cause(node: Mapping[str, Any]) -> str:

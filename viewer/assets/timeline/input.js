@@ -123,7 +123,7 @@ function tipText({ row, batch, i }, facts) {
   if (row.thread) { return `${batch.name[i] >= 0 ? batch.names[batch.name[i]] : "calls"} · ${span}`; }
   if (row.isGroup) { return [batch.name[i] >= 0 ? batch.names[batch.name[i]] : row.label, span, `longest in it: ${facts.Name}`].join(" · "); }
   const times = row.measured ? `measured ${facts.Measured}` : facts.Simulated;
-  return [facts.Name, times, facts.Module].filter(Boolean).join(" · ") + (merged > 1 ? ` · longest of ${merged} here` : "");
+  return [facts.Name, times, facts.Cause, facts.Module].filter(Boolean).join(" · ") + (merged > 1 ? ` · longest of ${merged} here` : "");
 }
 
 /* The keys of the timeline, and the help box that lists the keys. */
