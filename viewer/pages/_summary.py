@@ -97,7 +97,7 @@ _ADVICE_NOTE = (
     'including new bottlenecks. "At most" marks upper bounds without a replay.'
 )
 _CLICK = "Select a bar to see its longest segment on the timeline."
-_MOST_SIMULATIONS = 3
+_MAX_SIMULATIONS = 3
 _PAIR = {"base": 1, "md": 2}  # number of cards in a row, by window width
 
 
@@ -147,7 +147,7 @@ def _simulations(run: OpenRun) -> list[Any]:
     made = [info for info in run.view.runs() if info.workload == run.info.workload and not _replays(info)]
     if not made or not _replays(run.info):
         return []
-    newest = made[: -_MOST_SIMULATIONS - 1 : -1]
+    newest = made[: -_MAX_SIMULATIONS - 1 : -1]
     links = [link_to(run_text(info), "/", Selection(info.id).search) for info in newest]
     against = ",".join(info.id for info in newest)
     links.append(
