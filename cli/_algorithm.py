@@ -129,7 +129,7 @@ def _draw(found: Inspection, output: Path) -> None:
         )
         content = _PAGE.format(name=html.escape(found.program.name), picture=content, facts=facts)
     with writing(output, UsageError):
-        write_file(output, content)
+        write_file(output, content, parents=True)
     console.print(f"Written: {output}", markup=False)
 
 
@@ -226,7 +226,7 @@ def export_command(
         )
     if written:
         with writing(output, UsageError):
-            write_file(output, written)
+            write_file(output, written, parents=True)
         console.print(f"Written: {output}", markup=False)
         return
     if workload is not None:

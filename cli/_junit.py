@@ -38,7 +38,7 @@ def write_junit(file: Path, suite: str, cases: Sequence[Case]) -> None:
     body = "".join(_case(suite, case) for case in cases)
     opened = f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuite name={_attribute(suite)} {head}>\n'
     with writing(file, UsageError):
-        write_file(file, f"{opened}{body}</testsuite>\n")
+        write_file(file, f"{opened}{body}</testsuite>\n", parents=True)
 
 
 def _case(suite: str, case: Case) -> str:

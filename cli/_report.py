@@ -26,8 +26,6 @@ def report_command(study_folder: Path, run_id: str | None, output: Path, *, over
     """Write a report on a run of STUDY to one HTML file, which opens without a server or a network."""
     from ..viewer import write_report
 
-    if not output.parent.is_dir():
-        raise UsageError(f"There is no folder {output.parent}. Next: create it, or give -o another folder.")
     if output.is_file() and not overwrite:
         raise UsageError(f"{output} exists already. Next: add --overwrite, or -o with another name.")
     run = open_run(study_folder, run_id, "table")

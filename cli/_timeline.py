@@ -152,7 +152,7 @@ def _lanes(run: RunAnalysis, *, nested: bool, measured: bool) -> Lanes:
 def _write(run: RunAnalysis, file: Path) -> None:
     with (
         writing(file, UsageError),
-        new_file(file) as temporary,
+        new_file(file, parents=True) as temporary,
         temporary.open("w", encoding="utf-8") as out,
     ):
         out.writelines(run.trace())

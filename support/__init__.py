@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ._files import is_temporary as is_temporary
 from ._files import link_or_copy as link_or_copy
+from ._files import load_json as load_json
 from ._files import new_file as new_file
 from ._files import new_folder as new_folder
 from ._files import remove_folder as remove_folder
@@ -19,6 +20,7 @@ from ._files import writing as writing
 from ._lifeline import Lifeline as Lifeline
 from ._lifeline import end_with_parent as end_with_parent
 from ._lifeline import ends_with_us as ends_with_us
+from ._plugins import code_version as code_version
 from ._plugins import exports_of as exports_of
 from ._plugins import load_plugin as load_plugin
 from ._plugins import package_version as package_version

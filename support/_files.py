@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import json
 import os
 import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
 _NAME_BYTES = 200  # of NAME, so that temporary names stay below 255 bytes
@@ -24,25 +25,35 @@ _SYNCED_AT_ONCE = 16  # 2,000 files take 0.4 s instead of 8 s
 _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems without fsync
 
 
-def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -> None:
+def write_file(target: str | Path, content: str | bytes, *, sync: bool = True, parents: bool = False) -> None:
     """Replace the file *target* atomically; text is written as UTF-8.
 
-    With *sync*, the new content survives a crash of the machine after this function returns. Raises
-    `OSError`.
+    With *sync*, the new content survives a crash of the machine after this function returns. With
+    *parents*, missing folders are created. Raises `OSError`.
     """
-    with new_file(target, sync=sync) as temporary:
+    with new_file(target, sync=sync, parents=parents) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def load_json(file: Path) -> Any:
+    """Return the JSON value in *file*; raises `OSError`, or `ValueError` for a damaged file."""
+    try:
+        return json.loads(file.read_bytes())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 @contextlib.contextmanager
-def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
+def new_file(target: str | Path, *, sync: bool = True, parents: bool = False) -> Iterator[Path]:
     """Yield the path of a new file that replaces *target* if the block ends without an error.
 
     With *sync*, the file is flushed to disk before the rename, and temporary files of dead
-    processes are removed; otherwise, the caller does both for many files together. Raises
-    `OSError`.
+    processes are removed; otherwise, the caller does both for many files together. With *parents*,
+    missing folders are created. Raises `OSError`.
     """
     target = Path(target)
+    if parents:
+        target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():  # a link to a folder would be replaced by the file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     temporary = _temporary(target)

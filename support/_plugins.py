@@ -5,6 +5,7 @@ Plug-ins are entry points of installed distributions.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -93,3 +94,13 @@ def package_version() -> str:
         return version("chakrascope")
     except PackageNotFoundError:
         return ""
+
+
+@cache
+def code_version() -> str:
+    """Return a digest of the version and the code of Chakrascope, for caches of computed answers."""
+    digest = hashlib.blake2b(package_version().encode(), digest_size=12)
+    for part in ("converter", "runner", "support"):
+        for file in sorted((Path(__file__).parent.parent / part).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -46,8 +46,7 @@ def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank
         raise UsageError(f"There is no format '{file_format}'{did_you_mean(file_format, EXPORT_FORMATS)}")
     workload.graph_of(rank)
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as temporary, temporary.open("wb") as file:
+    with new_file(path, parents=True) as temporary, temporary.open("wb") as file:
         for part in EXPORT_FORMATS[file_format](workload, rank):
             file.write(part if isinstance(part, bytes) else part.encode("utf-8"))
     return path

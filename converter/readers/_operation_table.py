@@ -79,6 +79,8 @@ class OperationTable:
 
 def is_operation_table(path: str | Path) -> bool:
     """Return whether the file at *path* is a Parquet file, or a CSV file with a column ``optype``."""
+    if not Path(path).is_file():  # reading a pipe would wait for its writer
+        return False
     try:
         with Path(path).open("rb") as file:
             head = file.read(_HEAD_BYTES)

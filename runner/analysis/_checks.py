@@ -6,7 +6,6 @@ plans every collective of the workload.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from ...converter.building import stand_in_assumption
 from ...converter.chakra import saved_columns
 from ...converter.checks import worst_first
 from ...errors import ChakrascopeError, ConfigError, WorkloadError
-from ...support import bandwidth_text
+from ...support import bandwidth_text, load_json
 from .. import engine
 from .._captured import is_captured
 from .._experiment import Experiment, WorkloadSource
@@ -327,7 +326,7 @@ def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
     head = prefix.parent / f"{prefix.name}.workload.json"
     if saved is not None:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            return saved, int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
+            return saved, int(load_json(head)["num_ranks"])
     workload = Workload.load(prefix)
     parts = (
         {"rank": np.full(graph.num_nodes, number), **{name: graph.node_columns[name] for name in columns}}

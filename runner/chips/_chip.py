@@ -269,7 +269,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
     for key in ("host", "products", "network"):
         if not data[key]:
             del data[key]
-    write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
+    write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True), parents=True)
 
 
 def _costs_like(chip: Chip, other: str, software: str) -> Costs:

@@ -332,8 +332,7 @@ class NetworkConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration in ASTRA-sim's format."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False))
+        write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False), parents=True)
 
 
 def _whole_number(value: Any, where: str) -> int:

@@ -150,8 +150,7 @@ class SystemConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration in ASTRA-sim's format."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
+        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n", parents=True)
 
 
 _FIELDS = tuple(item.name for item in fields(SystemConfig) if item.name not in ("unknown", "folder", "name"))
@@ -253,8 +252,7 @@ class MemoryConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration in ASTRA-sim's format."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
+        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n", parents=True)
 
 
 _MAX_DIGITS = 18  # longer numbers may not fit into 64 bits

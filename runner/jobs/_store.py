@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import sqlite3
@@ -19,6 +18,7 @@ from typing import IO, Any, Protocol
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
+from ...support import load_json
 from .._experiment import Experiment
 from ..study import Study, check_name
 from ._job import ACTIVE, ImportRequest, Job, SweepRequest, findings_file, read_request, request_of
@@ -276,7 +276,7 @@ class JobStore:
         """Return the findings of a check, or None until they are stored."""
         file = findings_file(self.study, request)
         try:
-            return [Finding(**found) for found in json.loads(file.read_text(encoding="utf-8"))]
+            return [Finding(**found) for found in load_json(file)]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -285,7 +285,7 @@ class JobStore:
     def step_names(self, request: ImportRequest) -> list[str]:
         """Return the annotations that mark steps, as found by a check; empty if there are none."""
         try:
-            names = json.loads(self.study.step_names_file(request.item).read_text(encoding="utf-8"))
+            names = load_json(self.study.step_names_file(request.item))
             return [str(name) for name in names]
         except (OSError, ValueError, TypeError):
             return []  # the names are only suggestions

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BackendError, StudyError, UsageError
-from ...support import bytes_text, write_file, writing
+from ...support import bytes_text, load_json, write_file, writing
 from ..prediction import Setting, needed_ns, uncertainty
 from ..study import Study, check_name
 from ..sweep import Answer, Places, PointTable, Work
@@ -233,7 +233,11 @@ def _begin(folder: Path, request: Request) -> None:
     """Write the request to the folder, or raise `StudyError` if the folder contains another search."""
     file = folder / _START
     described = request.describe()
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != described:
+    try:
+        before = load_json(file) if file.is_file() else described
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{file} is damaged ({error}). Next: restore it, or give another --name.") from error
+    if before != described:
         raise StudyError(
             f"The study already has another '{folder.name}'. Next: give the search another --name."
         )

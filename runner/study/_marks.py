@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StudyError
-from ...support import count_text, write_file, writing
+from ...support import count_text, load_json, write_file, writing
 from ._layout import MARKS_FILE
 from ._notes import checked_note, only_writer
 from ._study import Study
@@ -84,11 +84,11 @@ def _folder(study: Study, run_id: str) -> Path:
 
 def _read(folder: Path) -> tuple[TimelineNote, ...]:
     try:
-        rows = json.loads((folder / MARKS_FILE).read_text(encoding="utf-8"))
+        rows = load_json(folder / MARKS_FILE)
         notes = [_note(row) for row in _listed(rows)]
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, StudyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, StudyError) as error:
         raise StudyError(
             f"{folder / MARKS_FILE} is damaged ({error}); restore it, or delete it and write the notes again."
         ) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StudyError
-from ...support import write_file, writing
+from ...support import load_json, write_file, writing
 from ._layout import NOTE_FILE
 
 LABEL_LENGTH = 120
@@ -64,14 +64,14 @@ def note_problem(folder: Path) -> str:
     """Describe the problem with the note of *folder* and the next step, or return ""."""
     try:
         _stored(folder)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, StudyError) as error:
         return f"{NOTE_FILE} of {folder.name} is damaged: {error!r}; write label and note again"
     return ""
 
 
 def _stored(folder: Path) -> dict[str, Any]:
     try:
-        data = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
+        data = load_json(folder / NOTE_FILE)
     except FileNotFoundError:
         return {}
     texts = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import StudyError
+from ...support import load_json
 from .._checksums import refuse_damaged
 from .._traits import about_backend
 from ._layout import RUN_FILE
@@ -98,8 +99,8 @@ def _backend_today(folder: Path, backend: str) -> str:
 def read_json(path: Path, problem: str) -> dict[str, Any]:
     """Read a JSON object; raises `StudyError` with the text *problem* if there is none."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError) as error:
+        data = load_json(path)
+    except (OSError, ValueError) as error:
         raise StudyError(f"{problem} ({error}); check the path.") from error
     if not isinstance(data, dict):
         raise StudyError(f"{problem}: {path} does not hold a JSON object; restore it or delete its folder.")
@@ -140,8 +141,8 @@ def steps_of(prefix: Path) -> int:
 @functools.lru_cache(maxsize=256)
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
-        steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
-    except (ValueError, AttributeError, RecursionError):  # reported when the workload is opened
+        steps = load_json(description).get("steps")
+    except (ValueError, AttributeError):  # reported when the workload is opened
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1
 

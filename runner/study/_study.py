@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import StudyError, did_you_mean
-from ...support import new_folder, remove_folder, write_file, writing
+from ...support import load_json, new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
 from .._traits import REPLAY, about_backend
 from ._layout import RUN_FILE, WORKLOAD, StudyLayout, check_name, safe_name
@@ -239,9 +239,9 @@ class Study(StudyLayout):
     def _last_repeated(self) -> tuple[str, str]:
         """Return the id and time of the run that was last requested again, or ("", "")."""
         try:
-            stored = json.loads(self.current_file.read_text(encoding="utf-8"))
+            stored = load_json(self.current_file)
             return str(stored["run"]), str(stored["asked"])
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, ValueError, TypeError, KeyError):
             return "", ""
 
     def run_info(self, run_id: str | None = None) -> RunInfo:

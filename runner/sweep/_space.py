@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import BackendUnavailable, ConfigError
 from ...support import parse_bandwidth, parse_duration, parse_flops
-from ...support.documents import parse_json
+from ...support.documents import parse_json, read_text
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,7 @@ def read_points(path: str | Path) -> list[dict[str, Any]]:
 
     A line that cannot be read raises `ConfigError` with the line number.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The list of points {path} cannot be read ({error}); check the path.") from error
+    lines = read_text(Path(path), "list of points").splitlines()
     points = [_point(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not points:
         raise ConfigError(f"The list of points {path} is empty; write one JSON object per line.")

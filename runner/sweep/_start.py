@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, StudyError
-from ...support import write_file, writing
+from ...support import load_json, write_file, writing
 from .._checksums import refuse_damaged
 from .._experiment import Experiment
 from .._simulate import load_memory
@@ -48,7 +48,7 @@ def write_start(folder: Path, base: Base, points: int) -> None:
 def _refuse_other_base(folder: Path, start: dict[str, Any]) -> None:
     """Raise `StudyError` if the sweep in *folder* started from another base than *start*."""
     try:
-        before = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        before = load_json(folder / _NAME)
         differing = [key for key in start if key != _UNFINISHED and before[key] != start[key]]
     except (OSError, ValueError, KeyError, TypeError):  # the damage is reported later
         return
@@ -62,7 +62,7 @@ def _refuse_other_base(folder: Path, start: dict[str, Any]) -> None:
 def finish_start(folder: Path) -> None:
     """Record that all points of the sweep in *folder* have a result."""
     with writing(f"The sweep {folder}", StudyError):
-        start = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        start = load_json(folder / _NAME)
         start.pop(_UNFINISHED, None)
         write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
 
@@ -85,7 +85,7 @@ def base_workload(study: Study, name: str) -> str | None:
 def _stored(folder: Path, key: str) -> Any:
     """Return the value of *key* in the base of the sweep in *folder*, or None."""
     try:
-        return json.loads((folder / _NAME).read_text(encoding="utf-8")).get(key)
+        return load_json(folder / _NAME).get(key)
     except (OSError, ValueError, AttributeError):  # damage is reported when a point is repeated
         return None
 
@@ -128,7 +128,7 @@ def read_start(folder: Path) -> Base:
     """Return the base of the sweep in *folder*, or raise `StudyError` for damage and searches for plans."""
     refuse_damaged(folder, {_NAME}.__contains__)
     try:
-        start: dict[str, Any] = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        start: dict[str, Any] = load_json(folder / _NAME)
         if "model" in start:
             raise StudyError(
                 f"The points of '{folder.name}' are plans that `predict search` simulated, without a "

@@ -17,6 +17,7 @@ from ...errors import ConfigError
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in it
 _MAX_DIGITS = 3000
+_MAX_BYTES = 1 << 28
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_SHOWN = 100  # maximum number of characters of a key in an error
 _MAX_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
@@ -146,7 +147,13 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.012
 def read_text(path: Path, what: str) -> str:
     """Read the text file *path*, called *what* in errors."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:  # such as /dev/zero
+            raise ConfigError(
+                f"The {what} {path} is larger than {_MAX_BYTES >> 20} MiB; is it the right file?"
+            )
+        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
     except UnicodeDecodeError as error:

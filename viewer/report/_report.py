@@ -60,7 +60,8 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
     run = view.open(study.run_info(run_id).id)
     target = Path(path)
     with writing(f"The report {target}", StudyError):
-        write_file(target, report_html(run).encode(errors="backslashreplace"))  # names may not be UTF-8
+        html = report_html(run).encode(errors="backslashreplace")  # names may not be UTF-8
+        write_file(target, html, parents=True)
     return target
 
 
