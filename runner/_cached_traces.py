@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ..converter.building import Progress
 from ..converter.readers import is_operation_table, read_operation_table
 from ..errors import StudyError
-from ..support import is_temporary, new_folder, package_version, remove_folder
+from ..support import code_version, is_temporary, new_folder, remove_folder
+from ._checksums import refuse_damaged
 from ._memory import check_operations
 from ._simulate import prepare
 from .backends import get_backend
@@ -53,11 +55,15 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
 
 
 def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
-    """Return the study at *cached*, which is created and filled at the first call."""
+    """Return the study at *cached*, which is created and filled at the first call, or if it is damaged."""
     try:
-        if not Study.is_study(cached):
+        # A study that another process has made in the meantime is kept, unless it is damaged.
+        existing: Literal["keep", "replace"]
+        for existing in ("keep", "replace"):
+            if _is_intact(cached):
+                break
             cached.parent.parent.mkdir(parents=True, exist_ok=True)
-            with new_folder(cached.parent, existing="keep") as made:
+            with new_folder(cached.parent, existing=existing) as made:
                 fill(Study.create(made / cached.name))
             _remove_oldest(cached.parent)
         os.utime(cached.parent)
@@ -69,11 +75,23 @@ def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
     return Study.open(cached)
 
 
+def _is_intact(folder: Path) -> bool:
+    """Return whether the study in *folder* has a run or a table of operations, without damage."""
+    try:
+        study = Study.open(folder)
+        for made in (*study.run_dirs(), *study.workloads_dir.glob("*")):
+            refuse_damaged(made)
+    except StudyError:
+        return False
+    return study.operations_file.is_file() or bool(study.runs())
+
+
 def _study_of_table(path: Path) -> Study:
     """Return the cached study of the table of operations at *path*, after reading the table as a check."""
     check_operations(path)
     read_operation_table(path)
-    digest = hashlib.blake2b(package_version().encode() + path.read_bytes(), digest_size=12)
+    digest = hashlib.blake2b(f"{code_version()}{path.name}".encode(), digest_size=12)
+    digest.update(path.read_bytes())
     cached = traces_folder() / digest.hexdigest() / safe_name(path.stem, "table")
     return _cached_study(cached, lambda study: shutil.copyfile(path, study.operations_file))
 
@@ -81,8 +99,8 @@ def _study_of_table(path: Path) -> Study:
 def cached_traces() -> list[tuple[Path, int]]:
     """Return the cached studies with their size in bytes, most recently used first."""
     folder = traces_folder()
-    keys = [path for path in folder.iterdir() if not is_temporary(path.name)] if folder.is_dir() else []
-    studies = [study for key in sorted(keys, key=_used_ns, reverse=True) for study in key.iterdir()]
+    keys = [path for path in folder.glob("*") if path.is_dir() and not is_temporary(path.name)]
+    studies = [study for key in sorted(keys, key=_used_ns, reverse=True) for study in Study.folders_in(key)]
     return [(study, _size_bytes(study)) for study in studies]
 
 
@@ -127,8 +145,8 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
 
 
 def _key(folder: Path, item: ImportItem) -> str:
-    """Return the cache key of *item*, which changes with its content and with Chakrascope's version."""
-    digest = hashlib.blake2b(package_version().encode(), digest_size=12)
+    """Return the cache key of *item*, which changes with its content and with Chakrascope's code."""
+    digest = hashlib.blake2b(code_version().encode(), digest_size=12)
     for name in (*item.files, *item.host_files, *item.capture_files):
         file = folder / name
         stat = file.stat()

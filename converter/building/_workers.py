@@ -32,7 +32,7 @@ import shutil
 import uuid
 from typing import Any
 
-from ...support import package_version
+from ...support import code_version
 from ...tracer import StepRange
 from ..chakra import Graph, read_graph, write_graph
 from ._steps import StepChoice
@@ -279,7 +279,6 @@ class _Task:
             return error
 
 
-_FORMAT = 8
 _NAME = "rank{rank}"
 # Minimum total size of traces for which a cache lookup is faster than a repeated conversion.
 _WORTH_KEEPING_BYTES = 128 << 20
@@ -425,8 +424,7 @@ def _made_from(opened: OpenRank, selection: Selection) -> str:
 
 def _of_traces(traces: RankTraces) -> tuple[Any, ...]:
     return (
-        _FORMAT,
-        package_version(),
+        code_version(),
         [(path.name, *_state(path)) for path in _files(traces)],
         (traces.rank, traces.groups, traces.structure, traces.device, traces.linked, traces.process),
         traces.annotation,

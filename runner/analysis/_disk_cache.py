@@ -1,4 +1,7 @@
-"""Cache slow analyses, such as the critical path and the times of layers, in files of the run."""
+"""Cache slow analyses, such as the critical path and the times of layers, in files of the run.
+
+A file is computed again if the run, its workload or the code of Chakrascope has changed.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ...converter import Workload
-from ...support import new_file, write_file
+from ...support import code_version, load_json, new_file, write_file
 from ...support.table import CodedColumns, ParquetFile, ParquetWriter, TextColumn
 from .._result import Result
 from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
 
-_VERSION = 12
 # Errors of reading a cache file that is missing, truncated or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
@@ -36,7 +38,7 @@ def cached_advice(file: Path, made_of: list[Path], make: Callable[[], Advised]) 
     """Return the advice from *make*, cached in *file* until one of *made_of* changes."""
     stamp = _stamp(made_of)
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = load_json(file)
         if kept["stamp"] == stamp:
             return Advised.from_json(kept["advised"])
     except _DAMAGES:
@@ -69,7 +71,7 @@ def cached_path(file: Path, made_of: list[Path], result: Result, workload: Workl
 
 
 def _stamp(files: list[Path]) -> list[Any]:
-    return [_VERSION, *([file.name, *_state(file)] for file in files)]
+    return [code_version(), *([file.name, *_state(file)] for file in files)]
 
 
 def _state(path: Path) -> list[int]:

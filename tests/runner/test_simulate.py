@@ -363,6 +363,48 @@ def test_unreadable_result_is_refused(trace, tmp_path, ranks, cache):
         study_of_traces([trace])
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda study: shutil.rmtree(study.runs_dir),
+        lambda study: study.head_file.unlink(),
+        lambda study: (study.run_dir(study.run_info().id) / "nodes.parquet").write_bytes(b"PAR1"),
+        lambda study: study.workload_files(study.run_info().workload)[0].write_bytes(b""),
+    ],
+)
+def test_damaged_studies_in_the_cache_are_made_again(trace, damage):
+    study = study_of_traces([trace])
+    makespan_ns = study.run_info().makespan_ns
+    damage(study)
+    again, count = converted_ranks([trace])
+    assert (again.path, again.run_info().makespan_ns, count) == (study.path, makespan_ns, 1)
+    assert analyse_run(again, again.run_info().id).summary.headline
+
+
+def test_other_files_in_the_cache_are_left_alone(trace, cache):
+    folder = cache / "chakrascope" / "replays"
+    (folder / "empty").mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    study = study_of_traces([trace])
+    assert [path for path, _ in kept_traces()] == [study.path]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_renamed_table_of_operations_is_found(tmp_path):
+    columns = {
+        "step": 7,
+        "dp_rank": 0,
+        "stage": 0,
+        "optype": "forward-compute",
+        "start_ts": 0.25,
+        "duration": 1.5,
+    }
+    for name in ("before.csv", "after.csv"):
+        rows = [columns | {"dp_rank": rank, "rank": rank} for rank in range(2)]
+        pd.DataFrame(rows).to_csv(tmp_path / name, index=False)
+        assert study_of_traces([tmp_path / name]).operations_file.is_file()
+
+
 def test_commands_take_a_trace_for_a_study(trace, capsys, tmp_path):
     code, out, err = run_and_read(capsys, "summary", trace)
     assert (code, "The step takes" in out, "as measured" in out) == (0, True, True), err
