@@ -10,13 +10,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..converter import NodeType, Workload, encode_graph, read_et
-from ..converter.chakra import unchanged_files
+from ..converter import NodeType, Workload, decode_graph, encode_graph, read_et
+from ..converter.chakra import check_attributes, unchanged_files
 from ..errors import ConfigError, WorkloadError
 from ._sync_points import SyncPoints
 from ._traits import DEFAULT_BACKEND, about_backend
@@ -83,11 +84,19 @@ class WorkloadSource:
         )
 
     @classmethod
-    def of_prefix(cls, prefix: str | Path, num_ranks: int) -> WorkloadSource:
+    def of_prefix(
+        cls,
+        prefix: str | Path,
+        num_ranks: int,
+        groups: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        *,
+        captured: bool = False,
+    ) -> WorkloadSource:
         """Return the source of the files ``PREFIX.0.et`` to ``PREFIX.<num_ranks - 1>.et``.
 
         Files with the same content become one program. Files of ranks beyond *num_ranks* are reported as an
-        assumption in the metadata. A missing file raises `WorkloadError`.
+        assumption in the metadata. A missing file raises `WorkloadError`. Files that another program wrote or
+        changed are checked with the process groups *groups*; *captured* is as in `check_attributes`.
         """
         paths = (f"{prefix}.{rank}.et" for rank in range(num_ranks))
         missing = next((path for path in paths if not os.path.isfile(path)), None)
@@ -108,6 +117,9 @@ class WorkloadSource:
             if digest not in index:
                 index[digest] = len(distinct)
                 distinct.append(read_et(path) if packed else path)
+                if rank not in unchanged:
+                    graph = decode_graph(read_et(path), rank=rank, source=path)
+                    check_attributes(graph, groups, num_ranks, f"{path}, rank {rank}", captured=captured)
             ranks[rank] = index[digest]
         metadata: dict[str, Any] = {}
         if Path(f"{prefix}.{num_ranks}.et").is_file():

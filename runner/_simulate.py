@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -11,6 +10,7 @@ from pathlib import Path
 from ..converter import Workload
 from ..converter.building import measured_world_size
 from ..errors import ConfigError, WorkloadError
+from ..support import load_json
 from ._captured import has_lanes, is_captured
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
@@ -84,7 +84,7 @@ def prepare(  # noqa: PLR0917 - as simulate
     get_backend(backend)  # an unknown backend is an error before any file is read
     _check_ranks(workload, backend)
     loaded_network = load_network(workload, network, backend)
-    source, in_lanes = load_source(workload, loaded_network.num_ranks)
+    source, in_lanes = load_source(workload, loaded_network.num_ranks, groups)
     chosen = load_system(system, loaded_network.dimensions)
     if algorithms:
         chosen = with_algorithms(chosen, algorithms, loaded_network.dimensions)
@@ -151,22 +151,32 @@ def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
     return MemoryConfig.preset(str(memory)) if is_preset("memory", memory) else MemoryConfig.load(memory)
 
 
-def choose_groups(
-    groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
-) -> dict[int, tuple[int, ...]]:
+_Groups = Mapping[int, tuple[int, ...]] | str | Path | None
+
+
+def choose_groups(groups: _Groups, source: WorkloadSource) -> dict[int, tuple[int, ...]]:
     """Return the given communicator *groups*, or the groups of the workload or of its groups file."""
+    if groups is None and source.loaded is not None:
+        groups = source.loaded.groups
+    return _groups_of(groups, source.prefix)
+
+
+def _groups_of(groups: _Groups, prefix: str | Path | None) -> dict[int, tuple[int, ...]]:
     if isinstance(groups, (str, Path)):
         return load_groups(groups)
     if groups is not None:
         return {int(key): tuple(members) for key, members in groups.items()}
-    if source.loaded is not None:
-        return {int(key): tuple(members) for key, members in source.loaded.groups.items()}
-    beside = Path(f"{source.prefix}.groups.json")
+    beside = Path(f"{prefix}.groups.json")
     return load_groups(beside) if beside.is_file() else {}
 
 
-def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[WorkloadSource, bool]:
-    """Return the programs of *num_ranks* ranks, and whether their streams are lanes (semantics ``trace``)."""
+def load_source(
+    workload: Workload | str | Path, num_ranks: int, groups: _Groups = None
+) -> tuple[WorkloadSource, bool]:
+    """Return the programs of *num_ranks* ranks, and whether their streams are lanes (semantics ``trace``).
+
+    *groups* replace those of the workload when files of other programs are checked.
+    """
     if isinstance(workload, Workload):
         return _scaled(workload, num_ranks), has_lanes(workload.metadata)
     metadata = _metadata(workload)
@@ -181,9 +191,11 @@ def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[Worklo
         )
     # ASTRA-sim ignores files of ranks beyond the network's size, but dropping ranks of a captured job is an
     # error.
-    if 0 < available != num_ranks and is_captured(metadata):
+    captured = is_captured(metadata)
+    if 0 < available != num_ranks and captured:
         return _scaled(Workload.load(workload), num_ranks), True
-    return WorkloadSource.of_prefix(workload, num_ranks), has_lanes(metadata)
+    members = _groups_of(groups, workload)
+    return WorkloadSource.of_prefix(workload, num_ranks, members, captured=captured), has_lanes(metadata)
 
 
 def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
@@ -210,7 +222,7 @@ def _metadata(prefix: str | Path) -> dict[str, object]:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = load_json(path)
     except (OSError, ValueError) as error:
         raise WorkloadError(
             f"The workload description {path} is damaged ({error}); convert the traces again."

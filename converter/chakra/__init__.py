@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...support.table import TextColumn as TextColumn
+from ._attributes import check_attributes as check_attributes
 from ._builder import GraphBuilder as GraphBuilder
 from ._builder import communication as communication
 from ._codec import BUFFERS as BUFFERS

@@ -14,7 +14,7 @@ from ...support.table import TextColumn
 from .._columns import positions
 from .._files import UnpacksTooFar, unpacked
 from .._native import ChakraRefusal, ChakraWriter, read_attributes, read_chakra
-from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, varint
+from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, read_varint, varint
 
 if TYPE_CHECKING:
     from ...support.table import TextColumn
@@ -166,11 +166,7 @@ def messages_of_bytes(data: bytes, et_def: Any) -> Iterator[Any]:
         _check(descriptor)
     start = 0
     while start < len(data):
-        length = shift = 0
-        more = True
-        while more:
-            more, length = data[start] > 127, length | (data[start] & 127) << shift
-            start, shift = start + 1, shift + 7
+        length, start = read_varint(data, start)
         yield message_class.FromString(data[start : start + length])
         start, message_class = start + length, node_class
 

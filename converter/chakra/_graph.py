@@ -6,6 +6,7 @@ encoded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -418,6 +419,11 @@ class Extra(Mapping[int, bytes]):
             raise KeyError(number)
         return self._content[self._ends[at - 1] if at else 0 : self._ends[at]].tobytes()
 
+    def matching(self, pattern: re.Pattern[bytes]) -> list[int]:
+        """Return the numbers of all entries with a match of *pattern*, and perhaps some others."""
+        starts = [match.start() for match in pattern.finditer(memoryview(self._content))]
+        return np.unique(self._ids[np.searchsorted(self._ends, starts, side="right")]).tolist()
+
     def values(self) -> ValuesView[bytes]:
         """Return a view of the entries, which iterates without lookups."""
         return _Values(self, self._ends, self._content)
@@ -471,3 +477,13 @@ def varint(value: int) -> bytes:
         value >>= 7
     digits.append(value)
     return bytes(digits)
+
+
+def read_varint(encoded: bytes, at: int) -> tuple[int, int]:
+    """Return the varint at the index *at* of *encoded*, and the index behind it."""
+    value = shift = 0
+    more = True
+    while more:
+        more, value = encoded[at] > 127, value | (encoded[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return value, at

@@ -19,6 +19,7 @@ from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import parse_json, unique_keys
 from ...support.table import TextColumn
+from ._attributes import check_attributes
 from ._codec import bytes_of_messages, decode_graph, encode_graph, encoded_pieces, messages_of_bytes, read_et
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType
 from ._scaling import replicate
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MANY_PROGRAMS = 32
+_CAPTURED = "measured_step_ns"  # metadata of workloads that come from measured traces
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,6 +98,7 @@ class Workload:
         alike = _load_representatives(prefix, metadata)
         paths = _rank_files(prefix) if alike is None else _own_files(prefix, alike)
         tables, unchanged = _load_tables(prefix), unchanged_files(prefix, paths)
+        groups = _load_groups(prefix)
         graphs: list[Graph] = []
         seen: dict[str, int] = {}
         program = np.zeros(len(paths) if alike is None else len(alike), dtype=np.int32)
@@ -105,20 +108,22 @@ class Workload:
             digest = digest if digest in tables.graphs else hashlib.sha256(data).hexdigest()
             if digest not in seen:
                 seen[digest] = len(graphs)
-                graphs.append(
-                    tables.graphs.get(digest)
-                    or _reasoned(decode_graph(data, rank=rank, source=str(path)), tables.edges.get(rank))
-                )
+                graph = tables.graphs.get(digest)
+                if graph is None:
+                    graph = _reasoned(decode_graph(data, rank=rank, source=str(path)), tables.edges.get(rank))
+                    source, captured = f"{path}, rank {rank}", _CAPTURED in metadata
+                    check_attributes(graph, groups, len(program), source, captured=captured)
+                graphs.append(graph)
             program[rank] = seen[digest]
         expected = metadata.pop("num_ranks", len(program))
         if alike is not None:
-            return cls(tuple(graphs), program[alike], _load_groups(prefix), metadata, alike)
+            return cls(tuple(graphs), program[alike], groups, metadata, alike)
         if isinstance(expected, int) and expected > len(paths):
             raise WorkloadError(
                 f"The workload {prefix} has {expected} ranks, but {prefix}.{len(paths)}.et is missing. "
                 "Convert the traces again."
             )
-        return cls(tuple(graphs), program, _load_groups(prefix), metadata)
+        return cls(tuple(graphs), program, groups, metadata)
 
     @staticmethod
     def copy(prefix: str | Path, target: Path) -> bool:
@@ -172,6 +177,8 @@ class Workload:
                 "There is no rank in these messages. Pass one list of messages per rank."
             )
         members = {key: tuple(members) for key, members in (groups or {}).items()}
+        for graph in graphs:
+            check_attributes(graph, members, len(program_of_rank), f"Rank {graph.rank}", captured=False)
         return cls(tuple(graphs), np.array(program_of_rank, dtype=np.int32), members)
 
     def to_messages(self, et_def: Any) -> Iterator[list[Any]]:

@@ -3,15 +3,19 @@
 import json
 import subprocess
 
+import command_line
+import et
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import files_up_to
+from studies import make_study
 from workloads import coll, comp, workload
 
 from chakrascope.cli import main as cli_main
-from chakrascope.errors import ChakrascopeError, ConfigError, StudyError
+from chakrascope.converter import Workload, doctor
+from chakrascope.errors import ChakrascopeError, ConfigError, StudyError, WorkloadFormatError
 from chakrascope.runner import (
     Experiment,
     JobStore,
@@ -401,3 +405,75 @@ def test_a_workload_that_does_not_fit_is_no_workload(tmp_path):
         study.add_workload(job(), "job")
     assert study.workloads() == []
     assert list((study.path / "workloads").iterdir()) == []
+
+
+def test_endless_nesting_in_a_study_is_damage(tmp_path, capsys):
+    study = make_study(tmp_path / "study").study
+    assert command_line.run("summary", study.path) == 0  # stores its advice, too
+    files = sorted(study.path.rglob("*.json"))
+    assert {"kept-advice.json", "result.json", "workload.workload.json"} <= {file.name for file in files}
+    for file in files:
+        content = file.read_bytes()
+        file.write_text(DEEP, encoding="utf-8")
+        for command in ("summary", "runs"):
+            assert command_line.run(command, study.path) in {0, 30, 31, 40, 60}, (command, file)
+        file.write_bytes(content)
+    capsys.readouterr()
+
+
+# Graphs of other programs, in which an attribute contradicts itself or the groups.
+
+
+def write_graphs(folder, more=b"", **facts):
+    """Write the graphs of two ranks, each with a collective that has *facts* and the fields *more*."""
+    node = {"id": 3, "name": "call", "type": "COLL", "comm_type": "ALL_REDUCE", "comm_size": 4096} | facts
+    body = et.node(node) + more
+    head = et.program([])
+    for rank in range(2):
+        (folder / f"w.{rank}.et").write_bytes(head + et.varint(len(body)) + body)
+    return folder / "w"
+
+
+@pytest.mark.parametrize(
+    ("facts", "more", "words"),
+    [
+        ({"comm_type": "BROADCAST", "comm_src": 7}, b"", r"has rank 7 as its root \(comm_src\)"),
+        ({"comm_type": "REDUCE", "comm_src": 1, "pg_name": 1}, b"", "which is not one of group 1"),
+        ({"involved_dim": [0, 0, 0, 0]}, b"", "takes part in no dimension of the network"),
+        ({"involved_dim": []}, b"", "takes part in no dimension of the network"),
+        ({}, et.attribute_of_int64("involved_dim", 1), "not a list of booleans"),
+        ({"comm_type": "ALL_TO_ALL", "comm_splits": [1, 2, 3]}, b"", "lists bytes for 3 members"),
+        ({"comm_type": "ALL_TO_ALL", "comm_splits": [1, 2], "pg_name": 1}, b"", "but group 1 has 1 ranks"),
+        ({}, et.attribute("comm_size", 5), "has the attribute comm_size twice"),
+        ({}, et.attribute("is_cpu_op", True), "has the attribute is_cpu_op twice"),
+        ({"pg_name": 1}, et.attribute("pg_name", 0), "has the attribute pg_name twice"),
+        ({"involved_dim": [1]}, et.attribute("involved_dim", [0]), "has the attribute involved_dim twice"),
+        ({}, et.attribute_of_int64("pg_name", 1), "an attribute pg_name that is not a text"),
+    ],
+)
+def test_an_ambiguous_or_impossible_collective_is_refused_wherever_it_comes_from(
+    facts, more, words, tmp_path
+):
+    prefix = write_graphs(tmp_path, more, **facts)
+    (tmp_path / "w.groups.json").write_text(json.dumps({"1": [0]}))
+    message = rf"w\.0\.et, rank 0: node 3 \('call'\) .*{words}"
+    with pytest.raises(WorkloadFormatError, match=message):
+        simulate(prefix, "default", "ring-2")
+    with pytest.raises(WorkloadFormatError, match=message):
+        Workload.load(prefix)
+    assert [finding.severity for finding in doctor(prefix)] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "more"),
+    [
+        ({"comm_type": "BROADCAST", "comm_src": 1}, b""),
+        ({"involved_dim": [1, 0, 0, 0]}, b""),
+        ({"involved_dim": [0], "pg_name": 1}, b""),
+        ({"comm_type": "ALL_TO_ALL", "comm_splits": [1, 4095]}, b""),
+        ({}, b"\x52\x10\x0a\x06vendor\xea\x01\x05\x0a\x03abc" * 2),
+    ],
+)
+def test_graphs_whose_attributes_fit_are_simulated(facts, more, tmp_path):
+    (tmp_path / "w.groups.json").write_text(json.dumps({"1": [0, 1]}))
+    assert simulate(write_graphs(tmp_path, more, **facts), "default", "ring-2").makespan_ns > 0
