@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import StudyError
-from ..support import count_text, duration_text, new_folder, writing
+from ..support import count_text, duration_text, load_json, new_folder, writing
 from ..support.table import Columns, ParquetFile, Table, TableField, frame_of
 from ._checksums import refuse_damaged, write_checksums
 from ._framed import rows_of
@@ -86,6 +89,14 @@ def empty_table(name: str) -> pd.DataFrame:
     return frame_of(empty_columns(name))
 
 
+class TemporaryFolder:
+    """A temporary folder, which is removed together with this object."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="chakrascope-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """The result of one backend for one experiment, with times in ns from the start of the simulation.
@@ -102,6 +113,7 @@ class Result:
       links.
     * *flows* has a row per message, for packet and fluid backends.
     * *provenance* is plain JSON.
+    * *pcap* is the temporary folder of recorded packets, if there are any; saving the result copies it.
     """
 
     backend: str
@@ -113,6 +125,7 @@ class Result:
     flows: TableField = TableField(COLUMNS["flows"])
     link_use: TableField = TableField(COLUMNS["link_use"])
     provenance: dict[str, Any] = field(default_factory=dict)
+    pcap: TemporaryFolder | None = field(default=None, repr=False)
 
     def table(self, name: str) -> Table:
         """Return the table *name*, which reads its columns on request."""
@@ -131,7 +144,7 @@ class Result:
         if provenance is None:
             provenance = self.provenance
         every = {name: self.table(name) for name in COLUMNS} | tables
-        return Result(self.backend, self.makespan_ns, **every, provenance=provenance)
+        return Result(self.backend, self.makespan_ns, **every, provenance=provenance, pcap=self.pcap)
 
     @property
     def num_nodes(self) -> int:
@@ -175,6 +188,8 @@ class Result:
             table = self.table(name)
             if name not in _OPTIONAL or table.num_rows:
                 write_table(table.distinct, folder / f"{name}.parquet")
+        if self.pcap is not None:
+            shutil.copytree(self.pcap.path, folder / "pcap")
         nodes = self.table("nodes")
         head = {
             "backend": self.backend,
@@ -205,7 +220,7 @@ class Result:
         source = Path(folder)
         refuse_damaged(source)
         try:
-            head = json.loads((source / "result.json").read_text(encoding="utf-8"))
+            head = load_json(source / "result.json")
             tables: dict[str, Columns | Table] = {
                 name: _read_table(source, name) for name in COLUMNS if name != "nodes"
             }
@@ -216,7 +231,7 @@ class Result:
             tables["nodes"] = _read_table(source, "nodes") if is_small else Table(nodes)
             if head.get("equal_ranks"):
                 tables |= _of_all_ranks(tables)
-        except (ArithmeticError, OSError, ValueError, KeyError, RecursionError, TypeError) as error:
+        except (ArithmeticError, OSError, ValueError, KeyError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error

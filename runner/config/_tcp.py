@@ -77,12 +77,6 @@ def _thresholds(value: Any, where: str) -> tuple[int, int]:
     return low, high
 
 
-def _folder(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value or any(mark in value for mark in "\n\r\0"):
-        raise ConfigError(f"{where} must be the name of a folder, not {shown(value)}.")
-    return value
-
-
 # Every TCP setting with its parser, its default and the default's source. None: it depends on other settings.
 _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
@@ -106,7 +100,7 @@ _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "min-rto": (_duration, 200_000_000, "Linux's"),
     "slow-start-after-idle": (_flag, True, "Linux's"),
     "limit-output-bytes": (_size(0, _LARGEST_BUFFER), 1 << 20, "TCP small queues, Linux's"),
-    "pcap": (_folder, None, ""),
+    "pcap": (_flag, False, ""),
     "flow-monitor": (_flag, False, ""),
     "seed": (_whole(1, 1 << 31), 1, ""),
 }

@@ -95,15 +95,10 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
-    """Raise `ConfigError` if *data* refers to files."""
-    tcp = data.get("tcp")
-    for where, found in (
-        ("infragraph", isinstance(data.get("infragraph"), str)),
-        ("pcap of tcp", isinstance(tcp, Mapping) and tcp.get("pcap") is not None),
-    ):
-        if found:
-            raise ConfigError(
-                f"{name} names another file ('{where}'), which files from a browser may not do. Next: leave "
-                "it out, write the network out with `chakrascope network FILE --as yaml -o FOLDER`, or put "
-                "the file into the study's folder 'networks'."
-            )
+    """Raise `ConfigError` if *data* refers to a file."""
+    if isinstance(data.get("infragraph"), str):
+        raise ConfigError(
+            f"{name} names another file ('infragraph'), which files from a browser may not do. Next: leave "
+            "it out, write the network out with `chakrascope network FILE --as yaml -o FOLDER`, or put "
+            "the file into the study's folder 'networks'."
+        )

@@ -12,7 +12,7 @@ import pandas as pd
 from ....errors import BackendError, SimulationStalled
 from ..._experiment import Experiment
 from ..._memory import within_memory
-from ..._result import COLUMNS, Result
+from ..._result import COLUMNS, Result, TemporaryFolder
 from ...config import Fabric, NetworkConfig, TcpPart
 from .._base import Backend, Progress
 from .._engine import MAX_OVERTAKING, EngineBackend
@@ -138,9 +138,17 @@ class TcpBackend:
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch, engine = Watch(progress), EngineBackend()
         program, ns3 = build_driver(watch.may_continue)
+        pcap = TemporaryFolder() if part.complete()["pcap"] else None
 
         def attempt(overtaking: int) -> tuple[Result, TcpTotals, pd.DataFrame]:
-            driver = TcpDriver(program, fabric, part, may_continue=watch.may_continue, timeout_s=timeout_s)
+            driver = TcpDriver(
+                program,
+                fabric,
+                part,
+                pcap=None if pcap is None else pcap.path,
+                may_continue=watch.may_continue,
+                timeout_s=timeout_s,
+            )
             with driver:
                 flows = Flows(driver, watch, _NEVER)
                 result = engine.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
@@ -157,6 +165,7 @@ class TcpBackend:
             links=_link_table(totals.links),
             flows=table,
             link_use=totals.history,
+            pcap=pcap,
             provenance=provenance | facts | {"warnings": warnings, "assumptions": assumptions},
         )
 

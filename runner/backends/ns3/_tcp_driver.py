@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
+from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
 from ....support import Lifeline
 from ..._result import COLUMNS
 from ...config import Fabric, TcpPart
@@ -38,9 +38,10 @@ _CHUNK = 1 << 16
 class TcpDriver:
     """A context manager for the program that simulates *fabric* with the TCP settings of *part*.
 
-    Nodes are numbered with the ranks first, then the switches. While the program works,
-    *may_continue* is called ten times a second; if it returns False, `Cancelled` is raised. An answer
-    that takes longer than *timeout_s* seconds raises `BackendTimeout`.
+    Nodes are numbered with the ranks first, then the switches. Packets are recorded in the folder
+    *pcap*, if one is given. While the program works, *may_continue* is called ten times a second; if it
+    returns False, `Cancelled` is raised. An answer that takes longer than *timeout_s* seconds raises
+    `BackendTimeout`.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class TcpDriver:
         fabric: Fabric,
         part: TcpPart,
         *,
+        pcap: Path | None = None,
         may_continue: Callable[[], bool] = lambda: True,
         timeout_s: float = 3600.0,
     ) -> None:
         fabric = fabric.hosts_first()
-        commands = describe_tcp(fabric, part)
+        commands = describe_tcp(fabric, part, pcap)
         self._keep_going = may_continue
         self._next_tick = time.monotonic()
         self._deadline = self._next_tick + timeout_s
@@ -263,14 +265,16 @@ _MIN_MARK_PACKETS = 20
 _MAX_OPEN_BEFORE = 20_000  # ns-3 opens this many connections in a few seconds
 
 
-def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
+def describe_tcp(fabric: Fabric, part: TcpPart, pcap: Path | None) -> str:
     """Return the driver's commands that build *fabric* with the TCP settings of *part*.
 
-    Raises `ConfigError` if the folder for packet captures cannot be created.
+    *pcap* is the folder for packets, if they are recorded.
     """
     settings = part.complete()
     lines = [f"set {name} {value}" for name, value in _settings(settings, len(fabric.hosts)).items()]
-    lines += [f"set {name} {value}" for name, value in _outputs(settings)]
+    if pcap is not None:
+        lines.append(f"set PCAP {pcap}")
+        lines += [f"set FLOW_MONITOR_FILE {pcap}/flow-monitor.xml"] if settings["flow-monitor"] else []
     lines.append(" ".join(map(str, ["nodes", fabric.nodes, *fabric.switches])))
     marks = mark_thresholds(fabric, settings)
     lines += [
@@ -340,22 +344,6 @@ def _settings(settings: Mapping[str, Any], hosts: int) -> dict[str, Any]:
         "SLOW_START_AFTER_IDLE": int(settings["slow-start-after-idle"]),
         "SWITCH_DISC": settings["queue-disc"],
     }
-
-
-def _outputs(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if settings["pcap"] is None:
-        return
-    folder = Path(settings["pcap"]).expanduser().resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"The folder {folder} for packets ('pcap' of 'tcp') cannot be made ({error.strerror}); name "
-            "another."
-        ) from error
-    yield "PCAP", str(folder)
-    if settings["flow-monitor"]:
-        yield "FLOW_MONITOR_FILE", str(folder / "flow-monitor.xml")
 
 
 _LINK_FIELDS = (

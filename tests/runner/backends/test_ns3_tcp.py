@@ -10,7 +10,14 @@ from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType, convert, microbenchmark
-from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
+from chakrascope.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    Cancelled,
+    ConfigError,
+    StudyError,
+)
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends.ns3 import TcpBackend, TcpDriver, build_driver, find_ns3
 from chakrascope.runner.config import Link, PacketPart, TcpPart, fabric_of
@@ -326,13 +333,15 @@ def test_a_captured_gloo_job_runs_to_its_end(ns3, data_dir):
     assert result.provenance["packets"]["retransmissions"] == 0
 
 
-def test_packets_and_flows_are_written_on_request(ns3, tmp_path):
-    network = star(2, pcap=str(tmp_path / "pcap"), flow_monitor=True)
+def test_packets_and_flows_are_recorded_in_the_folder_of_the_result(ns3, tmp_path):
+    network = star(2, pcap=True, flow_monitor=True)
     model = microbenchmark("all-reduce", 2, 1 << 16)
     result = simulate(model, "default", network, backend="ns3")
-    files = sorted(path.name for path in (tmp_path / "pcap").iterdir())
+    result.save(tmp_path / "result")
+    pcap = tmp_path / "result" / "pcap"
+    files = sorted(path.name for path in pcap.iterdir())
     assert files == ["0-2.pcap", "1-2.pcap", "2-0.pcap", "2-1.pcap", "flow-monitor.xml"]
-    head = (tmp_path / "pcap" / "0-2.pcap").read_bytes()
+    head = (pcap / "0-2.pcap").read_bytes()
     assert head[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")  # of pcap, in us or ns
     assert len(head) > 1 << 10
     flows = result.provenance["packets"]["flow_monitor"]
@@ -340,9 +349,9 @@ def test_packets_and_flows_are_written_on_request(ns3, tmp_path):
     # The last acknowledgements may be under way when the job has ended.
     assert all(0 <= flow["sent_packets"] - flow["received_packets"] <= 4 for flow in flows)
     assert all(flow["sent_packets"] > 10 and flow["lost_packets"] == 0 for flow in flows)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be made"):
-        simulate(model, "default", star(2, pcap=str(tmp_path / "file")), backend="ns3")
+    (pcap / "0-2.pcap").write_bytes(head[:-1])
+    with pytest.raises(StudyError, match=r"pcap/0-2\.pcap is damaged"):
+        Result.load(tmp_path / "result")
 
 
 def test_cancelling_ends_the_program_and_so_does_the_time_limit(ns3):
@@ -397,7 +406,7 @@ def test_without_a_compiler_or_a_module_the_next_step_is_named(tmp_path):
         ({"red-thresholds": ["30kB", "90kB"], "ecn-threshold": "30kB"}, "not both"),
         ({"min-rto": "1h"}, "'min-rto' of 'tcp'"),
         ({"min-rto": 0}, "must be between 1us and 60s"),
-        ({"pcap": "two\nlines"}, "must be the name of a folder"),
+        ({"pcap": "/tmp/packets"}, "'pcap' of 'tcp' must be true or false"),
         ({"seed": 0}, "seed"),
         ("cubic", "must be a mapping"),
     ],
