@@ -16,7 +16,8 @@ from ..support.documents import read_yaml
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
-_ELSEWHERE = {"plan", "save-plan", "output", "format", "list-models", "help"}
+# Options that a plan file may not contain. A script is code, which only the user may choose to run.
+_ELSEWHERE = {"plan", "save-plan", "script", "output", "format", "list-models", "help"}
 
 
 def plan_file_options(command: Command) -> Command:
@@ -54,7 +55,7 @@ def command_line_options(ctx: click.Context) -> dict[str, Any]:
 def save_plan(options: Mapping[str, Any], file: Path) -> None:
     """Write *options* to *file* as a plan file."""
     with writing(file, ConfigError):
-        write_file(file, yaml.safe_dump(dict(options), sort_keys=False))
+        write_file(file, yaml.safe_dump(dict(options), sort_keys=False), parents=True)
 
 
 def _plain(value: Any) -> Any:

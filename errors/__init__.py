@@ -57,6 +57,8 @@ __all__ = [
 _LONGEST_MESSAGE = 2_000
 _MAX_NAMES = 40
 _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
+_MEASURED = re.compile(r"(?P<family>.+?)-\d[\d.x]*[bmt]?")  # such as llama3-8b
+_ALIKE = 0.6  # least similarity of two families
 
 
 class ChakrascopeError(Exception):
@@ -214,8 +216,14 @@ def _closest_size(wrong: str, names: Iterable[str]) -> str:
 
 def _closest_spelling(wrong: str, names: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in reversed(list(names))}
-    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=1, cutoff=0.5)
-    return by_lower[close[0]] if close else ""
+    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MOST_NAMES, cutoff=0.5)
+    return next((by_lower[name] for name in close if _are_related(wrong.lower(), name)), "")
+
+
+def _are_related(one: str, other: str) -> bool:
+    """Return whether names that end in sizes have similar families; equal sizes alone are a coincidence."""
+    families = [named["family"] for named in map(_MEASURED.fullmatch, (one, other)) if named]
+    return len(families) < 2 or difflib.SequenceMatcher(None, *families).ratio() >= _ALIKE
 
 
 def _size(name: re.Match[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -69,13 +70,20 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
     *stated* are the ranks that the traces state (-1: unknown).
     """
     known = list(stated) if min(stated) >= 0 else list(range(given))
+    renumbered = known != list(range(given))
     missing = np.setdiff1d(np.arange(world_size), known).tolist()
+    # The rank shown after the given ones runs the program of the first of them, and so on.
+    pairs = list(zip(itertools.cycle(known), missing, range(given, world_size), strict=False))
+    texts = [
+        f"rank {other} for rank {rank}" + (f", shown as rank {shown}" if renumbered else "")
+        for other, rank, shown in pairs[:_NAMED_AT_MOST]
+    ]
+    named = ", ".join(map(str, missing[:_NAMED_AT_MOST])) if given == 1 else "; ".join(texts)
     more = len(missing) - _NAMED_AT_MOST
-    named = ", ".join(map(str, missing[:_NAMED_AT_MOST])) + (f" and {more:,} more" if more > 0 else "")
-    others = f" ({', '.join(map(str, known))}, shown as ranks from 0)" if known != list(range(given)) else ""
+    others = f" ({', '.join(map(str, known))}, shown as ranks from 0)" if renumbered else ""
     return (
         f"the traces of {given:,} of {world_size:,} ranks were given{others}: they are repeated for the "
-        f"others ({named}), as if all ranks did the same work"
+        f"others ({named}{f' and {more:,} more' if more > 0 else ''}), as if all ranks did the same work"
     )
 
 

@@ -345,6 +345,7 @@ def made(tmp_path_factory):
         (("what-if", "STUDY", "--faster", "operator:x=1e400"), 2, "'operator:x=1e400' is not a valid change"),
         (("what-if", "STUDY", "--faster", "operator:x=nan"), 2, "'operator:x=nan' is not a valid change"),
         (("what-if", "STUDY", "--each", "1e999"), 2, "'1e999' is not a number of 0 or more"),
+        (("what-if", "STUDY", "--each", "0"), 2, "Contributors cannot be made 0 times as fast. Next: give"),
         (("sweep", "STUDY", "--over", "network.bandwidth=1,1e400"), 40, "the number 1e400 is too large"),
         (
             ("trace", "--steps", "-4", "-o", "x", "--", "true"),
@@ -356,7 +357,6 @@ def made(tmp_path_factory):
             2,
             "exists); a file has the name",
         ),
-        (("report", "STUDY", "-o", "nowhere/report.html"), 2, "There is no folder nowhere. Next: create it"),
         (("timeline", "STUDY", "--from", "10s"), 2, "The window begins after the end of the step at "),
         (
             ("sweep", "STUDY", "--on", "0xa100"),
@@ -555,6 +555,24 @@ def test_a_report_replaces_no_file_unless_asked_to(made, tmp_path, capsys):
     assert "add --overwrite" in err
     assert command_line.run("report", made, "-o", file, "--overwrite") == 0
     assert "Chakrascope report of " in file.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "STUDY", "-o"),
+        ("timeline", "STUDY", "-o"),
+        ("graph", "STUDY", "--as", "json", "-o"),
+        ("doctor", "STUDY", "--junit"),
+        ("algorithm", "inspect", "ring", "--collective", "all-reduce", "--ranks", "2", "-o"),
+        ("algorithm", "export", "ring", "--collective", "all-reduce", "--ranks", "2", "--as", "msccl", "-o"),
+    ],
+)
+def test_folders_of_outputs_are_created(made, arguments, tmp_path, capsys):
+    file = tmp_path / "new" / "folder" / "out.svg"
+    words = [made if word == "STUDY" else word for word in arguments]
+    answer(capsys, *words, file)
+    assert file.stat().st_size > 0
 
 
 def test_the_table_of_collectives_begins_with_a_verdict(made, capsys):

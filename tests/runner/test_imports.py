@@ -317,6 +317,7 @@ def test_a_missing_trace_of_a_job_of_known_size_is_named_in_the_answer(study, tm
     name = import_item(study, tmp_path / "known", item.id, "known", unheard)
     (note,) = [line for line in study.workload(name).metadata["assumptions"] if "were given" in line]
     assert "the traces of 3 of 4 ranks were given (0, 1, 3, shown as ranks from 0)" in note
+    assert "repeated for the others (rank 0 for rank 2, shown as rank 3)" in note
     by_pattern = convert_files(None, str(tmp_path / "known" / "rank{rank}.pt.trace.json"))
     assert by_pattern.num_ranks == study.workload(name).num_ranks == 4
     assert convert_files(None, str(tmp_path / "known")).num_ranks == 4

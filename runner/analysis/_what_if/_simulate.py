@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MAX_OFF = 0.1  # relative error above which a replay without changes is not trusted
 _REPEATS, _SETTLED = 4, 0.01  # limits: consecutive steps, and relative change of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
+_LEAST, _MOST = 0.01, 1000  # factors of speed
 
 
 def what_if(
@@ -125,6 +126,11 @@ def sensitivity(
     """Return the step time with each target alone *times* as fast, by gain."""
     import pandas as pd  # noqa: PLC0415
 
+    if not _LEAST <= times <= _MOST:
+        raise UsageError(
+            f"Contributors cannot be made {times:g} times as fast. Next: give a factor from {_LEAST} to "
+            f"{_MOST}."
+        )
     rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]
     table = pd.DataFrame(rows, columns=["target", "key", "makespan_ns"])
     table["delta_ns"] = table["makespan_ns"] - makespan_ns
@@ -146,10 +152,10 @@ def _with_faster_machine(experiment: Experiment, target: Target, times: float) -
 def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoints | None) -> Experiment:
     measured = not about_backend(experiment.backend).network
     removable = (*_REMOVABLE, "collective") if measured else _REMOVABLE
-    if not (0.01 <= times <= 1000 or (times == math.inf and target.what in removable)):
+    if not (_LEAST <= times <= _MOST or (times == math.inf and target.what in removable)):
         raise UsageError(
-            f"'{target.key[:60]}' cannot be made {times:g} times as fast. Next: give a factor from 0.01 to "
-            "1000" + (", or inf to remove the part." if target.what in removable else ".")
+            f"'{target.key[:60]}' cannot be made {times:g} times as fast. Next: give a factor from {_LEAST} "
+            f"to {_MOST}" + (", or inf to remove the part." if target.what in removable else ".")
         )
     if target.what in NETWORK:
         if measured:

@@ -198,6 +198,12 @@ def test_impossible_speeds_are_refused(run, target, times):
         simulate_faster(run.experiment(), Target.parse(target), times)
 
 
+@pytest.mark.parametrize("times", [0.0, math.nan, 1e9])
+def test_an_impossible_speed_of_all_contributors_blames_none_of_them(run, times):
+    with pytest.raises(UsageError, match=r"^Contributors cannot be made .* 0\.01 to 1000"):
+        run.each_faster(times)
+
+
 def test_host_work_can_be_taken_away(run):
     gone = simulate_faster(run.experiment(), Target("kind", "host"), math.inf)
     assert gone < run.result.makespan_ns

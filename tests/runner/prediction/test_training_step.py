@@ -228,6 +228,13 @@ def test_errors_of_a_model_file_are_named(text: str, words: str, tmp_path: Path)
 def test_a_misspelt_model_is_told_the_closest():
     with pytest.raises(UsageError, match="did you mean 'llama3-8b'"):
         find_model("llama3-8")
+    with pytest.raises(UsageError, match="did you mean 'gpt3-175b'"):
+        find_model("gpt-3-175b")
+
+
+def test_a_model_of_another_family_is_no_suggestion():
+    with pytest.raises(UsageError, match=r"There is no model 'gpt-oss-120b'\. `chakrascope predict"):
+        find_model("gpt-oss-120b")
 
 
 @pytest.mark.parametrize(
