@@ -223,7 +223,9 @@ def _closest_spelling(wrong: str, names: Iterable[str]) -> str:
 def _are_related(one: str, other: str) -> bool:
     """Return whether names that end in sizes have similar families; equal sizes alone are a coincidence."""
     families = [named["family"] for named in map(_MEASURED.fullmatch, (one, other)) if named]
-    return len(families) < 2 or difflib.SequenceMatcher(None, *families).ratio() >= _ALIKE
+    if len(families) < 2:
+        return True
+    return difflib.SequenceMatcher(None, families[0], families[1]).ratio() >= _ALIKE
 
 
 def _size(name: re.Match[str]) -> int:

@@ -143,7 +143,7 @@ class Result:
         """
         if provenance is None:
             provenance = self.provenance
-        every = {name: self.table(name) for name in COLUMNS} | tables
+        every: dict[str, Any] = {name: self.table(name) for name in COLUMNS} | tables
         return Result(self.backend, self.makespan_ns, **every, provenance=provenance, pcap=self.pcap)
 
     @property
@@ -221,9 +221,7 @@ class Result:
         refuse_damaged(source)
         try:
             head = load_json(source / "result.json")
-            tables: dict[str, Columns | Table] = {
-                name: _read_table(source, name) for name in COLUMNS if name != "nodes"
-            }
+            tables: dict[str, Any] = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}
             backend, provenance = head["backend"], _provenance(head["provenance"])
             makespan_ns = _makespan_ns(head["makespan_ns"])
             nodes = _saved_nodes(source)

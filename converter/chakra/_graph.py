@@ -421,8 +421,9 @@ class Extra(Mapping[int, bytes]):
 
     def matching(self, pattern: re.Pattern[bytes]) -> list[int]:
         """Return the numbers of all entries with a match of *pattern*, and perhaps some others."""
-        starts = [match.start() for match in pattern.finditer(memoryview(self._content))]
-        return np.unique(self._ids[np.searchsorted(self._ends, starts, side="right")]).tolist()
+        starts = [match.start() for match in pattern.finditer(self._content.data)]
+        found: list[int] = np.unique(self._ids[np.searchsorted(self._ends, starts, side="right")]).tolist()
+        return found
 
     def values(self) -> ValuesView[bytes]:
         """Return a view of the entries, which iterates without lookups."""

@@ -15,6 +15,9 @@ from ._passes import Passes
 from ._plan import Plan
 from ._transformer import Transformer
 
+_NODES_PER_LAYER = 50  # of a forward and a backward pass, roughly
+_MOST_NODES = 10_000_000
+
 
 class Turn(NamedTuple):
     """One pass of a stage, of *kind* ``F`` (forward), ``B`` (backward), or its halves ``I`` and ``W``."""
@@ -81,6 +84,14 @@ def training_step(
     *every_rank* is set. The function raises `UsageError` for a plan that the model does not allow.
     """
     plan.check(model)
+    layers = max(1, plan.longest_part(model.layers)) * plan.chunks
+    nodes = plan.micro_batches * layers * _NODES_PER_LAYER
+    if nodes > _MOST_NODES:
+        raise UsageError(
+            f"A step of {plan.micro_batches:,} micro-batches makes about {nodes:,} nodes on each rank, and "
+            f"at most {_MOST_NODES:,} are simulated. Next: reduce --global-batch, or increase --micro-batch "
+            "or --dp."
+        )
     programs = [_program(model, Stage(plan, prices, node_size, stage)) for stage in range(plan.pp)]
     groups = _Groups(plan, node_size)
     stage_of = np.array([plan.place_of(rank).pp for rank in range(plan.world)], dtype=np.int32)

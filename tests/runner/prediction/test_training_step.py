@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workloads import Prices
 
+from chakrascope.cli._predict import predict_command
 from chakrascope.converter import CollectiveType, NodeType, Workload, doctor
 from chakrascope.errors import ChakrascopeError, UsageError
 from chakrascope.runner import NetworkConfig, simulate
@@ -230,6 +232,15 @@ def test_a_misspelt_model_is_told_the_closest():
         find_model("llama3-8")
     with pytest.raises(UsageError, match="did you mean 'gpt3-175b'"):
         find_model("gpt-3-175b")
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "resnet50"])
+def test_a_step_of_endless_micro_batches_is_refused(name: str):
+    answer = CliRunner().invoke(
+        predict_command, ["--model", name, "--on", "8xh100", "--global-batch", "1000000000000"]
+    )
+    assert isinstance(answer.exception, UsageError)
+    assert "A step of 125,000,000,000 micro-batches makes about" in answer.exception.message
 
 
 def test_a_model_of_another_family_is_no_suggestion():
