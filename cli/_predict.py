@@ -287,7 +287,9 @@ def _sizes(model: Transformer) -> dict[str, Any]:
               help=(
                   "Vary times randomly, such as kernels=5%,ranks=2%, and print quantiles of the step time."
               ))  # fmt: skip
-@click.option("--replays", type=click.IntRange(1), help="Number of simulations for --spread. [default: 32]")
+@click.option(
+    "--replays", type=click.IntRange(1, 10_000), help="Number of simulations for --spread. [default: 32]"
+)
 @click.option("--seed", type=click.IntRange(0), help="Random seed for --spread. [default: 0]")
 @network_changes
 @click.option(

@@ -373,6 +373,7 @@ def made(tmp_path_factory):
             40,
             "--price ring2: no network of this name is compared - did you mean 'ring-2'",
         ),
+        (("predict", "--model", "mpt-125m", "--replays", "1000000000"), 2, "the range 1<=x<=10000"),
         (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
         (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "must be a day or less"),
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
