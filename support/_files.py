@@ -52,10 +52,13 @@ def new_file(target: str | Path, *, sync: bool = True, parents: bool = False) ->
     missing folders are created. Raises `OSError`.
     """
     target = Path(target)
-    if parents:
-        target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():  # a link to a folder would be replaced by the file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    if target.exists() and not target.is_file():  # a device or a pipe, which must not be replaced
+        yield target
+        return
+    if parents:
+        target.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(target)
     if sync:
         _remove_dead(target.parent, _shortened(target.name))

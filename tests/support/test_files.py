@@ -66,6 +66,17 @@ def test_a_link_to_a_folder_is_not_replaced_by_a_file(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
+def test_a_pipe_is_written_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(pipe, "text", parents=True)
+    assert os.read(reading, 9) == b"text"
+    os.close(reading)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 def test_a_reader_sees_the_old_file_until_the_end(tmp_path):
     target = tmp_path / "a"
     write_file(target, "old")
