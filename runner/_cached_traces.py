@@ -83,7 +83,7 @@ def _is_intact(folder: Path) -> bool:
             refuse_damaged(made)
     except StudyError:
         return False
-    return study.operations_file.is_file() or bool(study.runs())
+    return study.operations_file.is_file() or bool(study.runs() and study.graph_prefixes())
 
 
 def _study_of_table(path: Path) -> Study:
@@ -106,9 +106,10 @@ def cached_traces() -> list[tuple[Path, int]]:
 
 def clear_cached_traces() -> int:
     """Delete all cached studies, and return their total size in bytes."""
-    size_bytes = sum(size for _, size in cached_traces())
-    shutil.rmtree(traces_folder(), ignore_errors=True)
-    return size_bytes
+    cached = cached_traces()
+    for study, _ in cached:
+        shutil.rmtree(study.parent, ignore_errors=True)
+    return sum(size for _, size in cached)
 
 
 def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:

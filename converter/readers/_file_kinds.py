@@ -69,6 +69,9 @@ def kind_of(path: Path) -> FileKind:
 
 def kind_and_tool(path: Path) -> tuple[FileKind, str]:
     """Return the kind of a file (see `kind_of`), and the plug-in for a log (``""`` for others)."""
+    # Files without a size are empty, or made by the system when they are read, perhaps without an end.
+    if not path.is_file() or not path.stat().st_size:
+        return "other", ""
     if _is_archive(path):
         return "archive", ""
     head = _head(path)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import command_line
 import pytest
@@ -12,6 +13,7 @@ from workloads import coll, comp, workload
 from chakrascope.cli import _doctor as _doctor_command
 from chakrascope.converter import Workload, convert_files
 from chakrascope.converter.building import _workers, finished_ranks
+from chakrascope.converter.readers import kind_of
 from chakrascope.errors import Cancelled, ChakrascopeError, StudyError, UsageError
 from chakrascope.runner import (
     ImportRequest,
@@ -308,6 +310,13 @@ def rank_traces(folder, ranks, world_size):
         trace.op("aten::mm", 10 * rank, 100.0 + rank)
         job = {"distributedInfo": {"rank": rank, "world_size": world_size}} if world_size else {}
         trace.write(folder / f"rank{rank}.pt.trace.json", **job)
+
+
+def test_files_that_the_system_makes_and_pipes_are_no_traces(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    assert kind_of(tmp_path / "pipe.json") == "other"
+    assert kind_of(Path("/proc/kmsg")) == "other"  # waits for messages
+    assert find_items(tmp_path) == []
 
 
 def test_a_missing_trace_of_a_job_of_known_size_is_named_in_the_answer(study, tmp_path):

@@ -367,6 +367,7 @@ def test_unreadable_result_is_refused(trace, tmp_path, ranks, cache):
     "damage",
     [
         lambda study: shutil.rmtree(study.runs_dir),
+        lambda study: shutil.rmtree(study.workloads_dir),
         lambda study: study.head_file.unlink(),
         lambda study: (study.run_dir(study.run_info().id) / "nodes.parquet").write_bytes(b"PAR1"),
         lambda study: study.workload_files(study.run_info().workload)[0].write_bytes(b""),
@@ -387,6 +388,8 @@ def test_other_files_in_the_cache_are_left_alone(trace, cache):
     (folder / "notes.txt").write_text("mine")
     study = study_of_traces([trace])
     assert [path for path, _ in kept_traces()] == [study.path]
+    assert clear_kept_traces() > 0
+    assert not study.path.exists()
     assert (folder / "notes.txt").read_text() == "mine"
 
 
