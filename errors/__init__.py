@@ -216,7 +216,7 @@ def _closest_size(wrong: str, names: Iterable[str]) -> str:
 
 def _closest_spelling(wrong: str, names: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in reversed(list(names))}
-    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MOST_NAMES, cutoff=0.5)
+    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MAX_NAMES, cutoff=0.5)
     return next((by_lower[name] for name in close if _are_related(wrong.lower(), name)), "")
 
 

@@ -387,8 +387,8 @@ def test_other_files_in_the_cache_are_left_alone(trace, cache):
     (folder / "empty").mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
     study = study_of_traces([trace])
-    assert [path for path, _ in kept_traces()] == [study.path]
-    assert clear_kept_traces() > 0
+    assert [path for path, _ in cached_traces()] == [study.path]
+    assert clear_cached_traces() > 0
     assert not study.path.exists()
     assert (folder / "notes.txt").read_text() == "mine"
 

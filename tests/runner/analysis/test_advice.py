@@ -1251,7 +1251,7 @@ def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr("chakrascope.runner.analysis._run.replays_of", fail)
     assert analyse_run(run.study).summary.to_json() == before
-    monkeypatch.setattr("chakrascope.runner.analysis._kept.code_version", lambda: "of another release")
+    monkeypatch.setattr("chakrascope.runner.analysis._disk_cache.code_version", lambda: "of another release")
     with pytest.raises(AssertionError, match="replayed again"):
         analyse_run(run.study).summary  # noqa: B018
 
