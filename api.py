@@ -27,22 +27,3 @@ else:
         from .support import exports_of  # noqa: PLC0415
 
         return exports_of(__name__, __file__)(name)
-
-
-__all__ = [
-    "NetworkConfig",
-    "Result",
-    "Study",
-    "SystemConfig",
-    "Workload",
-    "analyse_run",
-    "capture",
-    "compare",
-    "convert",
-    "convert_files",
-    "critical_path",
-    "simulate",
-    "study_of_traces",
-    "summarize",
-    "trace",
-]

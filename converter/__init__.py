@@ -37,35 +37,3 @@ if TYPE_CHECKING:
     from .readers.logs import read_logs as read_logs
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "EDGE_COLUMNS",
-    "EXPORT_FORMATS",
-    "MICROBENCHMARKS",
-    "NODE_COLUMNS",
-    "CollectiveType",
-    "EdgeKind",
-    "Finding",
-    "Graph",
-    "NodeType",
-    "Replay",
-    "Workload",
-    "convert",
-    "convert_files",
-    "convert_logs",
-    "decode_graph",
-    "doctor",
-    "encode_graph",
-    "export_graph",
-    "inspect_node",
-    "inspect_workload",
-    "load_workload",
-    "match_logs",
-    "microbenchmark",
-    "read_et",
-    "read_logs",
-    "read_text_workload",
-    "replay",
-    "worst_first",
-]

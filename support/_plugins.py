@@ -28,11 +28,13 @@ def exports_of(package: str, file: str) -> Callable[[str], Any]:
 
     Each export's module is read from the imports for type checkers in *file*, the package's
     ``__init__.py``. So exports are listed once, and importing one does not load the modules of the
-    others. Only packages that users import repeat them in ``__all__``.
+    others. ``__all__`` is computed from the same list.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 
     def get(name: str) -> Any:
+        if name == "__all__":
+            return sorted(homes)
         if name not in homes:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         value = getattr(import_module(homes[name], package), name)

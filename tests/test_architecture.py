@@ -177,8 +177,12 @@ def test_faces_are_sorted_and_complete():
     for source in modules().values():
         names = set(public_names(source)) if source.is_package else set()
         declared = declared_all(source)
-        if declared is None:
-            wrong += [f"{source.file}: no __all__"] if f"chakrascope.{source.name}" in PROMISED else []
+        if declared is None:  # `exports_of` computes it from the sorted imports
+            is_computed = any(
+                isinstance(node, ast.Name) and node.id == "exports_of" for node in ast.walk(source.tree)
+            )
+            promised = f"chakrascope.{source.name}" in PROMISED
+            wrong += [f"{source.file}: no __all__"] if promised and not is_computed else []
             continue
         if declared != sorted(declared, key=sort_key):
             wrong.append(f"{source.file}: __all__ is not sorted")

@@ -8,54 +8,29 @@ peers or data.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ._evidence import Evidence, Frame, read_evidence
-from ._recordings import RecordedEntry, Recording
-from ._step_times import StepTimes, read_step_times
-from ._trace_set import MANIFEST_NAME, MAX_RANKS, Manifest, ProcessGroup, RankEntry, StepRange, TraceSet
+from ..support import exports_of
 
 if TYPE_CHECKING:
-    from ._capture import Capture, capture
-    from ._launcher import trace
-    from ._merge import collect
-    from ._scripts import record_script
-
-__all__ = [
-    "MANIFEST_NAME",
-    "MAX_RANKS",
-    "Capture",
-    "Evidence",
-    "Frame",
-    "Manifest",
-    "ProcessGroup",
-    "RankEntry",
-    "RecordedEntry",
-    "Recording",
-    "StepRange",
-    "StepTimes",
-    "TraceSet",
-    "capture",
-    "collect",
-    "read_evidence",
-    "read_step_times",
-    "record_script",
-    "trace",
-]
-
-# These names are imported on first use, because the imports for a capture, such as multiprocessing, would
-# take 5 % of the time of a conversion.
-_LATE = {
-    "Capture": "_capture",
-    "capture": "_capture",
-    "collect": "_merge",
-    "record_script": "_scripts",
-    "trace": "_launcher",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_LATE[name]}", __name__), name)
+    from ._capture import Capture as Capture
+    from ._capture import capture as capture
+    from ._evidence import Evidence as Evidence
+    from ._evidence import Frame as Frame
+    from ._step_times import StepTimes as StepTimes
+    from ._evidence import read_evidence as read_evidence
+    from ._step_times import read_step_times as read_step_times
+    from ._launcher import trace as trace
+    from ._merge import collect as collect
+    from ._recordings import RecordedEntry as RecordedEntry
+    from ._recordings import Recording as Recording
+    from ._scripts import record_script as record_script
+    from ._trace_set import MANIFEST_NAME as MANIFEST_NAME
+    from ._trace_set import MAX_RANKS as MAX_RANKS
+    from ._trace_set import Manifest as Manifest
+    from ._trace_set import ProcessGroup as ProcessGroup
+    from ._trace_set import RankEntry as RankEntry
+    from ._trace_set import StepRange as StepRange
+    from ._trace_set import TraceSet as TraceSet
+else:
+    __getattr__ = exports_of(__name__, __file__)

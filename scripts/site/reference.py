@@ -42,8 +42,10 @@ def public_packages() -> tuple[str, ...]:
 
 def package_page(name: str) -> str:
     """Return the page of the package *name*: its exports, with their docstrings."""
-    import_module(name)  # a name that is gone should fail here, with its name
-    return f"# {name}\n\n::: {name}\n"
+    module = import_module(name)  # a name that is gone should fail here, with its name
+    exports = getattr(module, "__all__", ())
+    members = f"    options:\n      members: [{', '.join(exports)}]\n" if exports else ""
+    return f"# {name}\n\n::: {name}\n{members}"
 
 
 def commands_page() -> str:
