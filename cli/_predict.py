@@ -62,7 +62,6 @@ def plan_options(command: Command) -> Command:
         _degree("micro-batch", "Sequences per micro-batch on each data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
-        click.option("--fsdp", is_flag=True, help="Shard weights over data-parallel ranks, as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3),
                      help="ZeRO stage; 3 is FSDP. [default: set by --software]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
@@ -126,11 +125,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
         raise UsageError(f"--placement must name {', '.join(AXES)} once each, such as {'-'.join(AXES)}.")
     _refuse_without_effect(given)
     chip.peak(given["precision"] or chip.precision)
-    zero = given["zero"] if given["zero"] is not None else 3 if given["fsdp"] else 0
-    if given["fsdp"] and zero != 3:
-        raise UsageError(
-            f"--fsdp shards weights, but --zero {zero} does not. Next: leave out one of the two options."
-        )
+    zero = given["zero"] or 0
     model_ranks = given["tp"] * given["pp"] * given["cp"]
     dp = given["dp"] if given["dp"] is not None else max(1, ranks // max(model_ranks, 1))
     per_step = dp * given["micro_batch"]

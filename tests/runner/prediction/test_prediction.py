@@ -348,7 +348,7 @@ def test_other_backends_need_every_rank():
 def test_options_describe_the_measured_plan():
     """Products kept in recomputation, packed documents and the size of gradients were in a report only."""
     h100 = find_chip("h100")
-    given = ["--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-8x8", "--fsdp"]
+    given = ["--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-8x8", "--zero", "3"]
     given += ["--recompute", "full", "--keep", "qkv,down", "--document", "200", "--gradient-bytes", "2"]
     plan, _ = plan_of(predict_command.make_context("predict", given).params, h100, 64, None)
     assert (plan.saved, plan.document, plan.grad_bytes) == (("qkv", "down"), 200, 2)
@@ -371,7 +371,7 @@ COMMAND = ["--model", "mpt-1b", "--chip", "a100-40", "--network", "dgx-a100-8"]
 def test_the_command_answers_in_json():
     found = CliRunner().invoke(
         predict_command,
-        [*COMMAND, "--fsdp", "--micro-batch", "4", "--format", "json"],
+        [*COMMAND, "--zero", "3", "--micro-batch", "4", "--format", "json"],
         catch_exceptions=False,
     )
     answer = json.loads(found.stdout[found.stdout.index("{") :])
@@ -386,7 +386,7 @@ def test_the_command_answers_in_json():
 
 @pytest.mark.parametrize(
     ("options", "zero", "overlap"),
-    [([], 1, True), (["--zero", "0", "--no-tensor-overlap"], 0, False), (["--fsdp"], 3, False)],
+    [([], 1, True), (["--zero", "0", "--no-tensor-overlap"], 0, False), (["--zero", "3"], 3, False)],
 )
 def test_habits_of_the_software_hold_unless_told_otherwise(options: list[str], zero: int, overlap: bool):
     h100 = find_chip("h100")
@@ -449,7 +449,6 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
     ("options", "words"),
     [
         (["--placement", "tp-dp"], "once each"),
-        (["--fsdp", "--zero", "1"], "leave out one of the two options"),
         (["--schedule", "interleaved"], "--interleave 2 or more"),
         (["--pp", "5"], "needs 5 ranks"),
         (["--world", "8", "--mesh", "dp=8"], "--world, --mesh: this option needs --script"),
