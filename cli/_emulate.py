@@ -12,7 +12,7 @@ import click
 from ..errors import BackendUnavailable, UsageError
 from ..support import count_text, duration_text, parse_duration, share_text
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
-from ._run import algorithm_choices, algorithm_option, print_runs, simulate
+from ._run import algorithm_choices, astra_sim_options, print_runs, simulate
 from ._target import Target, choose_network
 
 if TYPE_CHECKING:
@@ -62,15 +62,7 @@ if TYPE_CHECKING:
     "--network",
     help="Network YAML file or preset that defines the network dimensions. [default: one switch]",
 )
-@click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
-@algorithm_option
-@click.option("--num-queues-per-dim", default=1, help="Number of logical queues per network dimension.")
-@click.option(
-    "--rendezvous-protocol",
-    is_flag=True,
-    flag_value=True,
-    help="Use the rendezvous protocol: exchange a handshake before every message.",
-)
+@astra_sim_options
 @format_option
 def emulate_command(
     *,

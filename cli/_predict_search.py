@@ -22,7 +22,16 @@ from ..support import (
     parse_size,
     share_text,
 )
-from ._output import console, error_console, format_option, print_frame, print_json, print_next, print_rows
+from ._output import (
+    cluster_option,
+    console,
+    error_console,
+    format_option,
+    print_frame,
+    print_json,
+    print_next,
+    print_rows,
+)
 from ._plan_file import plan_file_options, save_plan
 
 if TYPE_CHECKING:
@@ -127,11 +136,7 @@ def _choices(command: Command) -> Command:
     show_default=True,
     help="Number of worker processes; with 0, the search runs in the calling process.",
 )
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
-)
+@cluster_option
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
               help="Study in which the search is stored, so that the same command resumes it.")  # fmt: skip
 @click.option("--name", help="Name of the search in the study. [default: derived from the options]")

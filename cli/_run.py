@@ -61,14 +61,36 @@ def new_study(folder: Path) -> Iterator[Study]:
         raise
 
 
-algorithm_option = click.option(
-    "--algorithm",
-    "algorithms",
-    multiple=True,
-    metavar="COLLECTIVE=NAME",
-    help="Program (MSCCL XML or MSCCL++ plan) or built-in algorithm for a collective, such as "
-    "all-reduce=plan.json. Repeatable: the first program that fits the size of the collective is used.",
-)
+def astra_sim_options(command: Command) -> Command:
+    """Add options of ASTRA-sim about the workload and the system, which commands that run graphs share."""
+    for decorate in (
+        click.option(
+            "--rendezvous-protocol",
+            is_flag=True,
+            flag_value=True,
+            help="Use the rendezvous protocol: exchange a handshake before every message.",
+        ),
+        click.option(
+            "--num-queues-per-dim",
+            default=1,
+            show_default=True,
+            help="Number of logical queues per network dimension.",
+        ),
+        click.option(
+            "--algorithm",
+            "algorithms",
+            multiple=True,
+            metavar="COLLECTIVE=NAME",
+            help="Program (MSCCL XML or MSCCL++ plan) or built-in algorithm for a collective, such as "
+            "all-reduce=plan.json. Repeatable: the first program that fits the size of the collective is "
+            "used.",
+        ),
+        click.option(
+            "--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX."
+        ),
+    ):
+        command = decorate(command)
+    return command
 
 
 machine_option = click.option(
@@ -274,25 +296,12 @@ def _print_remarks(results: list[Result]) -> None:
     metavar="PREFIX",
     help="Graphs PREFIX.{rank}.et (imported into STUDY), or the name of a workload in STUDY.",
 )
-@click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
-@algorithm_option
-@click.option(
-    "--num-queues-per-dim",
-    default=1,
-    show_default=True,
-    help="Number of logical queues per network dimension.",
-)
+@astra_sim_options
 @click.option(
     "--injection-scale",
     default=1.0,
     show_default=True,
     help="Factor by which to scale the system's endpoint delay.",
-)
-@click.option(
-    "--rendezvous-protocol",
-    is_flag=True,
-    flag_value=True,
-    help="Use the rendezvous protocol: exchange a handshake before every message.",
 )
 @click.option(
     "--semantics",
