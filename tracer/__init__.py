@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ._capture import capture as capture
     from ._evidence import Evidence as Evidence
     from ._evidence import Frame as Frame
-    from ._step_times import StepTimes as StepTimes
+    from ._evidence import StepTimes as StepTimes
     from ._evidence import read_evidence as read_evidence
-    from ._step_times import read_step_times as read_step_times
+    from ._evidence import read_step_times as read_step_times
     from ._launcher import trace as trace
     from ._merge import collect as collect
     from ._recordings import RecordedEntry as RecordedEntry

@@ -10,11 +10,12 @@ import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
+from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _FORMAT = "chakrascope-evidence"
 _VERSION = 1
@@ -292,3 +293,81 @@ def _out_of_range(what: str, indices: Sequence[int], of: Sequence[object], least
     if indices and not (least <= min(indices) and max(indices) < len(of)):
         wrong = next(index for index in indices if not least <= index < len(of))
         yield f"{what} is number {wrong} of {len(of)}"
+
+
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
+_READ_BYTES = 1 << 16
+_NEXT_OF_STEPS = "The file is damaged, or of another version: copy it again or record anew."
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """Readings of consecutive steps of *rank*; *sends* are the ranks to which *rank* sends messages."""
+
+    rank: _Rank
+    steps: StepReadings
+    sends: list[_Rank] = []
+
+
+class _Part(StepTimes, frozen=True, kw_only=True):
+    format: Literal["chakrascope-steps"]
+    version: Literal[1]
+
+
+def read_step_times(trace_set: TraceSet, entry: RankEntry) -> Iterator[StepTimes]:
+    """Yield the recorded steps of *entry*, a rank of *trace_set*, part by part, in order of time.
+
+    Only captures of 0 steps have recorded steps. An incomplete part, which a killed process leaves, is
+    dropped.
+
+    Raises:
+        TraceError: the file cannot be read.
+        TraceFormatError: the file is damaged or of another format or version.
+
+    """
+    if entry.step_times is None:
+        return
+    path = trace_set.path / entry.step_times
+    for document in _documents(path):
+        try:
+            part = msgspec.json.decode(document, type=_Part)
+        except (RecursionError, ValueError) as error:
+            raise TraceFormatError(f"{path}: {error}. {_NEXT_OF_STEPS}") from None
+        _check(path, part, entry.rank)
+        yield part
+
+
+def _check(path: Path, part: StepTimes, rank: int) -> None:
+    columns = part.steps.columns
+    lengths = {len(own) for name, own in columns.items() if own or name not in OPTIONAL_COLUMNS}
+    times = part.steps.time_ns
+    if len(lengths) > 1:
+        raise TraceFormatError(f"{path}: columns of one part have {sorted(lengths)} rows. {_NEXT_OF_STEPS}")
+    if times != sorted(times) or part.steps.index != sorted(part.steps.index):
+        raise TraceFormatError(f"{path}: its steps are not in order. {_NEXT_OF_STEPS}")
+    if part.rank != rank:
+        raise TraceFormatError(
+            f"{path} belongs to rank {part.rank}, but the manifest lists it for rank {rank}. {_NEXT_OF_STEPS}"
+        )
+
+
+def _documents(path: Path) -> Iterator[bytes]:
+    """Yield the content of each gzip member in order; an incomplete last member is dropped."""
+    try:
+        with path.open("rb") as file:
+            rest = file.read(_READ_BYTES)
+            while rest:
+                member: Any = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                document = bytearray()
+                while rest and not member.eof:
+                    document += member.decompress(rest, _MAX_BYTES + 1 - len(document))
+                    if len(document) > _MAX_BYTES:
+                        raise TraceFormatError(
+                            f"{path}: a part unpacks to over {_MAX_BYTES >> 20} MiB. {_NEXT_OF_STEPS}"
+                        )
+                    rest = member.unconsumed_tail or member.unused_data or file.read(_READ_BYTES)
+                if member.eof:
+                    yield bytes(document)
+    except zlib.error as error:
+        raise TraceFormatError(f"{path} cannot be decompressed ({error}). {_NEXT_OF_STEPS}") from None
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None

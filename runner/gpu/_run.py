@@ -14,9 +14,8 @@ import pandas as pd
 from ...errors import ConfigError
 from .. import engine
 from ..programs import Program, Sizes
-from ._lowering import PlanLowering, StepLowering
+from ._lowering import PlanLowering, RankWriter, StepLowering
 from ._machine import Machine
-from ._operations import RankWriter
 
 # The number of requests that a detailed run simulates in about a second.
 _FEW_REQUESTS = 1 << 15

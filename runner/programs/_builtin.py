@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import ConfigError, did_you_mean
-from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
-from ._steps import StepWriter
+from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, StepWriter, ThreadBlock
 
 ALL_PAIRS = {
     "put": ("all-gather", "reduce-scatter", "all-to-all"),

@@ -10,8 +10,7 @@ node: one tree for even channels, one for odd ones.
 from __future__ import annotations
 
 from ...errors import ConfigError, did_you_mean
-from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
-from ._steps import StepWriter
+from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, StepWriter, ThreadBlock
 
 NCCL_PROTOCOLS = ("Simple", "LL", "LL128")
 NCCL_ALGORITHMS = {

@@ -6,10 +6,12 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._answers import SWEEP_TABLES as SWEEP_TABLES
+    from ._answers import WORK as WORK
     from ._answers import answered as answered
     from ._answers import available_goal as available_goal
     from ._answers import best_by as best_by
     from ._answers import best_point as best_point
+    from ._answers import comparison_notes as comparison_notes
     from ._answers import front_table as front_table
     from ._answers import frontier as frontier
     from ._answers import more_is_cheaper as more_is_cheaper
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings
     from ._answers import worth_their_cost as worth_their_cost
-    from ._comparison import WORK as WORK
-    from ._comparison import comparison_notes as comparison_notes
     from ._goal import FIGURES as FIGURES
     from ._goal import Goal as Goal
     from ._goal import Prices as Prices
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ._space import multiply as multiply
     from ._space import parse_axis as parse_axis
     from ._space import read_points as read_points
-    from ._start import sweep_experiment as sweep_experiment
-    from ._start import sweep_workload as sweep_workload
     from ._sweep import Sweep as Sweep
     from ._sweep import SweepInterrupted as SweepInterrupted
     from ._sweep import SweepProgress as SweepProgress
@@ -50,5 +48,7 @@ if TYPE_CHECKING:
     from ._sweep import sweep_names as sweep_names
     from ._table import PointTable as PointTable
     from ._table import points_file as points_file
+    from ._table import sweep_experiment as sweep_experiment
+    from ._table import sweep_workload as sweep_workload
 else:
     __getattr__ = exports_of(__name__, __file__)

@@ -55,8 +55,7 @@ class Goal:
 
     def score(self, table: pd.DataFrame) -> pd.Series:
         """Return the value that a search minimises: the figure, with a penalty for exceeded limits."""
-        score: pd.Series = table[self.least].astype("Float64") * (1 + 10 * self.excess(table))
-        return score
+        return table[self.least].astype("Float64") * (1 + 10 * self.excess(table))
 
     def best_first(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return points within the limits by the figure, then points beyond them, then failed points."""

@@ -21,15 +21,21 @@ from .._traits import DEFAULT_BACKEND, about_backend
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study, check_name
-from ._answers import point_label, setting_title, swept_settings, value_text
-from ._comparison import with_work
+from ._answers import point_label, setting_title, swept_settings, value_text, with_work
 from ._goal import Goal, Prices, check_cost
 from ._point import Answer, Task, failure, measure
 from ._pool import Places
 from ._settings import Base, Builder, check_keys
 from ._space import Range, Search, Settings, Space, grid, point_key
-from ._start import base_workload, finish_start, planned_points, write_start
-from ._table import PointTable, points_file, read_table
+from ._table import (
+    PointTable,
+    base_workload,
+    finish_start,
+    planned_points,
+    points_file,
+    read_table,
+    write_start,
+)
 
 SweepProgress = Callable[[int, int, int], None]
 """Callback with the numbers of points that have a row, of all points, and of failed points."""

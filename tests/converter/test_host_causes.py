@@ -642,7 +642,7 @@ def test_the_code_of_an_autograd_function_is_python(tmp_path, operator, function
     assert {*nodes["kind"][nodes["operator"] == "aten::mul"]} == {"compute"}
 
 
-COLLECTED = ("GarbageWatch._note", "chakrascope/tracer/_agent/garbage.py", 41, "library")
+COLLECTED = ("GarbageWatch._note", "chakrascope/tracer/_agent/step_clock.py", 41, "library")
 HOOK, HOOK_PLACE = ("watch", "hooks.py", 9, "script"), "watch (hooks.py:9)"
 
 

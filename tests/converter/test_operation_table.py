@@ -249,7 +249,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, content, message):
 
 
 def test_too_large_unpacked_part_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("chakrascope.tracer._step_times._MAX_BYTES", 1000)
+    monkeypatch.setattr("chakrascope.tracer._evidence._MAX_BYTES", 1000)
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     with pytest.raises(TraceFormatError, match="unpacks to over"):
         read(recording(tmp_path, [packer.compress(b" " * 100_000) + packer.flush()]))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .garbage import GarbageWatch
 from .loaders import LOADERS
 from .phases import PHASES
 from .process import write_atomically
@@ -23,7 +22,7 @@ from .profilers import foreign_profiler_is_on
 from .readings import page_fault_ns
 from .sources import SourceFiles, callee, function_name, line_of
 from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
-from .step_clock import COLUMNS, StepClock, StepFile
+from .step_clock import COLUMNS, GarbageWatch, StepClock, StepFile
 
 FORMAT, VERSION = "chakrascope-evidence", 1
 COLLECTION_COLUMNS = ("start_ns", "end_ns", "generation", "thread", "collected")

@@ -23,6 +23,7 @@ from chakrascope.runner.programs import (
     parse_program,
     prove,
     read_program,
+    readers,
     write_msccl,
 )
 
@@ -430,8 +431,6 @@ def test_a_file_that_cannot_be_read(tmp_path):
 
 
 def test_too_large_unpacked_file_is_refused(tmp_path, monkeypatch):
-    from chakrascope.runner.programs.readers import _read
-
-    monkeypatch.setattr(_read, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(readers, "_MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="is larger than"):
         read_program(path_of("allreduce_packet"))
