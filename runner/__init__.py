@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .backends import FakeBackend as FakeBackend
     from .backends import backend_names as backend_names
     from .backends import backend_report as backend_report
+    from .backends import experiment_archive as experiment_archive
     from .backends import get_backend as get_backend
     from .backends import register as register
     from .config import MemoryConfig as MemoryConfig
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from .study import StudyInfo as StudyInfo
     from .study import Workspace as Workspace
     from .study import describe_study as describe_study
-    from .study import experiment_archive as experiment_archive
     from .study import find_items as find_items
     from .sweep import Sweep as Sweep
     from .sweep import read_sweep as read_sweep

@@ -34,7 +34,7 @@ from .config import (
     without_paths,
 )
 from .engine import FIELDS
-from .gpu import Machine, machine_of_backend
+from .gpu import Machine, machine_of_backend, machine_of_plain
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 # The descriptive fields of a machine of the GPU model, which do not affect results.
@@ -215,6 +215,15 @@ class Experiment:
                     f"Group {group} names rank {outside[0]}, but the last rank is "
                     f"{self.workload.num_ranks - 1}; correct the groups or the network's npus_count."
                 )
+
+    @classmethod
+    def of_description(cls, described: Mapping[str, Any], **inputs: Any) -> Experiment:
+        """Return the experiment of *inputs*, with the groups and options in *described* (see `describe`)."""
+        options = dict(described["options"])
+        if "machine" in options:  # the stored machine counts, even if the backend's own file has changed
+            options["machine"] = machine_of_plain(options["machine"])
+        groups = {int(group): tuple(members) for group, members in described["groups"].items()}
+        return cls(**inputs, groups=groups, **options)
 
     @functools.cached_property
     def fabric(self) -> Fabric:

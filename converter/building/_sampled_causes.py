@@ -46,8 +46,9 @@ _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
 _SLEPT = 0.02
 # The minimum duration of a garbage collection that is reported.
 _COLLECTION_NS = 100_000
-# Name of the tracer's function that Python calls around each collection. Python before 3.11 omits the class.
-_COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)?_note$")
+# Name of the tracer's function that Python calls around each collection, in captures of 0.3 and 0.2. Python
+# before 3.11 omits the class.
+_COLLECTED = re.compile(r"chakrascope/tracer/_agent/(step_clock|garbage)\.py:(GarbageWatch\.)?_note$")
 # Mechanisms that explain a blocking system call: pipes to other processes, and printing to a slow reader.
 _EXPLAINING = ("process_wait", "logging")
 # Causes in which a thread takes no processor time.

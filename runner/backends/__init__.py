@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._packet import packet_backend as packet_backend
     from ._report import backend_report as backend_report
     from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
+    from .astra_sim import experiment_archive as experiment_archive
     from .astra_sim import write_inputs as write_inputs
     from .astra_sim import write_network as write_network
 else:

@@ -93,16 +93,14 @@ def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integer
     second = np.minimum(np.searchsorted(collectives, asked[1]), len(collectives) - 1)
     wanted = asked[0].astype(np.int64) * len(collectives) + second
     place = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(order) - 1)]
-    places: _Integers = np.where((collectives[second] == asked[1]) & (codes[place] == wanted), place, -1)
-    return places
+    return np.where((collectives[second] == asked[1]) & (codes[place] == wanted), place, -1)
 
 
 def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
     """Return the start of the origin node of each node in *rows*, in ns."""
     pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
     origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
-    starts: _Integers = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
-    return starts
+    return np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
 
 
 def _counted(key: tuple[_Integers, ...]) -> _Integers:

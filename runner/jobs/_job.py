@@ -161,24 +161,18 @@ def request_of(study: Study, experiment: Experiment, workload: str) -> str:
 def read_request(study: Study, text: str) -> Experiment:
     """Return the experiment in a request, with the study's current workload."""
     request: Mapping[str, Any] = json.loads(text)
-    options = dict(request["options"])
-    if "machine" in options:
-        from ..gpu import machine_of_plain  # noqa: PLC0415 - needed for the GPU backend only
-
-        options["machine"] = machine_of_plain(options["machine"])
     source, _ = load_source(study.workload_prefix(request["workload"]), request["ranks"])
     system = SystemConfig.from_mapping(request["system"], f"The system '{request['system_name']}'")
-    return Experiment(
+    return Experiment.of_description(
+        request,
         workload=source,
         system=replace(system, folder=study.algorithms_dir(request.get("algorithms", ""))),
         network=NetworkConfig.from_mapping(
             request["network"], f"The network '{request['network_name']}'", request["network_name"]
         ),
         memory=MemoryConfig.from_mapping(request["memory"], "The memory configuration"),
-        groups={int(group): tuple(members) for group, members in request["groups"].items()},
         backend=request["backend"],
         assumptions=tuple(request["assumptions"]),
-        **options,
     )
 
 

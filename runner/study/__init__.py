@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._archive import experiment_archive as experiment_archive
     from ._layout import NAME_LENGTH as NAME_LENGTH
     from ._layout import RUN_FILE as RUN_FILE
     from ._layout import check_name as check_name

@@ -306,7 +306,6 @@ class Study(StudyLayout):
         """Return a run's experiment, read from the files in its folder and ready to run again."""
         from .._experiment import Experiment, WorkloadSource  # noqa: PLC0415 - not needed to list runs
         from ..config import MemoryConfig, NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
-        from ..gpu import machine_of_plain  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
@@ -319,11 +318,7 @@ class Study(StudyLayout):
             "memory": MemoryConfig.load(folder / "memory.json"),
         }
         try:
-            groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
-            options = dict(stored["options"])
-            if "machine" in options:  # the stored machine counts, even if the backend's own file has changed
-                options["machine"] = machine_of_plain(options["machine"])
-            return Experiment(**inputs, groups=groups, backend=info.backend, **options)
+            return Experiment.of_description(stored, **inputs, backend=info.backend)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StudyError(
                 f"{folder / 'experiment.json'} is damaged ({error!r}); delete the folder and run it again."

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ._backend import AstraSimBackend as AstraSimBackend
     from ._backend import AstraSimProgram as AstraSimProgram
     from ._backend import astra_sim_backend as astra_sim_backend
+    from ._backend import experiment_archive as experiment_archive
     from ._backend import find_astra_sim as find_astra_sim
     from ._backend import nearest_program as nearest_program
     from ._inputs import NETWORK_FORMATS as NETWORK_FORMATS
