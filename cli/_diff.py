@@ -173,8 +173,7 @@ def _print_too_few_starts(sides: Sequence[Side]) -> None:
 
 
 def _table(found: StepDiff, name: str, by: str) -> pd.DataFrame:
-    table: pd.DataFrame = found.waterfall(by) if name == "waterfall" else getattr(found, name)
-    return table
+    return found.waterfall(by) if name == "waterfall" else getattr(found, name)
 
 
 def _document(found: StepDiff, by: str, judgements: Sequence[Judgement], *, strict: bool) -> dict[str, Any]:

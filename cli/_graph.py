@@ -211,7 +211,7 @@ def _print_of_a_run(
     if not 0 <= rank < run.info.num_ranks:
         raise UsageError(f"There is no rank {rank}: the run has ranks 0 to {run.info.num_ranks - 1}.")
     node = longest_node if node is None and rank == longest_rank else node
-    if fold == "nodes" and (node is None or run.row(rank, node) < 0):
+    if fold == "nodes" and (node is None or run.node(rank, node) is None):
         asked = "--node is missing" if node is None else f"no node {node} of rank {rank} ran"
         raise UsageError(
             f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope graph {target} TEXT "

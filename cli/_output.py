@@ -149,7 +149,7 @@ def print_frame(
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
     elif output_format == "csv":
-        from ..runner.analysis import csv_text
+        from ..support.table import csv_text
 
         sys.stdout.write(csv_text(frame))
     elif frame.empty:
@@ -197,7 +197,7 @@ def print_coded(
     million rows.
     """
     if output_format == "csv":
-        from ..runner.analysis import csv_pieces
+        from ..support.table import csv_pieces
 
         for piece in csv_pieces(columns, rows):
             sys.stdout.write(piece)

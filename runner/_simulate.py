@@ -8,10 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..converter import Workload
-from ..converter.building import measured_world_size
+from ..converter.building import has_lanes, is_captured, measured_world_size
 from ..errors import ConfigError, WorkloadError
 from ..support import load_json
-from ._captured import has_lanes, is_captured
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
 from ._traits import DEFAULT_BACKEND, REPLAY, about_backend

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..converter import CollectiveType, Graph, NodeType, Workload
 from ..converter.chakra import DEVICE_LANE
 from ..support import count_text, duration_text
-from ..support.table import Columns
+from ..support.table import Columns, Ints
 from ._framed import rows_coded
 from ._result import Result
 
-Ints = npt.NDArray[np.int64]
 _ROUNDS = 8
 _LATEST_NS = 2**61
 _ROOTED = [CollectiveType.BROADCAST, CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER]
@@ -314,5 +312,4 @@ def _medians(values: Ints, keys: Ints, count: int | None = None) -> Ints:
     counts = np.bincount(keys, minlength=count or 0)
     firsts = np.cumsum(counts) - counts
     middle = np.append(values[order], 0)[np.minimum(firsts + (counts - 1) // 2, len(values))]
-    medians: Ints = np.where(counts > 0, middle, 0)
-    return medians
+    return np.where(counts > 0, middle, 0)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from flask import Response, abort, request
 
-from ..runner.analysis import csv_text
-from ..support.table import frame_bytes
+from ..support.table import csv_text, frame_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -166,8 +166,7 @@ class Site:
         if study is not None:
             environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + f"{_BELOW}{quote(name, safe='')}"
             environ["PATH_INFO"] = f"/{rest}".encode().decode("latin-1")
-        answer: Iterable[bytes] = (study or self._front.server)(environ, start_response)
-        return answer
+        return (study or self._front.server)(environ, start_response)
 
     def _study(self, name: str) -> Flask | None:
         """Return the viewer of the study *name*, or ``None`` if there is none."""

@@ -20,6 +20,7 @@ from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
 from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, prepare
 from ..runner.analysis import RunAnalysis, measured_result
+from ..support.table import Ints
 from .timeline import TimelineIndex
 
 # Settings in the address, by page. Compare: against, why. Critical path: by, change, times. Graph:
@@ -67,8 +68,6 @@ _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000, "sql": 4_000}
 _OPEN_RUNS, _FEW_RANKS, _FIRST_RANKS = 4, 4, 16
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

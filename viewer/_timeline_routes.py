@@ -190,8 +190,7 @@ def _colour() -> str:
 def _widest(table: pd.DataFrame) -> pd.Series:
     """Return the numbers of the collectives with the largest arrival skew."""
     skew = table.groupby("collective")["late_ns"].max()
-    found: pd.Series = skew.nlargest(_MAX_ARRIVALS).index.to_series()
-    return found
+    return skew.nlargest(_MAX_ARRIVALS).index.to_series()
 
 
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:

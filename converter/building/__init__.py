@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from ._rank import read_rank as read_rank
     from ._rank_graph import is_usually_late as is_usually_late
     from ._rank_graph import usually_late_ns as usually_late_ns
+    from ._stand_ins import COMPUTED_FOR as COMPUTED_FOR
     from ._stand_ins import MAX_PROGRAMS as MAX_PROGRAMS
     from ._stand_ins import captured_steps as captured_steps
     from ._stand_ins import computed_on_host as computed_on_host
     from ._stand_ins import group_name as group_name
     from ._stand_ins import groups_like as groups_like
+    from ._stand_ins import has_lanes as has_lanes
+    from ._stand_ins import is_captured as is_captured
     from ._stand_ins import measured_group_sizes as measured_group_sizes
     from ._stand_ins import measured_world_size as measured_world_size
     from ._stand_ins import stand_in_assumption as stand_in_assumption

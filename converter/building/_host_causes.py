@@ -236,8 +236,7 @@ class HostCauses:
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Return a mask of the pieces from *start_ns* to *end_ns* that overlap a span."""
         begun = np.searchsorted([span.start_ns for span in self._claiming], end_ns)
-        claimed: np.ndarray = begun > np.searchsorted(self._claiming_ends, start_ns, side="right")
-        return claimed
+        return begun > np.searchsorted(self._claiming_ends, start_ns, side="right")
 
     def of_operator(self, name: str, start_ns: int, end_ns: int) -> Sequence[Part]:
         """Return the parts of an operator's self time from *start_ns* to *end_ns*, usually one part."""

@@ -289,8 +289,7 @@ def costs_by_phase(
     if not longer.any():
         return costs
     per_event = cost_ns * counts.sum() * longer / longer.sum() / np.maximum(counts, 1)
-    shared: np.ndarray = np.where(phases >= 0, np.minimum(per_event, _MAX_NS)[phases], cost_ns)
-    return shared
+    return np.where(phases >= 0, np.minimum(per_event, _MAX_NS)[phases], cost_ns)
 
 
 def _longer_phases(evidence: Evidence, converted: Container[int]) -> np.ndarray:

@@ -63,8 +63,7 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
 def of_records(ops: Ops, records: np.ndarray) -> np.ndarray:
     """Return a mask of operators with a record id in *records*, or with such a direct caller."""
     own = np.isin(ops.record_id, records)
-    called: np.ndarray = own | (own[ops.parent] & (ops.parent >= 0)) if len(own) else own
-    return called
+    return own | (own[ops.parent] & (ops.parent >= 0)) if len(own) else own
 
 
 def _copies(rows: np.ndarray, host: HostTrace) -> np.ndarray:

@@ -7,18 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from ...errors import TraceError
-from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, Workload, recognise
+from ...support import count_text
+from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, TextColumn, Workload, have_messages, recognise
 
 if TYPE_CHECKING:  # the results need no traces
     from ._rank_graph import RankGraph
-
-import msgspec
-
-from ...support import count_text
-from ..chakra import TextColumn, have_messages
 
 FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
@@ -28,10 +25,23 @@ STAND_IN_OF = "stand_in_of"
 GROUP_NAMES = "group_names"
 # Metadata key: the reason for the choice of the step among several steps.
 STEP_CHOICE = "step_choice"
+# Metadata key: the chip for which compute times were predicted.
+COMPUTED_FOR = "computed_for"
 _NAMED_AT_MOST = 8
 MAX_PROGRAMS = 1024
 _PEERS = {NodeType.COMM_SEND: "comm_dst", NodeType.COMM_RECV: "comm_src"}
 _Groups = Mapping[int, tuple[int, ...]]
+
+
+def has_lanes(metadata: Mapping[str, Any]) -> bool:
+    """Return whether the streams of a workload are lanes, which run one node at a time."""
+    return is_captured(metadata) or metadata.get("lanes") == "streams"
+
+
+def is_captured(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a workload comes from measured traces."""
+    inner = metadata.get("metadata", metadata)
+    return isinstance(inner, Mapping) and any(key in inner for key in ("measured_step_ns", "trace_set"))
 
 
 def captured_steps(metadata: Mapping[str, Any]) -> int:

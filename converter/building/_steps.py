@@ -301,8 +301,7 @@ class Window(msgspec.Struct, frozen=True):
         ordered = sorted(self.steps, key=_start_ns)
         begun = np.searchsorted([step.start_ns for step in ordered], times_ns, side="right") - 1
         numbers = np.array([step.index for step in ordered], dtype=np.int64)
-        found: np.ndarray = numbers[np.maximum(begun, 0)]
-        return found
+        return numbers[np.maximum(begun, 0)]
 
     def own_times(self) -> list[list[int]]:
         """Return the number, start and end of each step on the host, in ns since the window's start."""

@@ -366,8 +366,7 @@ def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray
     if isinstance(edges, np.ndarray):
         return edges
     flat = np.fromiter(chain.from_iterable(edges), dtype=np.int64, count=3 * len(edges))
-    array: np.ndarray = flat.reshape(-1, 3)
-    return array
+    return flat.reshape(-1, 3)
 
 
 def _distinct_edges(array: np.ndarray) -> dict[str, np.ndarray]:

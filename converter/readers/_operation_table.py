@@ -188,8 +188,7 @@ def _integers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt
     if len(bad):
         value = numbers[bad[0]]
         raise _fail(path, name, int(bad[0]), f"{value:g} is not a whole number from {least} to {most:,}")
-    integers: npt.NDArray[np.int64] = numbers.astype(np.int64)
-    return integers
+    return numbers.astype(np.int64)
 
 
 def _nanoseconds(
@@ -201,8 +200,7 @@ def _nanoseconds(
         raise _fail(
             path, name, int(bad[0]), f"{numbers[bad[0]]:g} s is not from {least:g} to {_MAX_SECONDS:g}"
         )
-    nanoseconds: npt.NDArray[np.int64] = np.rint(numbers * _NS_PER_S).astype(np.int64)
-    return nanoseconds
+    return np.rint(numbers * _NS_PER_S).astype(np.int64)
 
 
 def _types(path: Path, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ._attribution import difference_by_setting as difference_by_setting
     from ._attribution import difference_of_runs as difference_of_runs
     from ._attribution import shapley_values as shapley_values
-    from ._changes import changes as changes
-    from ._changes import drops as drops
     from ._checks import Communication as Communication
     from ._checks import Load as Load
     from ._checks import check_setup as check_setup
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from ._choices import MAX_HOPS as MAX_HOPS
     from ._choices import PARTS as PARTS
     from ._choices import RUN_BREAKDOWNS as RUN_BREAKDOWNS
-    from ._chrome_trace import chrome_trace as chrome_trace
     from ._collectives import collective_arrivals as collective_arrivals
     from ._collectives import collective_overview as collective_overview
     from ._compare import Comparison as Comparison
@@ -43,11 +40,10 @@ if TYPE_CHECKING:
     from ._compare import same_nodes as same_nodes
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
-    from ._csv import csv_pieces as csv_pieces
-    from ._csv import csv_text as csv_text
     from ._differences import collective_differences as collective_differences
     from ._differences import error_distribution as error_distribution
     from ._differences import flow_differences as flow_differences
+    from ._differences import measured_result as measured_result
     from ._differences import node_differences as node_differences
     from ._differences import rank_differences as rank_differences
     from ._differences import why_not_comparable as why_not_comparable
@@ -75,6 +71,7 @@ if TYPE_CHECKING:
     from ._lanes import area_names as area_names
     from ._lanes import area_overview as area_overview
     from ._lanes import area_table as area_table
+    from ._lanes import chrome_trace as chrome_trace
     from ._layers import layer_table as layer_table
     from ._links import TRAFFIC as TRAFFIC
     from ._links import Matrix as Matrix
@@ -92,7 +89,6 @@ if TYPE_CHECKING:
     from ._logged import logged_stragglers as logged_stragglers
     from ._logged import logged_table as logged_table
     from ._logged import straggler_texts as straggler_texts
-    from ._measured import measured_result as measured_result
     from ._operators import Roof as Roof
     from ._operators import joined_operators as joined_operators
     from ._operators import longest_call as longest_call

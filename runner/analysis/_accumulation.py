@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...converter import CollectiveType, Graph, NodeType, Workload
-from ...support.table import CodedColumns
-from ._candidate import MAJORITY, Candidate, Ints, sum_ns
+from ...support.table import CodedColumns, Ints
+from ._candidate import MAJORITY, Candidate, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import texts_where
 from ._what_if import Target

@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter.chakra import HOST_BEFORE, HOST_END
-from ...support.table import CodedColumns, Columns
+from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
 from ._labels import function_of
 from ._what_if import Target
-
-Ints = npt.NDArray[np.int64]
 
 HALF, GONE = 2.0, math.inf
 """Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""

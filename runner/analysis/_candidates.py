@@ -14,7 +14,7 @@ from ...converter import Workload
 from ...converter.building import class_of, computed_on_host, plain_name
 from ...converter.chakra import BUFFERS, GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
-from ...support.table import CodedColumns, Columns
+from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
@@ -27,7 +27,6 @@ from ._candidate import (
     HALF,
     MAJORITY,
     Candidate,
-    Ints,
     grouped,
     in_place,
     is_forward,
@@ -50,7 +49,7 @@ from ._memory_traffic import (
     marked_nodes,
     repeated_copies,
 )
-from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
+from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._what_if import Excess, Target, late_ranks
 

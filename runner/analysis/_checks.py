@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from ...converter import CollectiveType, Finding, Workload
-from ...converter.building import stand_in_assumption
+from ...converter.building import is_captured, stand_in_assumption
 from ...converter.chakra import saved_columns
 from ...converter.checks import worst_first
 from ...errors import ChakrascopeError, ConfigError, WorkloadError
 from ...support import bandwidth_text, load_json
 from .. import engine
-from .._captured import is_captured
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_source, load_workload_head
 from .._traits import about_backend

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...converter import CollectiveType
 from ...support import duration_text, share_text
-from ...support.table import CodedColumns, Columns, TextColumn, frame_of
+from ...support.table import CodedColumns, Columns, Ints, TextColumn, frame_of
 from .._framed import changed_rows, coded, rows_coded
 from .._result import Result
 from .._sync_points import arrivals_on_one_clock
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-Ints = npt.NDArray[np.int64]
-
-
 def arrivals_of(result: Result, calls: Columns) -> Ints:
     """Return the start of each collective call in ns; in a replay, on one clock."""
     if about_backend(result.backend).network:
-        starts: Ints = calls["start_ns"].astype(np.int64)
-        return starts
+        return calls["start_ns"].astype(np.int64)
     return arrivals_on_one_clock(calls)
 
 
@@ -143,8 +139,7 @@ def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
 def _last_arrivals(calls: Columns) -> Ints:
     """Return the row of the last arrival at each collective; on a tie, the row of the lowest rank."""
     rows = np.lexsort([calls["rank"], -calls["arrival_ns"], calls["collective"]])
-    last: Ints = rows[changed_rows([calls["collective"][rows]])]
-    return last
+    return rows[changed_rows([calls["collective"][rows]])]
 
 
 def _on_path(calls: Columns, path: CriticalPath) -> Ints:
@@ -165,16 +160,14 @@ def _on_path(calls: Columns, path: CriticalPath) -> Ints:
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
     """Return the bytes of each whole collective; for an all-gather, the recorded size is one shard."""
     gathers = np.isin(table["comm_type"], [kind for kind in CollectiveType if kind.sized_by_shard])
-    sizes: Ints = np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
-    return sizes
+    return np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     """Return the bytes that each link of a ring carries per byte of the collective."""
     numbers, kinds = coded(table["comm_type"])
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
-    factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
-    return factor
+    return np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
 
 
 def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:

@@ -89,8 +89,7 @@ class Comparison:
         parts = [path.breakdown("kind") for path in self._paths]
         for name, part in zip(self.labels, parts, strict=True):
             part.insert(0, "result", name)
-        table: pd.DataFrame = pd.concat(parts, ignore_index=True)
-        return table
+        return pd.concat(parts, ignore_index=True)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
@@ -170,8 +169,7 @@ class Comparison:
                 places = [place(row) for row in found.pop("at")]
                 found["worst_is"] = pd.Series(places, index=found.index, dtype="str")
                 parts.append(found)
-        errors: pd.DataFrame = pd.concat(parts, ignore_index=True)
-        return errors
+        return pd.concat(parts, ignore_index=True)
 
     @cached_property
     def paths(self) -> pd.DataFrame:
@@ -211,8 +209,7 @@ class Comparison:
             table = differ(self.results[0], other)
             table.insert(0, "result", name)
             tables.append(table)
-        joined: pd.DataFrame = pd.concat(tables, ignore_index=True)
-        return joined
+        return pd.concat(tables, ignore_index=True)
 
 
 def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str] | None = None) -> Comparison:

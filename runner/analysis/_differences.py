@@ -4,7 +4,8 @@ Tables have the time in the base and in the other result, and ``delta_ns``, the 
 ``relative`` is the difference over the base's time (or over 1 ns if that is 0), or over the
 measured time if only the other result is measured. A measurement with fewer ranks than the
 simulation has no ``relative`` for the step, for ranks, and for collectives over fewer ranks; nodes,
-and collectives over equally many ranks, remain comparable.
+and collectives over equally many ranks, remain comparable. `deviation_text` describes how far a
+simulation deviates from the measurement of its workload.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ...converter import Workload
+from ...converter.building import is_captured
 from ...converter.chakra import TextColumn
-from ...support import count_text
-from ...support.table import Columns, frame_of
+from ...errors import ConfigError
+from ...support import count_text, duration_text, share_text
+from ...support.table import Columns, Ints, frame_of
 from .._result import Result
-from .._traits import about_backend
+from .._simulate import prepare
+from .._traits import REPLAY, about_backend
+from ..backends import get_backend
+from ._foreign_times import measured_ranks
 from ._path_facts import coded_facts
-from ._schedule import Ints, NodePlaces
-from ._summary import rank_times
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from ._schedule import NodePlaces
+from ._summary import DEVIATES, rank_times
 
 _NODE = ["rank", "node_id"]
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
@@ -249,8 +250,6 @@ class NodeDifferences:
 
     def errors(self) -> pd.DataFrame:
         """Return ``kind, base_ns, relative`` of all nodes, largest difference first."""
-        import pandas as pd  # noqa: PLC0415 - other methods do not need pandas
-
         kinds = self.texts(self.order, ["kind"])["kind"]
         names = sorted(kinds.texts)
         place = np.array([names.index(text) for text in kinds.texts], np.int64)
@@ -316,3 +315,59 @@ def _common(
     if np.array_equal(first, second):
         return first, slice(None), slice(None)
     return np.intersect1d(first, second, assume_unique=True, return_indices=True)
+
+
+_PARTS = {
+    "compute_ns": "computation",
+    "exposed_comm_ns": "exposed communication",
+    "exposed_copy_ns": "exposed copies",
+    "idle_ns": "idle time",
+}
+
+
+def measured_result(workload: Workload) -> Result:
+    """Return the measurement of a captured *workload* as a result: every node at its measured time.
+
+    In a workload that was scaled out, each replica has the times of its captured ranks; `compare`
+    leaves out values that cannot be compared with more ranks. Raises `ConfigError` for a workload
+    that was not measured.
+    """
+    if not is_captured(workload.metadata):
+        raise ConfigError(
+            "The workload was not measured, so there are no measured times. Next: compare runs only, or "
+            "capture the job with `chakrascope trace`."
+        )
+    experiment = prepare(workload, "default", None, backend=REPLAY)
+    measured = get_backend(REPLAY).run(experiment)
+    return of_measured_ranks(measured, measured_ranks(workload))
+
+
+def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:
+    """Describe how the *simulated* step deviates most from the measured one; "" for at most 10 %.
+
+    *collectives* is the `collective_overview` of the simulation.
+    """
+    measured = measured_result(workload)
+    delta_ns = simulated.makespan_ns - measured.makespan_ns
+    if abs(delta_ns) <= DEVIATES * measured.makespan_ns:
+        return ""
+    sign, longer, more = (1, "longer", "more") if delta_ns > 0 else (-1, "shorter", "less")
+    by_rank = rank_differences(measured, simulated).set_index("rank")
+    parts = pd.DataFrame({part: by_rank[f"{part}_other"] - by_rank[f"{part}_base"] for part in _PARTS})
+    excess_ns = sign * parts.stack()
+    rank, part = excess_ns.idxmax()
+    share = share_text(abs(delta_ns) / measured.makespan_ns)
+    steps = ", not ".join(duration_text(result.makespan_ns) for result in (simulated, measured))
+    text = (
+        f"The simulated step is {share} {longer} than the measured step: {steps}. It differs most in "
+        f"{_PARTS[part]}: {duration_text(int(excess_ns.max()))} {more} on rank {rank}."
+    )
+    calls = collective_differences(simulated, measured, collectives)
+    calls = calls[sign * calls["delta_ns"] < 0]
+    if calls.empty:
+        return text
+    most = calls.iloc[0]
+    return (
+        f"{text} Of the collectives, {most['operation']} {most['collective']} differs most: "
+        f"{duration_text(abs(int(most['delta_ns'])))} {more}, mean over its ranks."
+    )

@@ -9,15 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...support.table import Table
+from ...support.table import Ints, Table
 from .._node_tables import nodes_of_all
 from .._result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-Ints = npt.NDArray[np.int64]
 
 
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
@@ -79,8 +76,7 @@ class _Places:
         keys = ranks.astype(np.int64) * len(self._ids) + number
         row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         present = (self._ids[number] == node_ids) & (self._keys[row] == keys) & (ranks >= 0)
-        rows: Ints = np.where(present, values[self._order[row]], -1)
-        return rows
+        return np.where(present, values[self._order[row]], -1)
 
 
 def represented_ranks(result: Result) -> pd.Series:
@@ -93,8 +89,7 @@ def represented_ranks(result: Result) -> pd.Series:
 
     ranks = result.ranks
     alone = pd.Series(1, index=ranks["rank"])
-    counts: pd.Series = ranks["representative"].value_counts() if _has_representatives(result) else alone
-    return counts
+    return ranks["representative"].value_counts() if _has_representatives(result) else alone
 
 
 def group_members(result: Result, group: int) -> Sequence[int] | None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...converter import Finding, Workload
-from ...converter.building import computed_on_host
-from .._captured import COMPUTED_FOR, is_captured
+from ...converter.building import COMPUTED_FOR, computed_on_host, is_captured
 from .._result import Result
 from .._traits import about_backend
 

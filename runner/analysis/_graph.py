@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...errors import StudyError
 from ...support import count_text, duration_text
+from ...support.table import Ints
 from ._labels import edge_label
 from ._lanes import is_communication, lane_table
 from ._layers import cut_names
@@ -135,9 +135,6 @@ def _between(edges: pd.DataFrame, group_of: pd.Series) -> pd.DataFrame:
     labels = [count_text(count, "edge") for count in counted["count"]]
     labelled: pd.DataFrame = counted[["src", "dst"]].assign(label=labels)
     return labelled
-
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ...converter import Workload
 from ...converter.building import class_of, computed_on_host, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
-from ...support.table import CodedColumns, Columns
+from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
 from ._advised import moved
 from ._candidate import (
@@ -24,7 +24,6 @@ from ._candidate import (
     HALF,
     MAJORITY,
     Candidate,
-    Ints,
     grouped,
     in_place,
     is_forward,

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter.readers import HostCalls
+from ...support.table import Ints
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ._run import RunAnalysis
 
-Ints = npt.NDArray[np.int64]
 
 HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns")
 """The columns of `host_stack_table`."""
@@ -132,8 +131,7 @@ def _before(intervals: Ints, times: Ints) -> Ints:
     whole = np.concatenate([[0], np.cumsum(ends - starts)])
     begun = np.searchsorted(starts, times, side="right")
     last = np.maximum(begun - 1, 0)
-    covered: Ints = whole[begun] - np.where(begun > 0, np.maximum(ends[last] - times, 0), 0)
-    return covered
+    return whole[begun] - np.where(begun > 0, np.maximum(ends[last] - times, 0), 0)
 
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
@@ -150,5 +148,4 @@ def _host_path(run: RunAnalysis, rank: int) -> Ints:
     order = recorded[np.argsort(starts[recorded], kind="stable")]
     starts, ends = starts[order], np.maximum.accumulate(ends[order])
     begins = np.concatenate([[True], starts[1:] > ends[:-1]])
-    joined: Ints = np.column_stack([starts[begins], ends[np.concatenate([begins[1:], [True]])]])
-    return joined
+    return np.column_stack([starts[begins], ends[np.concatenate([begins[1:], [True]])]])

@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import Graph, Workload
 from ...converter.building import rank_delays
 from ...converter.chakra import TextColumn
 from ...support import duration_text
-
-Flags = npt.NDArray[np.bool_]
+from ...support.table import Flags
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")
 """Causes of many short pieces of host work; a long piece is a stall."""
@@ -31,8 +29,7 @@ def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], boo
     """Return a mask of rows whose text passes *test*, which is called once per distinct text."""
     texts: TextColumn = nodes[column]
     passed = np.array([test(text) for text in texts.texts] or [False], bool)
-    flags: Flags = passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
-    return flags
+    return passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
 
 
 def diffuse_host(graph: Graph) -> Flags:

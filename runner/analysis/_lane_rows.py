@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-Ints = npt.NDArray[np.int64]
+from ...support.table import Ints
+
 Names = Any  # an index or an array of texts
 SLICES = "slice"
 """The level of a lane of nodes; the lanes above it are phases, modules and operators."""
@@ -163,8 +164,7 @@ def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
 def _most(values: Ints, first: Ints, last: Ints) -> Ints:
     """Return the maximum of *values* in each range from *first* to *last*; the ranges are consecutive."""
     edges = np.column_stack([first, last + 1]).ravel()
-    most: Ints = np.maximum.reduceat(np.append(values, 0), edges)[::2]
-    return most
+    return np.maximum.reduceat(np.append(values, 0), edges)[::2]
 
 
 def _longest(length: Ints, first: Ints, last: Ints) -> Ints:
@@ -179,8 +179,7 @@ def _longest(length: Ints, first: Ints, last: Ints) -> Ints:
 
 
 def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
-    changed: npt.NDArray[np.bool_] = np.append(True, np.diff(codes) != 0)[: len(codes)]
-    return changed
+    return np.append(True, np.diff(codes) != 0)[: len(codes)]
 
 
 def _cut(name: str, depth: int) -> str:

@@ -1,8 +1,10 @@
-"""The nodes of a run in lanes, one per stream of a rank, and summaries of areas of lanes."""
+"""The nodes of a run in lanes, one per stream of a rank; summaries of areas of lanes; Chrome traces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +14,17 @@ from ...converter import NodeType
 from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls
 from ...support import count_text, duration_text
+from ...support.table import Ints
+from ._critical_path import CriticalPath
 from ._labels import KIND_LABELS
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
 
-Ints = npt.NDArray[np.int64]
 _DEEPEST = 2**10
 
 
 def is_communication(types: pd.Series) -> pd.Series:
     """Return a mask of the node types that are communication."""
-    mask: pd.Series = types >= int(NodeType.COMM_SEND)
-    return mask
+    return types >= int(NodeType.COMM_SEND)
 
 
 def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
@@ -109,8 +111,7 @@ class Lanes:
     @property
     def is_node(self) -> npt.NDArray[np.bool_]:
         """Whether each slice is a node rather than a phase, module, operator or call."""
-        of_nodes: npt.NDArray[np.bool_] = self.label < 0
-        return of_nodes
+        return self.label < 0
 
     def _nest(self, groups: Groups) -> None:
         """Insert the slices of *groups* above the lanes of their nodes."""
@@ -305,3 +306,75 @@ def _summed(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         ["total_ns", "measured_ns"], ascending=False, kind="stable", ignore_index=True
     )
     return ordered
+
+
+_BATCH = 5_000
+
+
+def chrome_trace(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPath) -> Iterator[str]:
+    """Yield a Chrome trace as pieces of JSON: a process per rank, a thread per lane, the critical path.
+
+    *parts* are the nodes of whole ranks with their lanes. Times are in µs with three decimals, which
+    is exact to the nanosecond.
+    """
+    yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
+    before, number, first_lane = "", 0, 0
+    for nodes, lanes in parts:
+        for event in _names(lanes.table, first_lane):
+            yield before + json.dumps(event)
+            before = ",\n"
+        lane_of_node = lanes.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64"))
+        lane = (lane_of_node + first_lane).tolist()
+        for first in range(0, len(nodes), _BATCH):
+            rows = nodes.iloc[first : first + _BATCH].to_dict("records")
+            events = (_slice(row, its) for row, its in zip(rows, lane[first:], strict=False))
+            yield "".join(",\n" + json.dumps(event) for event in events)
+        number = max(number, int(lanes.table["rank"].max()) + 1 if len(lanes.table) else 0)
+        first_lane += len(lanes.table)
+    for event in _process(number, "Critical path"):
+        yield before + json.dumps(event)
+        before = ",\n"
+    for row in path.segments.to_dict("records"):
+        yield ",\n" + json.dumps(_segment(row, number))
+    yield "\n]}\n"
+
+
+def _names(lanes: pd.DataFrame, first_lane: int) -> list[dict[str, Any]]:
+    events = [event for rank in lanes["rank"].unique() for event in _process(int(rank), f"rank {rank}")]
+    events += [
+        {
+            "ph": "M",
+            "name": "thread_name",
+            "pid": int(row["rank"]),
+            "tid": first_lane + lane,
+            "args": {"name": row["label"]},
+        }
+        for lane, row in enumerate(lanes.to_dict("records"))
+    ]
+    return events
+
+
+def _process(number: int, name: str) -> list[dict[str, Any]]:
+    return [
+        {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}},
+        {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}},
+    ]
+
+
+def _times(row: dict[Any, Any]) -> dict[str, Any]:
+    start, end = int(row["start_ns"]), int(row["end_ns"])
+    return {"ph": "X", "ts": start / 1000, "dur": (end - start) / 1000}
+
+
+def _slice(row: dict[Any, Any], lane: int) -> dict[str, Any]:
+    facts = {
+        key: row[key] for key in ("module", "operator", "phase") if isinstance(row[key], str) and row[key]
+    }
+    about = {"name": str(row["name"]), "cat": str(row["kind"]), "pid": int(row["rank"]), "tid": lane}
+    return {**about, **_times(row), "args": {"node": int(row["node_id"]), **facts}}
+
+
+def _segment(row: dict[Any, Any], number: int) -> dict[str, Any]:
+    about = {"name": str(row["name"]), "cat": str(row["kind"]), "pid": number, "tid": 0}
+    facts = {"rank": int(row["rank"]), "node": int(row["node_id"]), "reason": str(row["reason"])}
+    return {**about, **_times(row), "args": facts}

@@ -81,14 +81,13 @@ def link_table(result: Result) -> pd.DataFrame:
 
 def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
     """Return the traffic, busiest share and queueing of each network dimension, from a :func:`link_table`."""
-    table: pd.DataFrame = links.groupby("dimension", as_index=False).agg(
+    return links.groupby("dimension", as_index=False).agg(
         links=("bytes", "size"),
         bytes=("bytes", "sum"),
         busiest=("share", "max"),
         mean=("share", "mean"),
         queue_ns=("queue_ns", "sum"),
     )
-    return table
 
 
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:

@@ -16,10 +16,11 @@ from ...converter.building import (
     usually_late_ns,
 )
 from ...support import duration_text
+from ...support.table import Ints
 from .._result import Result
 from .._traits import about_backend
 from ._advised import Advice
-from ._candidate import Candidate, Ints, sum_ns
+from ._candidate import Candidate, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import DELAYED, cause_ns
 

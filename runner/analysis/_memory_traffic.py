@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import Graph, Workload
 from ...converter.chakra import DEVICE_LANE
+from ...support.table import Flags, Ints
 from ._host_time import DELAYED, texts_where
-from ._operator_rates import precisions, written_bytes
-
-Flags = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from ._operators import precisions, written_bytes
 
 FUSIBLE = "elementwise"
 """The `Target` of ``fusion`` for all fusible chains."""
@@ -162,8 +159,7 @@ def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
 
 def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
     """Return a mask of the nodes of *graph* that repeat a cast or copy."""
-    repeated: Flags = np.isin(np.asarray(graph.node_columns["node_id"]), _recorded(metadata, graph.rank))
-    return repeated
+    return np.isin(np.asarray(graph.node_columns["node_id"]), _recorded(metadata, graph.rank))
 
 
 def double_operators(graph: Graph, metadata: Mapping[str, Any]) -> Flags:

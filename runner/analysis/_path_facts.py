@@ -15,14 +15,12 @@ from ...converter.building import group_name
 from ...converter.chakra import TextColumn
 from ...errors import BackendError
 from ...support import bytes_text
+from ...support.table import Ints
 from .._framed import coded
 from .._result import COLUMNS, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-Ints = npt.NDArray[np.int64]
 
 
 class NodeFacts:

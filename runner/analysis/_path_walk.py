@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ... import errors
 from ...converter import Workload
-from ...support.table import Columns, Table
+from ...support.table import Columns, Ints, Table
 from .._result import Result
 from .._sync_points import SyncPoints
 from .._traits import about_backend
@@ -39,7 +39,6 @@ _KEPT_RANKS = 64
 _KEPT_PIECES = 4
 _MAX_REPEATS = 4  # maximum number of earlier steps that a path enters
 
-Ints = npt.NDArray[np.int64]
 
 RankColumns = tuple[npt.NDArray[Any], ...]
 

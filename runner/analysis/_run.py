@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
 from ...converter.building import measured_group_sizes
 from ...errors import ChakrascopeError
-from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
+from ...support.table import CodedColumns, Columns, Ints, Table, TextColumn, frame_of
 from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
@@ -26,7 +25,7 @@ from ._critical_path import CriticalPath, critical_path
 from ._equal_ranks import with_replicas_folded
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
-from ._links import messages_on_path
+from ._links import link_table, messages_on_path
 from ._path_facts import NodeFacts, RankReader, edges_of_rank, facts_of_nodes, program_of_rank
 from ._path_walk import measured_waits
 from ._summary import Summary, deviates, summarize
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 MANY_NODES = 2_000_000
 """Maximum number of nodes that a page reads as one table; a node with all columns takes 420 bytes."""
 _KEPT_RANKS = 6
-Ints = npt.NDArray[np.int64]
+_LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40  # maximum numbers of what-if targets
 Value = TypeVar("Value")
 
 
@@ -89,14 +88,11 @@ class RunAnalysis:
 
     @property
     def is_large(self) -> bool:
-        """Whether there are too many nodes to read at once, so that pages read rank by rank."""
+        """Whether there are too many nodes for one table, and tables are worth caching in files."""
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
-        """Return the rows of :attr:`nodes` for *rank*; of a large run, only this rank is read."""
-        if not self.is_large:
-            own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
-            return own
+        """Return the rows of :attr:`nodes` for *rank*, reading only this rank; recent ranks are cached."""
         with self.lock_of("nodes_of"):
             if rank in self._ranks_kept:
                 self._ranks_kept.move_to_end(rank)
@@ -107,8 +103,7 @@ class RunAnalysis:
                 return none
             while len(self._ranks_kept) > _KEPT_RANKS:
                 self._ranks_kept.popitem(last=False)
-            kept: pd.DataFrame = self._ranks_kept[rank]
-            return kept
+            return self._ranks_kept[rank]
 
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
@@ -162,15 +157,12 @@ class RunAnalysis:
         return collective_arrivals(self.result, facts_of_nodes(self.workload, calls, "module"))
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield pieces of the run as a Chrome trace; of a large run, only *ranks*, one by one."""
-        from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - few analyses need traces
-        from ._lanes import Lanes  # noqa: PLC0415
+        """Yield pieces of the run, or of *ranks*, as a Chrome trace, reading rank by rank."""
+        from ._lanes import Lanes, chrome_trace  # noqa: PLC0415 - few analyses need traces
 
-        if not self.is_large:
-            return chrome_trace(self.nodes, self.lanes, self.path)
         every = self.result.columns("ranks")["rank"].tolist() if ranks is None else ranks
         frames = (self._by_rank.nodes(rank) for rank in every)
-        return chrome_traces(((nodes, Lanes(nodes)) for nodes in frames), self.path)
+        return chrome_trace(((nodes, Lanes(nodes)) for nodes in frames), self.path)
 
     @ComputedOnce
     def summary(self) -> Summary:
@@ -183,7 +175,7 @@ class RunAnalysis:
         if not deviates(self.result, self.workload):
             return ""
         # A replay has the workload's times, which may exclude the profiler's overhead.
-        from ._measured import deviation_text  # noqa: PLC0415 - few runs deviate
+        from ._differences import deviation_text  # noqa: PLC0415 - few runs deviate
 
         return deviation_text(self.result, self.workload, self.collectives)
 
@@ -263,11 +255,15 @@ class RunAnalysis:
             sizes = measured_group_sizes(self.workload.metadata)
             return overview_columns(self.result, self.path, modules_of, sizes)
 
+        return self._columns("collectives.parquet", make)
+
+    def _columns(self, name: str, make: Callable[[], CodedColumns]) -> CodedColumns:
+        """Return the columns from *make*, which a large run caches in the file *name*."""
         if not self.is_large:
             return make()
         from ._disk_cache import cached_table  # noqa: PLC0415 - only large runs need the cache
 
-        return cached_table(self.study.cache_file(self.info.id, "collectives.parquet"), self._made_of, make)
+        return cached_table(self.study.cache_file(self.info.id, name), self._made_of, make)
 
     @property
     def advice(self) -> pd.DataFrame:
@@ -340,22 +336,43 @@ class RunAnalysis:
         nodes = -(-len(self.result.ranks) // gpus)
         return targets(self.path, self.info.backend, dimensions, count, nodes=nodes)
 
+    def changes(self) -> list[Target]:
+        """Return what-if targets: the largest contributors to the path, the network, and the busiest links.
+
+        Of operators, modules and collectives, the 40 largest of each are included.
+        """
+        from ._what_if import Target  # noqa: PLC0415 - other analyses do not need the simulator
+
+        targets = self.faster_targets(_CONTRIBUTORS)
+        if any(target.what == "machine" for target in targets):
+            return targets
+        network = self.result.provenance.get("network", {})
+        if network.get("links") or about_backend(self.info.backend).fabric:
+            busiest = link_table(self.result).drop_duplicates(["src", "dst"]).head(_LINKS)
+            targets += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]
+        return targets
+
+    def drops(self, rank: int, node_id: int) -> list[Target]:
+        """Return a what-if target per incoming edge of a node; none for an unknown node."""
+        from ._what_if import Target  # noqa: PLC0415 - other analyses do not need the simulator
+
+        if self.node(rank, node_id) is None:
+            return []
+        edges = self.edges_of(rank)
+        sources = edges.loc[edges["dst"] == node_id, "src"].head(_EDGES)
+        return [Target("edge", f"{rank}/{source}-{node_id}") for source in sources]
+
     @ComputedOnce
     def layers(self) -> pd.DataFrame:
         """Return the time of each module (see :func:`layer_table`)."""
         from ._layers import layer_table  # noqa: PLC0415
 
-        if not self.is_large:
-            return layer_table(self.result, self.workload, self.path)
-        from ._disk_cache import cached_table  # noqa: PLC0415 - only large runs need the cache
-
         def make() -> Columns:
             made = layer_table(self.result, self.workload, self.path)
             return Table.of(made.astype({"module": object})).columns()
 
-        file = self.study.cache_file(self.info.id, "layers.parquet")
-        kept: pd.DataFrame = frame_of(cached_table(file, self._made_of, make)).astype({"module": "str"})
-        return kept
+        layers: pd.DataFrame = frame_of(self._columns("layers.parquet", make)).astype({"module": "str"})
+        return layers
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
@@ -412,13 +429,11 @@ class RunAnalysis:
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
         """Return an executed node as a dict, or None if there is none."""
-        if self.is_large:
-            nodes = self.nodes_of(rank)
-            row = int(nodes["node_id"].searchsorted(node_id))
-            row = row if row < len(nodes) and nodes["node_id"].iloc[row] == node_id else -1
-        else:
-            nodes, row = self.nodes, self.row(rank, node_id)
-        return None if row < 0 else {str(key): value for key, value in nodes.iloc[row].items()}
+        nodes = self.nodes_of(rank)
+        row = int(nodes["node_id"].searchsorted(node_id))
+        if row == len(nodes) or nodes["node_id"].iloc[row] != node_id:
+            return None
+        return {str(key): value for key, value in nodes.iloc[row].items()}
 
     def row(self, rank: int, node_id: int) -> int:
         """Return a node's row in :attr:`nodes`, or -1 if there is none."""

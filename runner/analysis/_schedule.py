@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import NodeType, Workload
-from ...support.table import Columns
+from ...support.table import Columns, Ints
 from .._result import Result
 from .._sync_points import SyncPoints
 from ._path_facts import NodeFacts
-
-Ints = npt.NDArray[np.int64]
 
 _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
 
@@ -124,8 +122,7 @@ def among(ids: Ints, asked: Ints) -> Ints:
     if not len(ids):
         return np.full(len(asked), -1, np.int64)
     place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
-    result: Ints = np.where(ids[place] == asked, place, -1)
-    return result
+    return np.where(ids[place] == asked, place, -1)
 
 
 def _runs(values: Ints) -> Iterator[slice]:

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...support.table import Ints
+
 _COLUMNS = ("name", "operator", "module")
 # Columns in which a search finds whole groups of nodes, with the position of their texts in `Words`.
 _WHOLE = {"module": 2, "operator": 1}
@@ -160,7 +162,6 @@ def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], tex
     return parts
 
 
-Ints = npt.NDArray[np.int64]
 _SAME = ("name", "module", "phase", "kind")
 
 
@@ -188,5 +189,4 @@ def _similar_rows(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) ->
     for column in _SAME:
         alike &= (part[column] == of[column].iloc[row]).to_numpy(bool)
     rows = rows[alike]
-    ordered: Ints = rows[np.lexsort((nodes["node_id"].to_numpy()[rows], nodes["start_ns"].to_numpy()[rows]))]
-    return ordered
+    return rows[np.lexsort((nodes["node_id"].to_numpy()[rows], nodes["start_ns"].to_numpy()[rows]))]

@@ -10,12 +10,12 @@ import numpy.typing as npt
 from ... import errors
 from ...converter import Graph, NodeType, Workload
 from ...errors import BackendError
-from ...support.table import Columns, frame_of
+from ...support.table import Columns, Ints, frame_of
 from .._result import Result
 from .._traits import DEFAULT_BACKEND
 from ..engine import lower_room
 from ._path_walk import measured_waits
-from ._schedule import Ints, Schedule, among
+from ._schedule import Schedule, among
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,8 +97,7 @@ class _Events:
 
     def starts(self, rows: Ints) -> Ints:
         """Return the start event of each node in *rows*."""
-        times: Ints = self.end[rows] - self.apart[rows]
-        return times
+        return self.end[rows] - self.apart[rows]
 
     def _add(self, before: Ints, after: Ints, gap: Ints) -> None:
         self._pieces.append(_ordered_waits(before, after, gap))
@@ -172,8 +171,7 @@ class _Events:
         times[self.starts(rows)] = plan.start[rows]
         group[self.starts(rows)] = np.where(instant[rows], 1, 2)
         times[self.of_rows :] = self.instants
-        order: npt.NDArray[np.int32] = np.lexsort((group, times)).astype(np.int32)
-        return order
+        return np.lexsort((group, times)).astype(np.int32)
 
 
 def _ordered_waits(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
@@ -284,8 +282,7 @@ def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
     room = np.full(events.count, _LATEST)
     room[events.end] = schedule.room
     lower_room(errors, room, events.in_order(), *_by_event(events, workload))
-    least: Ints = room[events.end]
-    return least
+    return room[events.end]
 
 
 def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:

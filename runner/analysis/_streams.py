@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...converter import NodeType
 from ...converter.chakra import DEVICE_LANE, KINDS
+from ...support.table import Ints
 from ._lanes import is_communication, lane_table
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 BUSY_KINDS = ("compute", "communication", "copy")
 """The kinds of work that keep a device busy; where kinds overlap, the first counts."""
-Ints = npt.NDArray[np.int64]
 
 
 def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
@@ -65,8 +65,7 @@ def _length_before(covered: tuple[Ints, Ints], times: Ints) -> Ints:
     place = np.searchsorted(first, times, side="right")
     sums = np.append(0, np.cumsum(last - first))
     beyond = np.maximum(np.append(0, last)[place] - times, 0)
-    length: Ints = sums[place] - np.where(place > 0, beyond, 0)
-    return length
+    return sums[place] - np.where(place > 0, beyond, 0)
 
 
 _NODES = ("type", "kind", "is_cpu_op", "stream", "start_ns", "end_ns")

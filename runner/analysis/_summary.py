@@ -33,7 +33,7 @@ from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._host_time import contention
 from ._labels import lowered
-from ._operator_rates import without_shapes
+from ._operators import without_shapes
 from ._path_facts import NodeFacts
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "anomalies": lambda run: run.diagnosis.table,
     "ranks": lambda run: run.summary.ranks,
     "streams": stream_table,
-    "operators": operator_table,
+    "operators": lambda run: operator_table(run.workload),
     "host": host_stack_table,
     "standings": lambda run: run.standings,
     "arrivals": lambda run: run.arrivals,

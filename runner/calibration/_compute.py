@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ...converter import NodeType, Workload
+from ...converter.building import is_captured
 from ...errors import ConfigError
 from ...support import count_text, duration_text, share_text
-from .._captured import is_captured
 from ..chips import Chip, Costs, Fit
 from ._fit import Cell, LinkFit, Row, fit_link
 

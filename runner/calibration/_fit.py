@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, microbenchmark
+from ...support.table import Floats
 from .._experiment import Detail, Experiment, WorkloadSource
 from .._traits import DEFAULT_BACKEND
 from ..backends import get_backend
@@ -145,8 +146,6 @@ def _collective(call: Call, kind: CollectiveType) -> dict[str, object]:
     }
 
 
-_Floats = npt.NDArray[np.float64]
-
 _DRAWS = 400
 _SEED = 14
 _INTERVAL = (0.025, 0.975)
@@ -172,7 +171,7 @@ class Cell:
 
     kind: str
     row: Row
-    times_ns: _Floats
+    times_ns: Floats
 
     @property
     def median_ns(self) -> float:
@@ -258,13 +257,12 @@ def _slope(cells: Sequence[Cell]) -> Figure | None:
         return None
     random = np.random.default_rng(_SEED)
 
-    def slope(small: Cell, large: Cell, small_ns: _Floats, large_ns: _Floats) -> _Floats:
+    def slope(small: Cell, large: Cell, small_ns: Floats, large_ns: Floats) -> Floats:
         fixed = large.row.fixed_ns - small.row.fixed_ns
-        slopes: _Floats = (large_ns - small_ns - fixed) / (large.row.bytes - small.row.bytes)
-        return slopes
+        return (large_ns - small_ns - fixed) / (large.row.bytes - small.row.bytes)
 
-    def drawn(cell: Cell) -> _Floats:
-        medians: _Floats = np.median(random.choice(cell.times_ns, (_DRAWS, len(cell.times_ns))), axis=1)
+    def drawn(cell: Cell) -> Floats:
+        medians: Floats = np.median(random.choice(cell.times_ns, (_DRAWS, len(cell.times_ns))), axis=1)
         return medians
 
     middle = [slope(a, b, np.array(a.median_ns), np.array(b.median_ns)) for a, b in pairs]
@@ -281,7 +279,7 @@ def _is_off(cell: Cell, line: LinkFit) -> bool:
     return cell.repeated and abs(predicted - cell.median_ns) > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
 
 
-def _table(cells: Sequence[Cell]) -> _Floats:
+def _table(cells: Sequence[Cell]) -> Floats:
     return np.array([(cell.row.latencies, cell.row.bytes) for cell in cells], dtype=float).reshape(-1, 2)
 
 
@@ -315,13 +313,13 @@ def figure_of(values: Sequence[float]) -> Figure:
     return _figure(max(0.0, float(np.median(values))), medians)
 
 
-def can_separate(rows: _Floats) -> bool:
+def can_separate(rows: Floats) -> bool:
     """Return whether *rows* of (latencies, bytes) differ enough to separate latency from bandwidth."""
     ratios = rows[:, 1] / np.maximum(rows[:, 0], 1e-9)
     return len(ratios) > 1 and bool(ratios.max() >= _SEPARABLE * max(float(ratios.min()), 1e-12))
 
 
-def _fixed_values(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
+def _fixed_values(rows: Floats, latency_ns: float | None, ns_per_byte: float | None) -> Floats:
     """Return the fixed values of the latency and of ns per byte, or NaN for a figure that is fitted."""
     held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
     if np.isnan(held).all() and not can_separate(rows):
@@ -333,17 +331,17 @@ def _fixed_values(rows: _Floats, latency_ns: float | None, ns_per_byte: float | 
 class _Columns:
     """The data of the fit by size, or by bootstrap draw and size; *shares* are the relative errors."""
 
-    rows: _Floats
-    times: _Floats
-    shares: _Floats
+    rows: Floats
+    times: Floats
+    shares: Floats
 
-    def of(self, chosen: npt.NDArray[np.intp], times: _Floats | None = None) -> _Columns:
+    def of(self, chosen: npt.NDArray[np.intp], times: Floats | None = None) -> _Columns:
         """Return the columns of the *chosen* sizes (draws, sizes), with the *times* of each draw if given."""
         drawn = self.times[chosen] if times is None else np.take_along_axis(times, chosen, axis=1)
         return _Columns(self.rows[chosen], drawn, self.shares[chosen])
 
 
-def _solve(columns: _Columns, held: _Floats) -> _Floats:
+def _solve(columns: _Columns, held: Floats) -> Floats:
     """Return (latency, ns per byte) of each draw, where *held* has given figures, or NaN.
 
     The method is iteratively reweighted least squares. Errors are relative to the line instead of the
@@ -364,7 +362,7 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
     return solution
 
 
-def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Floats) -> _Floats:
+def _least_squares(rows: Floats, times: Floats, weights: Floats, held: Floats) -> Floats:
     """Return the weighted least-squares solution of each draw, with both figures at least 0."""
     free = np.isnan(held)
     base = np.where(free, 0.0, held)
@@ -387,17 +385,16 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
         solution = np.where(inside, np.stack([first, second], axis=1), edge)
     else:
         solution = np.where(free, alone, 0.0)
-    estimate: _Floats = base + solution / scale
-    return estimate
+    return base + solution / scale
 
 
-def _misfit(columns: _Columns, best: _Floats) -> float:
+def _misfit(columns: _Columns, best: Floats) -> float:
     """Return the root mean square of the logarithmic deviations of the sizes from the line."""
     predicted = np.maximum(columns.rows @ best, 1.0)
     return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / predicted) ** 2)))
 
 
-def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:
+def _draws(cells: Sequence[Cell], columns: _Columns, fixed: Floats, held: Floats, off: float) -> Floats:
     """Return the solutions for resampled repetitions, and for resampled sizes if enough sizes exist.
 
     The times of sizes without repetitions scatter by *off*, which is the deviation of all sizes from the
@@ -417,7 +414,7 @@ def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floa
     return _solve(columns.of(chosen, times), held)
 
 
-def _drawn_sizes(rows: _Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
+def _drawn_sizes(rows: Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
     """Return indices of *rows* for each draw, stratified by small and large sizes.
 
     A draw without small sizes, or without large sizes, could not separate latency from bandwidth.
@@ -428,6 +425,6 @@ def _drawn_sizes(rows: _Floats, random: np.random.Generator) -> npt.NDArray[np.i
     return np.concatenate([random.choice(part, (_DRAWS, len(part))) for part in parts], axis=1)
 
 
-def _figure(value: float, draws: _Floats) -> Figure:
+def _figure(value: float, draws: Floats) -> Figure:
     low, high = np.quantile(draws, _INTERVAL).tolist() if len(draws) else (0.0, float("inf"))
     return Figure(value, max(0.0, min(low, value * (1 - _FINEST))), max(high, value * (1 + _FINEST)))

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from ...converter import CollectiveType, Graph, NodeType, Workload, convert, match_logs, read_logs, replay
+from ...converter.building import is_captured
 from ...converter.linking import MatchedLogs
 from ...converter.readers.logs import UNKNOWN
 from ...errors import ConfigError
 from ...support import count_text, duration_text
 from ...tracer import TraceSet
-from .._captured import is_captured
 from ..study import Study
 from ._records import MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
@@ -111,8 +111,7 @@ _WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": 
 
 def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of *calls* with a root, in which a rank may leave before another rank has arrived."""
-    rooted: pd.Series[bool] = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
-    return rooted
+    return calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
 
 
 def rooted_transfers(

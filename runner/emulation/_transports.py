@@ -402,8 +402,7 @@ def entrance_of(rank: Rank) -> Entrance:
 
 
 def _entrance(kind: str) -> Callable[[Rank], Entrance]:
-    entrance: Callable[[Rank], Entrance] = _ENTRANCES.get(kind) or load_plugin(_PLUGINS, kind)
-    return entrance
+    return _ENTRANCES.get(kind) or load_plugin(_PLUGINS, kind)
 
 
 def _argument(kind: str) -> str:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ._recorded import keep_prediction as keep_prediction
     from ._recorded import predict_recorded as predict_recorded
     from ._recorded import prediction_result as prediction_result
-    from ._remedies import estimated_ns as estimated_ns
     from ._script import script_workload as script_workload
     from ._setting import Setting as Setting
+    from ._setting import estimated_ns as estimated_ns
     from ._setting import software_of as software_of
     from ._setting import usual_network as usual_network
     from ._setting import with_habits as with_habits

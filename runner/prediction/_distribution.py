@@ -13,11 +13,11 @@ import numpy.typing as npt
 from ...converter import NodeType, Workload
 from ...converter.chakra import Graph
 from ...errors import UsageError
+from ...support.table import Floats
 from .._experiment import Detail, Experiment, WorkloadSource
 from ..backends import Progress, get_backend
 from .models import AXIS_LANES, LANES, Plan
 
-Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHARDED = 2  # the lowest ZeRO stage with collectives that overlap the passes
 _LEAST = 1e-300  # least random number; keeps its n-th root above 0 for large n

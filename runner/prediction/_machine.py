@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ...converter import Workload
+from ...converter.building import COMPUTED_FOR
 from ...errors import ConfigError, UsageError, did_you_mean
 from ...support import share_text
 from ...support.documents import read_yaml
-from .._captured import COMPUTED_FOR
 from ..chips import Chip, chip_of_device, find_chip, list_chips
 from ..config import NetworkConfig, SystemConfig, accelerators_of, list_presets
 from ._setting import usual_network

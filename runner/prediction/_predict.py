@@ -8,9 +8,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ...converter import Workload
+from ...converter.building import COMPUTED_FOR
 from ...errors import UsageError
 from ...support import bytes_text, share_text
-from .._captured import COMPUTED_FOR
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
@@ -20,8 +20,7 @@ from ..backends import Progress, get_backend
 from ._distribution import StepDistribution, Variation, step_distribution
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import Links, needs_every_rank, predicted_system, reached_network
-from ._remedies import Remedy, remedies
-from ._setting import Setting, unusual_links
+from ._setting import Remedy, Setting, remedies, unusual_links
 from .models import (
     Memory,
     Transformer,

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...converter import Graph, NodeType, Workload
-from ...converter.building import counts_whole
+from ...converter.building import COMPUTED_FOR, counts_whole
 from ...errors import UsageError
 from ...support import share_text
-from .._captured import COMPUTED_FOR
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare

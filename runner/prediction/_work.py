@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import CollectiveType, NodeType
+from ...support.table import Floats
 from ..chips import Chip, Costs
 from ._prices import FLASH_BACKWARD, Links, flash_prices, host_prices
 from .models import (
@@ -31,7 +31,6 @@ from .models import (
     Transformer,
 )
 
-Floats = npt.NDArray[np.float64]
 # ``parts`` are the parts of collectives, one per rank; only those of overlapped collectives have a price.
 AMOUNTS = (
     "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "flash_flops", "scores",
@@ -437,8 +436,7 @@ class Batch:
         )
         busy = worked - idle
         ahead = np.where(idle > 0, busy / 3, 0)  # the share of forward passes
-        longest: Floats = idle + np.maximum(busy, np.maximum(forward, ahead) + backward)
-        return longest
+        return idle + np.maximum(busy, np.maximum(forward, ahead) + backward)
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
         """Return how long transfers within nodes overlap another layer's transfers between nodes (ns)."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ._parquet import ParquetWriter as ParquetWriter
     from ._table import CodedColumns as CodedColumns
     from ._table import Columns as Columns
+    from ._table import Flags as Flags
+    from ._table import Floats as Floats
+    from ._table import Ints as Ints
     from ._table import Memory as Memory
     from ._table import Table as Table
     from ._table import TableField as TableField
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from ._table import frame_of as frame_of
     from ._text import TextColumn as TextColumn
     from ._text import byte_table as byte_table
+    from ._text import csv_pieces as csv_pieces
+    from ._text import csv_text as csv_text
     from ._text import first_rows as first_rows
 
 __getattr__ = exports_of(__name__, __file__)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Columns = dict[str, npt.NDArray[Any]]
 CodedColumns = dict[str, Any]
 """Columns by name: NumPy arrays of numbers, and `TextColumn`s."""

@@ -17,7 +17,6 @@ from chakrascope.runner import Study, cached_traces, clear_cached_traces, study_
 from chakrascope.runner.analysis import (
     TABLES,
     analyse_run,
-    changes,
     find_stragglers,
     joined_operators,
     longest_call,
@@ -286,7 +285,7 @@ def test_selected_node_offers_its_waits(visit, made):
 
 def test_more_than_the_five_largest_can_be_asked(run):
     names = [f"layers.{layer}" for layer in range(6)]
-    assert {target.name for target in changes(run) if target.what == "module"} == set(names)
+    assert {target.name for target in run.changes() if target.what == "module"} == set(names)
 
 
 # The Operators page: a roofline with a point per operator, which leads to the timeline.
@@ -323,10 +322,10 @@ def test_the_longest_call_has_the_size_of_its_point(bert):
     run = analyse_run(bert)
     points = roofline_points(joined_operators(TABLES["operators"](run)))
     large = points[points["operator"] == "aten::addmm"].nlargest(1, "size_bytes").iloc[0]
-    rank, node = longest_call(run, "aten::addmm", int(large["size_bytes"]))
+    rank, node = longest_call(run.workload, "aten::addmm", int(large["size_bytes"]))
     found = run.workload.graph_of(rank).nodes.set_index("node_id").loc[node]
     assert found["tensor_size_bytes"] == large["size_bytes"]
-    assert longest_call(run, "aten::none", 1) == (-1, -1)
+    assert longest_call(run.workload, "aten::none", 1) == (-1, -1)
 
 
 @pytest.mark.browser

@@ -14,8 +14,6 @@ from ...runner.analysis import (
     NO_NETWORK,
     RUN_BREAKDOWNS,
     Target,
-    changes,
-    drops,
     longest_with_slack,
     nameless_text,
     segment_table,
@@ -264,7 +262,7 @@ def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
     groups: dict[str, list[dict[str, str]]] = {}
     titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
               "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
-    for target in [*drops(run, rank, node_id), *changes(run)]:
+    for target in [*run.drops(rank, node_id), *run.changes()]:
         option = {"value": target.key, "label": target.label}
         groups.setdefault(titles.get(target.what, "Network"), []).append(option)
     return [{"group": title, "items": items} for title, items in groups.items()]

@@ -91,7 +91,7 @@ def register(app: Dash, view: StudyView) -> None:
         shown = view.open(run)
         points = roofline_points(joined_operators(TABLES["operators"](shown)))
         row = points.iloc[int(clicked["points"][0]["customdata"])]
-        rank, node = longest_call(shown, str(row["operator"]), int(row["size_bytes"]))
+        rank, node = longest_call(shown.workload, str(row["operator"]), int(row["size_bytes"]))
         if node >= 0:
             go(
                 page_address("/timeline", ""),

@@ -80,8 +80,8 @@ def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
             "duration_ns": layout.duration_ns[own, place, replica],
         }
         parts.append(pd.DataFrame(part))
-    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return table
+    both: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return both
 
 
 def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

@@ -16,6 +16,7 @@ import pandas as pd
 from ...converter import NodeType
 from ...converter.readers import HostCalls
 from ...runner.analysis import Words, named_nodes
+from ...support.table import Ints
 from .._theme import KINDS
 from ._slices import (
     COLOURED_BY,
@@ -28,7 +29,6 @@ from ._slices import (
     named_palette,
 )
 
-Ints = npt.NDArray[np.int64]
 _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
 _TEXTS = ("operator", "module", "phase")
 _MEASURED = ("duration_ns", "measured_start_ns")
@@ -169,8 +169,7 @@ class TimelineIndex:
         """All lanes in order of number, with the columns of `Lanes.table`."""
         with self._lock:
             if not self.parts:
-                nothing: pd.DataFrame = Slices(self._frame_of(0, _DRAWN)).table
-                return nothing
+                return Slices(self._frame_of(0, _DRAWN)).table
             model = self._tables[self._model]
             tables = [
                 self._tables[place] if place in self._tables else model.assign(rank=ranks[0])

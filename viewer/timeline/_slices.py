@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +13,9 @@ import pandas as pd
 
 from ...converter.readers import HostCalls
 from ...runner.analysis import CALLS, KIND_LABELS, Lanes
+from ...support.table import Flags, Ints
 from .._theme import KIND_COLOURS, NAME_COLOURS
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 # pixels from which a slice shows its name, and characters of a name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 
@@ -131,8 +130,7 @@ class Slices(Lanes):
     def _found(self, index: Ints, found: Flags | None) -> Flags:
         if found is None:
             return np.zeros(len(index), bool)
-        searched: Flags = found[self.row[index]] & self.is_node[index]
-        return searched
+        return found[self.row[index]] & self.is_node[index]
 
     def _names_of(self, index: Ints, pixel_ns: float) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Return the names in use, and each slice's index among them, -1 if too narrow."""
@@ -172,13 +170,10 @@ def coloured(
     by: str,
     kinds: Sequence[str],
     places: Mapping[str, int] | None = None,
-    *,
-    on_path: Collection[str] = (),
 ) -> Colours:
     """Return the colours of *lanes*, by a property *by* in :data:`COLOURED_BY`.
 
-    Unknown properties mean ``kind``. The legend of kinds includes those *on_path*. Names in
-    *places*, from another run, keep their colours there.
+    Unknown properties mean ``kind``. Names in *places*, from another run, keep their colours there.
     """
     if by in COLOURED_BY[1:]:
         return _named(lanes, *_names_of(nodes, lanes, by), places or {})
@@ -187,7 +182,7 @@ def coloured(
     of_kind = np.array([*(codes.get(str(kind), codes["idle"]) for kind in found), codes["idle"]], np.uint8)
     code: Codes = np.where(lanes.is_node, of_kind[which][lanes.row], np.uint8(len(kinds)))
     is_shown = np.bincount(code, minlength=len(kinds)) > 0
-    shown = [kind for place, kind in enumerate(kinds) if is_shown[place] or kind in on_path]
+    shown = [kind for place, kind in enumerate(kinds) if is_shown[place]]
     return Colours(code, *kind_palette(kinds, shown))
 
 

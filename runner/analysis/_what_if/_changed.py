@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ....converter import CollectiveType, Graph, NodeType, Workload
 from ....converter.chakra import BUFFERS, EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
+from ....support.table import Flags
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
@@ -136,7 +137,6 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     return dataclasses.replace(network, packet=part, tcp=tcp, failures=failures)
 
 
-Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 # Kinds of nodes that are not an operator's own work: dispatch and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
@@ -305,8 +305,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
 def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Flags:
     types = np.asarray(graph.node_columns["type"])
     if name == "send_recv":
-        messages: Flags = np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV])
-        return messages
+        return np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV])
     mask: Flags = np.zeros(len(types), bool)
     for facts, rows in _collectives(graph, metadata):
         mask[rows] = name in facts

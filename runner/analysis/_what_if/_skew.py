@@ -7,14 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ....converter import Graph, NodeType, Workload
 from ....converter.building import is_usually_late
 from ....errors import UsageError
+from ....support.table import Ints
 from .._host_time import texts_where
 
-Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
 _MIN_PROGRAMS = 2  # minimum number of programs for a comparison
 _MAX_NODES = 3_000_000  # larger workloads are not compared, because every node would be read
@@ -162,5 +161,4 @@ def _cut(durations: Ints, total_ns: int) -> Ints:
     heights = (total_ns - below) // np.arange(len(order), 0, -1)
     fits = np.flatnonzero(heights <= order)
     height = int(heights[fits[0]]) if len(fits) else int(order[-1])
-    limited: Ints = np.minimum(durations, max(height, 0))
-    return limited
+    return np.minimum(durations, max(height, 0))

@@ -14,9 +14,10 @@ import pandas as pd
 from ....converter.building import MATRIX_CLASSES
 from ....errors import ConfigError, did_you_mean
 from ....support import change_text, count_text, duration_text, share_text
+from ....support.table import Ints
 from ..._notebook import Bar, Figure, bars, block, html_table
 from .._choices import PARTS
-from ._noise import MIN_STARTS, Differences, Ints, Layout, differences
+from ._noise import MIN_STARTS, Differences, Layout, differences
 from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}

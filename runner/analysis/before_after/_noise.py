@@ -14,9 +14,9 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from ....support.table import Ints
+
 MIN_STARTS = 4
 """Starts needed on each side to estimate the noise between starts."""
 CONFIDENCE = 0.95
@@ -131,8 +131,7 @@ def differences(base: Ints, other: Ints, layout: Layout) -> Differences:
 
 def _median(samples: Ints) -> Ints:
     ordered = np.sort(samples, axis=1)
-    middle: Ints = ordered[:, (ordered.shape[1] - 1) // 2]
-    return middle
+    return ordered[:, (ordered.shape[1] - 1) // 2]
 
 
 def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from ....converter import convert
+from ....converter.building import is_captured
 from ....errors import StudyError, TraceError, UsageError, did_you_mean
 from ....support import count_text
 from ....tracer import TraceSet
 from ..._cached_traces import study_of_traces
-from ..._captured import is_captured
 from ..._traits import about_backend
 from ...study import Study, run_name
-from .._measured import measured_result
+from .._differences import measured_result
 from ._diff import Side
 from ._step import Step, read_step
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._messages import Floats, Ints, Messages
+from ....support.table import Floats, Ints
+from ._messages import Messages
 
 _WINDOW = 0.25  # in median message durations: within one, a collective evens out throughputs
 _BEST = 0.98  # quantile of the throughput over an interval's windows

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from ....converter import NodeType
+from ....support.table import Floats, Ints
 from ..._result import Result
 from ._hosts import SlowHost
-from ._messages import Floats, Ints
 from ._rates import Rates, SlowPart
 from ._stalls import Stall, late_ns
 

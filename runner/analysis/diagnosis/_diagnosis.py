@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from ....support import count_text, duration_text, instant_text, share_text
+from ....support.table import Flags
 from ..._result import Result
 from ._cost import Cost, Replay, cost_of_host, cost_of_part, cost_of_stall
 from ._hosts import SlowHost, slow_hosts
-from ._messages import Flags, Messages, Suspect, hosts_of_ranks, messages_of
+from ._messages import Messages, Suspect, hosts_of_ranks, messages_of
 from ._rates import Rates, SlowPart, measure_rates, slow_parts
 from ._stalls import Stall, stalls
 

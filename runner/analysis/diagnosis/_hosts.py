@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ....converter import NodeType
-from ._messages import Floats
+from ....support.table import Floats
 
 MIN_SLOWER = 0.15
 """The least relative excess of compute times for a host to be reported."""

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....support.table import Flags, Ints
 from ..._result import Result
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 MAX_MESSAGES = 100_000
 """Maximum number of messages to analyse: the first ones, because concurrency depends on earlier ones."""
 _RANK = "\0rank"  # marks a rank number used as a host name
@@ -126,9 +125,6 @@ def _begun_ns(path: Ints, start: Ints, end: Ints) -> Ints:
     before = table.groupby("path")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
     begun: Ints = np.maximum(start, before.to_numpy(np.int64))
     return begun
-
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ....support.table import Flags, Floats, Ints
 from ._attained import Sharing, slow_group
-from ._messages import Flags, Floats, Ints, Messages, Suspect, suspects_of
+from ._messages import Messages, Suspect, suspects_of
 
 MIN_SLOWER = 0.12
 """The least relative slowdown reported; paths of a healthy network differ by less."""

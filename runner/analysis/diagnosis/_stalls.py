@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....support import duration_text, instant_text
-from ._messages import Flags, Floats, Ints, Suspect, suspects_of
+from ....support.table import Flags, Floats, Ints
+from ._messages import Suspect, suspects_of
 from ._rates import Rates
 
 _MAX_STALLS = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import re
@@ -14,14 +15,18 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ....converter.chakra import TextColumn
 from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
 from ....support import bytes_text, end_with_parent
 from .._run import RunAnalysis
-from ._tables import COLUMN_TABLES, SQL_TABLES
+from ._tables import COLUMN_TABLES, SQL_TABLES, Made
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _WORKER = Path(__file__).with_name("_worker.py")
 _WORD = re.compile(r"[A-Za-z_]+")
@@ -84,14 +89,42 @@ def query_run(
 
 def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
     """Return the tables *names* as Arrow streams with the requested *columns*."""
-    from ._streams import stream_of_columns, stream_of_frame  # noqa: PLC0415 - PyArrow takes 0.1 s to import
-
     return {
-        name: stream_of_columns(COLUMN_TABLES[name].make(run, columns.get(name, COLUMN_TABLES[name].names)))
+        name: _stream_of_columns(COLUMN_TABLES[name].make(run, columns.get(name, COLUMN_TABLES[name].names)))
         if name in COLUMN_TABLES
-        else stream_of_frame(SQL_TABLES[name].make(run))
+        else _stream_of_frame(SQL_TABLES[name].make(run))
         for name in names
     }
+
+
+def _stream_of_columns(columns: Made) -> bytes:
+    """Encode *columns* as an Arrow stream, texts as dictionaries."""
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s
+
+    arrays = [
+        pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
+        if isinstance(column, TextColumn)
+        else pa.array(column)
+        for column in columns.values()
+    ]
+    return _stream(pa.Table.from_arrays(arrays, names=[*columns]))
+
+
+def _stream_of_frame(table: pd.DataFrame) -> bytes:
+    """Encode *table* as an Arrow stream, without its index."""
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s
+
+    texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
+    return _stream(pa.Table.from_pandas(table.assign(**texts), preserve_index=False))
+
+
+def _stream(arrow: pa.Table) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s
+
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return sink.getvalue()
 
 
 def _answer(

@@ -130,8 +130,7 @@ def _ranks(run: RunAnalysis) -> pd.DataFrame:
 
 def _edges(run: RunAnalysis) -> pd.DataFrame:
     parts = [_with_kinds(program, graph.edges) for program, graph in enumerate(run.workload.graphs)]
-    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return table
+    return pd.concat(parts, ignore_index=True)
 
 
 def _with_kinds(program: int, edges: pd.DataFrame) -> pd.DataFrame:

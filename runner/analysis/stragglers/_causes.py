@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from ....support import duration_text
 from ._dependencies import COMPUTE_TYPES
-from ._loads import micro_batch_factors, stage_factors, worker_factors
 from ._replay import Replay
 from ._series import pattern_text, when_text
-from ._slowdowns import Slowdowns, mask
+from ._slowdowns import Slowdowns, mask, micro_batch_factors, stage_factors, worker_factors
 
 _PAUSES = {"input": "waiting for input", "gc": "garbage collection", "descheduled": "waiting for a processor"}
 _MIN_SLOWDOWN = 1.03

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....converter.building import computed_on_host
+from ....converter.building import COMPUTED_FOR, computed_on_host
 from ....converter.chakra import (
     DEVICE_LANE,
     CollectiveType,
@@ -20,7 +20,6 @@ from ....converter.chakra import (
     recognise,
 )
 from ....errors import UsageError, WorkloadError
-from ..._captured import COMPUTED_FOR
 from ._periods import Layers, Periods, alike, repeated
 from ._stages import with_stages
 

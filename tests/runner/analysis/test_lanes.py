@@ -170,7 +170,7 @@ def test_measured_lanes_lie_above_the_simulated_ones_of_their_rank(run):
 
 
 def test_chrome_trace_keeps_every_nanosecond(run):
-    events = json.loads("".join(chrome_trace(run.nodes, run.lanes, run.path)))["traceEvents"]
+    events = json.loads("".join(chrome_trace([(run.nodes, run.lanes)], run.path)))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     ranks = [event for event in slices if event["pid"] < 2]
     along = [event for event in slices if event["pid"] == 2]

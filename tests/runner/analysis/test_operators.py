@@ -13,7 +13,7 @@ from chakrascope.converter import convert_files
 from chakrascope.errors import BackendError
 from chakrascope.runner import summarize
 from chakrascope.runner.analysis import TABLES, analyse_run, joined_operators, operators_text
-from chakrascope.runner.analysis._operator_rates import OperatorRate, operator_rates, reaches_of
+from chakrascope.runner.analysis._operators import OperatorRate, operator_rates, reaches_of
 from chakrascope.runner.chips import chip_of_device, find_chip
 
 KINDS = ("compute", "host")

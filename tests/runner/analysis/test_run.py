@@ -24,10 +24,6 @@ from chakrascope.runner.analysis import (
     Load,
     Target,
     analyse_run,
-    changes,
-    csv_pieces,
-    csv_text,
-    drops,
     duration_estimate,
     estimate_s,
     load_of,
@@ -37,6 +33,7 @@ from chakrascope.runner.analysis import (
     simulate_faster,
     targets,
 )
+from chakrascope.support.table import csv_pieces, csv_text
 
 
 def test_tables_of_several_runs_can_be_made(run, simulated):
@@ -210,15 +207,15 @@ def test_host_work_can_be_taken_away(run):
 
 
 def test_waits_of_a_node_can_be_dropped(simulated):
-    (only,) = drops(simulated, 3, 4)
+    (only,) = simulated.drops(3, 4)
     assert only.key == "edge:3/3-4"
     assert simulate_faster(simulated.experiment(), only, 1.0) <= simulated.result.makespan_ns
-    assert drops(simulated, 99, 4) == []
+    assert simulated.drops(99, 4) == []
 
 
 def test_elasticity_is_simulated_once(simulated):
     assert simulated.elasticity is simulated.elasticity
-    assert set(simulated.elasticity["key"]) <= {target.key for target in changes(simulated)}
+    assert set(simulated.elasticity["key"]) <= {target.key for target in simulated.changes()}
 
 
 TIMES = StepTimes(

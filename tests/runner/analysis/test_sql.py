@@ -14,11 +14,11 @@ from chakrascope.runner.analysis import (
     SQL_EXAMPLES,
     SQL_TABLES,
     analyse_run,
-    csv_text,
     query_run,
     sql_columns,
 )
 from chakrascope.runner.analysis.sql import _query
+from chakrascope.support.table import csv_text
 
 # Looked for, not imported: only the process that answers needs it.
 pytestmark = pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
