@@ -67,12 +67,12 @@ FILES = [
 ]
 
 
-def prose_of_python(text: str) -> Iterator[str]:
+def prose_of_python(text: str, tree: ast.AST) -> Iterator[str]:
     """Yield the comments and docstrings of a module."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield " ".join((ast.get_docstring(node) or "").split())
 
@@ -95,35 +95,10 @@ def names_of_data(tree: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-@pytest.mark.parametrize("folder", CHECKED)
-def test_comments_and_docstrings_use_the_fields_words(folder: str):
-    pattern = re.compile(rf"(?i)(?<![\w`*-])(?:{'|'.join(WORDS)})(?![\w`*-])")
-    places = []
-    for path in (path for path in FILES if path.is_relative_to(ROOT / folder)):
-        text = path.read_text("utf-8")
-        prose = prose_of_python(text) if path.suffix == ".py" else prose_of_cpp(text)
-        places += [
-            f"{path.relative_to(ROOT)}: {hit[0]!r}" for line in prose for hit in pattern.finditer(line)
-        ]
-    assert not places, f"write the field's term (WORDS): {places}"
-
-
-@pytest.mark.parametrize("folder", CHECKED)
-def test_names_of_data_are_not_verbs_of_finding(folder: str):
-    vague = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in FILES
-        if path.suffix == ".py" and path.is_relative_to(ROOT / folder)
-        for name in sorted(set(names_of_data(ast.parse(path.read_text("utf-8")))))
-        if name.strip("_") in NAMES
-    ]
-    assert not vague, f"name the thing, not that it was found: {vague}"
-
-
-def next_steps(file):
-    """Yield the texts after ``Next: `` in messages of *file*."""
+def next_steps(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts after ``Next: `` in the messages of a module."""
     inside = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inside |= {id(part) for part in node.values}
             text = "".join(
@@ -137,12 +112,22 @@ def next_steps(file):
 
 
 @pytest.mark.parametrize("folder", CHECKED)
-def test_a_next_step_has_a_verb(folder):
-    wrong = re.compile(r"--|(?:a|an|the|another|more|fewer|\w+=)\b")
-    found = [
-        f"{file.relative_to(ROOT)}: {step[:60]}"
-        for file in sorted((ROOT / folder).rglob("*.py"))
-        for step in next_steps(file)
-        if wrong.match(step)
-    ]
-    assert found == []
+def test_prose_uses_the_fields_words_names_say_what_they_are_and_next_steps_have_a_verb(folder: str):
+    pattern = re.compile(rf"(?i)(?<![\w`*-])(?:{'|'.join(WORDS)})(?![\w`*-])")
+    without_verb = re.compile(r"--|(?:a|an|the|another|more|fewer|\w+=)\b")
+    words, names, steps = [], [], []
+    for path in (path for path in FILES if path.is_relative_to(ROOT / folder)):
+        text, place = path.read_text("utf-8"), path.relative_to(ROOT)
+        if path.suffix == ".py":
+            tree = ast.parse(text)
+            prose = prose_of_python(text, tree)
+            names += [
+                f"{place}: {name}" for name in sorted(set(names_of_data(tree))) if name.strip("_") in NAMES
+            ]
+            steps += [f"{place}: {step[:60]}" for step in next_steps(tree) if without_verb.match(step)]
+        else:
+            prose = prose_of_cpp(text)
+        words += [f"{place}: {hit[0]!r}" for line in prose for hit in pattern.finditer(line)]
+    assert not words, f"write the field's term (WORDS): {words}"
+    assert not names, f"name the thing, not that it was found: {names}"
+    assert not steps, f"begin a next step with a verb: {steps}"
