@@ -100,7 +100,7 @@ def run_trace(start_trace):
 
 
 @contextlib.contextmanager
-def serving(folder, package_path, *modules):
+def serving(folder, package_path, *modules, **settings):
     """Run a process that starts ranks in a fraction of the time torch and *modules* take to import."""
     address = folder / "socket"
     inject = str(Path(package_path, "chakrascope", "tracer", "_inject"))
@@ -111,6 +111,7 @@ def serving(folder, package_path, *modules):
         "OMP_NUM_THREADS": "1",
         "TORCH_FR_BUFFER_SIZE": "2000",
         "HF_HUB_OFFLINE": "1",
+        **settings,
     }
     command = [sys.executable, str(RANKS), str(address), ",".join(modules)]
     server = subprocess.Popen(command, env=environment, start_new_session=True)

@@ -2,7 +2,7 @@
 
 ``ranks.py SOCKET MODULE,...`` serves, with torch and these modules imported; ``ranks.py SOCKET N SCRIPT ...``
 asks it to run SCRIPT as N ranks, with this process's environment, working directory and output, and exits as
-the first failing rank does.
+the first failing rank does. A process that records a rank without its peers starts others that do so.
 """
 
 import importlib
@@ -11,7 +11,6 @@ import os
 import runpy
 import socket
 import sys
-import traceback
 
 
 def serve(address, *modules):
@@ -37,12 +36,29 @@ def supervise(connection):
     os.dup2(descriptors[1], 2)
     os.chdir(job["folder"])
     os.environ.clear()
-    os.environ.update(job["environment"], WORLD_SIZE=str(job["ranks"]), MASTER_ADDR="localhost")
-    reserved = reserved_port()
-    os.environ["MASTER_PORT"] = str(reserved.getsockname()[1])
+    os.environ.update(job["environment"])
+    if not is_recorded_alone():
+        os.environ.update(WORLD_SIZE=str(job["ranks"]), MASTER_ADDR="localhost")
+        reserved = reserved_port()
+        os.environ["MASTER_PORT"] = str(reserved.getsockname()[1])
     children = [start_rank(rank, job["words"]) for rank in range(job["ranks"])]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     connection.send(str(next((code for code in codes if code), 0)).encode())
+
+
+def is_recorded_alone():
+    return "fake_run" in json.loads(os.environ.get("CHAKRASCOPE_CAPTURE", "{}"))
+
+
+def pose():
+    """Let this fork be the rank of its own environment, not that of the process that imported torch."""
+    agent, torch = sys.modules["_chakrascope_agent"], sys.modules["torch"]
+    own = agent.launch_options()["fake_run"]
+    agent.fake_run.devices.stand_in_for_cuda(torch)
+    begin = torch.distributed.init_process_group
+    for name, cell in zip(begin.__code__.co_freevars, begin.__closure__, strict=True):
+        if name in ("rank", "ranks"):
+            cell.cell_contents = own["rank" if name == "rank" else "world"]
 
 
 def reserved_port():
@@ -57,15 +73,18 @@ def start_rank(rank, words):
     child = os.fork()
     if child:
         return child
-    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
     sys.argv = words
+    if is_recorded_alone():
+        pose()
+    else:
+        os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
     try:
         runpy.run_path(words[0], run_name="__main__")
         sys.exit(0)
     except SystemExit as leaving:
         finish(leaving.code or 0)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         finish(1)
 
 

@@ -1,18 +1,39 @@
 """Scripts recorded without devices, peers or data: unmodified ones, each rank's share, what is refused."""
 
+import json
 import sys
 from collections import Counter
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from chakrascope.converter import CollectiveType, convert
 from chakrascope.errors import CaptureError, NothingCaptured
 from chakrascope.runner import script_workload
-from chakrascope.tracer import TraceSet, record_script
+from chakrascope.tracer import TraceSet, _scripts, record_script
 
-from .conftest import JOBS
+from .conftest import JOBS, PARALLELISM, RANKS, serving
 
 pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory, package_path):
+    """Return `record_script` with ranks that are forks of a recorded process, which has imported torch."""
+    folder = tmp_path_factory.mktemp("recorded")
+    options = json.dumps({"fake_run": {"rank": 0, "world": 1}})
+    with serving(folder, package_path, *PARALLELISM, CHAKRASCOPE_CAPTURE=options, PYTORCH_JIT="0") as address:
+        start = folder / "python"
+        start.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {RANKS} {address} 1 "$@"\n')
+        start.chmod(0o755)
+
+        def run(*arguments, **options):
+            with mock.patch.object(_scripts, "sys", SimpleNamespace(executable=str(start))):
+                return record_script(*arguments, **options)
+
+        yield run
+
 
 ON_GPUS = """
 import os, torch, torch.distributed as dist
@@ -74,9 +95,9 @@ def test_a_script_for_gpus_runs_as_it_is(tmp_path, script):
     assert held.most > held.fixed
 
 
-def test_tensor_parallel_ranks_count_local_work(tmp_path):
+def test_tensor_parallel_ranks_count_local_work(tmp_path, record):
     command = [str(JOBS / "titan_style.py"), "--dp", "2", "--tp", "2", "--layers", "2", "--recompute"]
-    recordings = record_script(command, tmp_path / "out", world=4)
+    recordings = record(command, tmp_path / "out", world=4)
     workload = script_workload(recordings, {"dp": 2, "tp": 2})
     found = communications(workload)
     sizes = {}
@@ -94,8 +115,8 @@ def test_tensor_parallel_ranks_count_local_work(tmp_path):
     assert set(w1["num_ops"]) == {2 * 4 * 32 * 64 * 176 // 2}
 
 
-def test_prefetched_weights_overlap_computation(tmp_path):
-    recordings = record_script([str(JOBS / "fsdp2.py")], tmp_path / "out", world=2)
+def test_prefetched_weights_overlap_computation(tmp_path, record):
+    recordings = record([str(JOBS / "fsdp2.py")], tmp_path / "out", world=2)
     graph = script_workload(recordings).graphs[0]
     nodes, edges = graph.nodes, graph.edges
     gathers = nodes.index[nodes["name"] == "all_gather"].tolist()
@@ -165,11 +186,11 @@ for _ in range(3):
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory):
+def moved(tmp_path_factory, record):
     """The nodes of one script of several parts, by part."""
     folder = tmp_path_factory.mktemp("parts")
     (folder / "train.py").write_text(PARTS)
-    (recording,) = record_script([str(folder / "train.py")], folder / "out", world=1)
+    (recording,) = record([str(folder / "train.py")], folder / "out", world=1)
     nodes = script_workload([recording]).graphs[0].nodes
     return dict(iter(nodes.groupby(nodes["module"].str.partition(".")[0])))
 
@@ -227,9 +248,9 @@ def test_hugging_face_trainer_runs_as_it_is(tmp_path):
         ("train(1)", "no optimizer made two steps"),
     ],
 )
-def test_unrecordable_script_gets_a_next_step(tmp_path, script, ending, said):
+def test_unrecordable_script_gets_a_next_step(tmp_path, script, record, ending, said):
     with pytest.raises(CaptureError, match=said) as caught:
-        record_script([str(script(ending))], tmp_path / "out", world=1)
+        record([str(script(ending))], tmp_path / "out", world=1)
     assert isinstance(caught.value, NothingCaptured) == (ending == "train(1)")
     assert "\n" not in caught.value.message
 
@@ -274,12 +295,12 @@ def products(workload, rank):
         "interleaved.py zero-bubble",
     ],
 )
-def test_no_communication_is_lost_and_none_made_up(tmp_path, run_ranks, job):
+def test_no_communication_is_lost_and_none_made_up(tmp_path, run_ranks, record, job):
     path, *words = job.split()
     done = run_ranks(path, *words, ranks=2, folder="captured", warmup=3, steps=1)
     assert done.returncode == 0, done.stderr
     captured = convert(TraceSet.load(tmp_path / "captured").path)
-    recorded = script_workload(record_script([str(JOBS / path), *words], tmp_path / "recorded", world=2))
+    recorded = script_workload(record([str(JOBS / path), *words], tmp_path / "recorded", world=2))
     for rank in range(2):
         assert captured_communications(recorded, rank) == captured_communications(captured, rank)
         assert captured_communications(captured, rank)

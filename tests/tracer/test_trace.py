@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 
 import command_line
 import pytest
@@ -15,16 +13,15 @@ from chakrascope.runner.analysis import find_stragglers
 from chakrascope.tracer import ProcessGroup, TraceSet
 
 pytestmark = pytest.mark.torch
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def read(trace_set, rank, key):
     return json.loads(gzip.decompress((trace_set.path / getattr(trace_set.ranks[rank], key)).read_bytes()))
 
 
-def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
+def test_a_job_of_two_ranks_is_captured_whole(tmp_path, script, run_ranks):
     path = script("train(6); print(sys.argv[1:]); dist.destroy_process_group()")
-    done = run_trace(*TORCHRUN, path, "--lr", "1", warmup=2, steps=2)
+    done = run_ranks(path, "--lr", "1", ranks=2, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("['--lr', '1']") == 2
     assert "Observer" not in done.stderr
@@ -98,7 +95,7 @@ def test_communication_hook_in_other_threads_is_recorded(tmp_path, run_ranks):
     assert (finding.severity, "PowerSGD" in finding.cause) == ("warning", True)
 
 
-def test_without_captured_steps_all_are_timed_by_phase(tmp_path, script, run_trace):
+def test_without_captured_steps_all_are_timed_by_phase(tmp_path, script, run_ranks):
     ending = """
 import gc, signal, time
 def at_step(step):
@@ -110,7 +107,7 @@ def at_step(step):
         os.kill(os.getpid(), signal.SIGKILL)
 train(40, at_step)
 """
-    done = run_trace(*TORCHRUN, script(ending), warmup=2, steps=0)
+    done = run_ranks(script(ending), ranks=2, warmup=2, steps=0)
     assert done.returncode != 0
     trace_set = TraceSet.load(tmp_path / "out")
     assert any("rank 1 died" in reason for reason in trace_set.reasons)
@@ -127,9 +124,8 @@ train(40, at_step)
 def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, rank_command, capsys):
     before, after = str(tmp_path / "before"), str(tmp_path / "after")
     for study, slow in ((before, 0), (after, 24)):
-        command = [sys.executable, "-m", "chakrascope.cli", "trace", "-o", study, "--steps", "4", "--"]
-        job = map(str, rank_command("slower_layer.py", "--slow", slow, ranks=2))
-        subprocess.run([*command, *job], check=True, capture_output=True)
+        job = rank_command("slower_layer.py", "--slow", slow, ranks=2)
+        assert command_line.run("trace", "-o", study, "--steps", "4", "--", *job) == 0
     options = ["--between-starts", "50%", "--format", "json", "--fail-if"]
     assert command_line.run("diff", before, before, *options, "step > +3%") == 71
     assert command_line.run("diff", before, before, *options, "step > +300%") == 0
