@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ hypothesis.settings.load_profile("steady")
 
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What a test writes need not survive a crash of the machine, and a sync waits for all that others write.
+os.fsync = lambda _descriptor: None
 
 ROOT = Path(__file__).resolve().parent.parent
 
