@@ -55,6 +55,14 @@ def captured(tmp_path_factory, data_dir):
     return make_captured_study(tmp_path_factory.mktemp("captured"), data_dir)
 
 
+@pytest.fixture(scope="session")
+def client(study):
+    """Return a client of the viewer of the shared study, without a browser."""
+    from chakrascope.viewer import create_app
+
+    return create_app(study).server.test_client()
+
+
 _idle = []
 
 
@@ -111,34 +119,49 @@ def page(context):
     page.close()
 
 
-@pytest.fixture(scope="session")
-def _tab(context, served):
+@contextmanager
+def tab_of(context, app):
+    """Serve *app*; the value is a page of it for :func:`visit`, whose scripts are loaded once."""
+    with serving(app) as address:
+        page = _nowhere(context, address)
+        yield page
+        page.close()
+
+
+def _nowhere(context, address):
     page = watched(context)
-    page.goto(f"{served}/nonsense")
+    page.goto(f"{address}/nonsense")
     page.wait_for_selector("#notice")
     return page
 
 
+@pytest.fixture(scope="session")
+def tab(context, served):
+    """The page of :func:`visit`; a file whose study is another has a tab of its own."""
+    return _nowhere(context, served)
+
+
 @pytest.fixture
-def visit(_tab):
+def visit(tab):
     """Go to an address as a link on a page does, without loading the scripts again, and return the page.
 
     The page must not complain, nor ask anything of another machine.
     """
-    size = _tab.viewport_size
+    size = tab.viewport_size
 
-    def go(path, search):
-        _tab.complaints.clear()
+    def go(path, search=""):
+        tab.complaints.clear()
         for target, query in (("/nonsense", ""), (path, search)):
-            follow(_tab, target, query)
-            _tab.wait_for_selector("#notice", state="attached" if target == "/nonsense" else "detached")
-        return _tab
+            follow(tab, target, query)
+            tab.wait_for_selector("#notice", state="attached" if target == "/nonsense" else "detached")
+        return tab
 
     yield go
-    heard = _tab.complaints, _tab.foreign
+    heard = tab.complaints, tab.foreign
     assert heard == ([], [])
-    if _tab.viewport_size != size:
-        _tab.set_viewport_size(size)
+    tab.emulate_media(color_scheme="light")
+    if tab.viewport_size != size:
+        tab.set_viewport_size(size)
 
 
 def follow(page, path, search=""):

@@ -14,7 +14,7 @@ from chakrascope.viewer import create_app
 from chakrascope.viewer._server import Site
 from chakrascope.viewer._theme import run_text
 
-from .conftest import READY, follow, serving, settle
+from .conftest import READY, follow, serving, settle, tab_of
 
 pytestmark = pytest.mark.browser
 
@@ -40,10 +40,13 @@ UNNAMED = """() => [...document.querySelectorAll('.js-plotly-plot')].filter(
   (chart) => !chart.closest('[role=figure][aria-label]')).length"""
 KEY_MS = 40
 SETTLED_MS, LOOKS = 100, 7
-WIDTH, HEIGHT = 1280, 720
-# The rules whose outcome depends on the width, and the one that depends on the colour scheme.
-BY_WIDTH = ["color-contrast", "scrollable-region-focusable"]
-BY_SCHEME = ["color-contrast"]
+# Windows wider than 1000 pixels have one layout, and colours depend on the scheme alone. The rules are those
+# whose outcome may differ from that of all rules in the first window.
+WINDOWS = (
+    (1280, "light", None),
+    (800, "dark", ["color-contrast", "scrollable-region-focusable"]),
+)
+FITS = "width => window.innerWidth === width && document.documentElement.scrollWidth <= width"
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +56,13 @@ def everything(tmp_path_factory, data_dir):
     run_sweep(made.study, {"network.bandwidth": [1.0, 5.0], "network.latency": [5, 50]},
               network="cpu-cluster-2", workers=0, keep=0, name="s")  # fmt: skip
     shutil.copyfile(data_dir / "runner/stragglers/slow-worker.parquet", made.study.operations_file)
-    with serving(create_app(made.study)) as address:
-        yield address, made
+    return made
+
+
+@pytest.fixture(scope="module")
+def tab(context, everything):
+    with tab_of(context, create_app(everything.study)) as page:
+        yield page
 
 
 def violations_on(page, rules=None):
@@ -84,27 +92,26 @@ def settled_violations(page, rules=None):
 
 
 def violations_of(page, name):
-    """Return the violations on the page *name* at every width, in light and dark, that has some."""
+    """Return the violations on the page *name* in every window that has some; no window scrolls sideways."""
     violations = {}
     settle(page)
-    for width in (800, 1920, WIDTH):
-        page.set_viewport_size({"width": width, "height": HEIGHT})
-        for scheme, rules in (("dark", BY_SCHEME), ("light", None if width == WIDTH else BY_WIDTH)):
-            page.emulate_media(color_scheme=scheme)
-            if found := settled_violations(page, rules):
-                violations[f"{name} at {width}, {scheme}"] = found
+    # A page begins in the window in which the one before it ended.
+    for width, scheme, rules in sorted(WINDOWS, key=lambda window: window[0] != page.viewport_size["width"]):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_function(FITS, arg=width)
+        if found := settled_violations(page, rules):
+            violations[f"{name} at {width}, {scheme}"] = found
     # A chart says in words what it shows.
     assert page.evaluate(UNNAMED) == 0, name
     return violations
 
 
-def test_no_page_has_a_violation(page, everything):
-    address, made = everything
-    page.goto(f"{address}/runs")
-    page.wait_for_selector("#runs-table .ag-row")
+def test_no_page_has_a_violation(visit, everything):
+    page = visit("/runs")
     violations = {}
     for path, ready in PAGES.items():
-        follow(page, path, f"?run={made.run_b}&rank=1&node=4")
+        follow(page, path, f"?run={everything.run_b}&rank=1&node=4")
         page.wait_for_selector(ready, state="attached")
         if path in ASKED:
             page.locator(ASKED[path][0]).click()
@@ -154,28 +161,27 @@ def tab_to(page, identity, most=60):
     raise AssertionError(f"{most} presses of Tab do not reach {identity}")
 
 
-def test_two_sides_are_compared_by_keyboard_alone(everything, page):
-    address, made = everything
-    page.goto(f"{address}/diff?run={made.run_b}")
+def test_two_sides_are_compared_by_keyboard_alone(everything, visit):
+    before, after = everything.run_b, everything.run_a
+    page = visit("/diff", f"?run={before}")
     page.wait_for_selector("#diff-go")
-    for side, run in (("diff-before", made.run_b), ("diff-after", made.run_a)):
+    for side, run in (("diff-before", before), ("diff-after", after)):
         tab_to(page, side)
         page.keyboard.press("Control+a")
-        page.keyboard.type(run_text(made.study.run_info(run), workload=True), delay=KEY_MS)
+        page.keyboard.type(run_text(everything.study.run_info(run), workload=True), delay=KEY_MS)
         page.wait_for_function(ONE_OPTION)  # the list is filtered after the last key
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
     tab_to(page, "diff-go")
     page.keyboard.press("Enter")
     page.wait_for_selector("#diff-headline:has-text('The step takes')")
-    page.wait_for_url(f"**after=%40{made.run_a}&before=%40{made.run_b}**")
+    page.wait_for_url(f"**after=%40{after}&before=%40{before}**")
     # The tables are reached as well.
     page.wait_for_selector("#diff-operators-table .ag-row", state="attached")
 
 
-def test_a_node_is_found_and_followed_by_keyboard_alone(everything, page):
-    address, made = everything
-    page.goto(f"{address}/?run={made.run_b}")
+def test_a_node_is_found_and_followed_by_keyboard_alone(served, made, page):
+    page.goto(f"{served}/?run={made.run_b}")
     page.wait_for_selector("#ranks-table .ag-row")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "To the content"
@@ -194,9 +200,8 @@ def test_a_node_is_found_and_followed_by_keyboard_alone(everything, page):
     page.wait_for_selector("#graph-title:not(:has-text('aten::mm'))")
 
 
-def test_charts_say_their_figures(everything, page):
-    address, made = everything
-    page.goto(f"{address}/?run={made.run_b}")
+def test_charts_say_their_figures(everything, visit):
+    page = visit("/", f"?run={everything.run_b}")
     shown = page.get_by_role("figure", name=re.compile("Critical path by kind: .*Communication .* %"))
     shown.wait_for()
     page.get_by_role("figure", name=re.compile(r"most exposed communication: rank \d")).wait_for()

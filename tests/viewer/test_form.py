@@ -138,8 +138,7 @@ def test_keys_the_form_does_not_have_stay_the_presets():
     assert "all-reduce-implementation-custom" not in system
 
 
-def test_zip_holds_what_astra_sim_reads(study, tmp_path):
-    client = create_app(study).server.test_client()
+def test_zip_holds_what_astra_sim_reads(client, tmp_path):
     setup = json.dumps({"network": "dgx-a100-8", "keys": {"endpoint-delay": 7}})
     answer = client.get("/export/new-run.zip", query_string={"setup": setup})
     assert answer.data == client.get("/export/new-run.zip", query_string={"setup": setup}).data
@@ -157,8 +156,7 @@ def test_zip_holds_what_astra_sim_reads(study, tmp_path):
         load_groups(tmp_path / "groups.json")
 
 
-def test_zip_of_an_invalid_setup_is_explained(study):
-    client = create_app(study).server.test_client()
+def test_zip_of_an_invalid_setup_is_explained(client):
     setup = json.dumps({"dimensions": [["Ring", 0, 1.0, 1.0, *["ring"] * 4]]})
     answer = client.get("/export/new-run.zip", query_string={"setup": setup})
     assert (answer.status_code, "at least 2" in answer.text) == (400, True)
@@ -172,9 +170,9 @@ def test_zip_of_an_invalid_setup_is_explained(study):
         '{"keys":{"endpoint-delay":[1]}}', '{"keys":{"unknown":1}}', '{"keys":3}', '{"backends":["gone"]}',
     ],
 )  # fmt: skip
-def test_ignored_keys_of_an_address_are_listed_and_dropped(study, setup):
+def test_ignored_keys_of_an_address_are_listed_and_dropped(client, setup):
     assert decode_form(setup, NAMES).ignored
-    answer = create_app(study).server.test_client().get("/export/new-run.zip", query_string={"setup": setup})
+    answer = client.get("/export/new-run.zip", query_string={"setup": setup})
     assert answer.status_code == 400
 
 
@@ -501,8 +499,9 @@ def test_failed_switch_does_not_renumber_others(tmp_path):
 BUILT_IN = [row["backend"] for row in backend_report() if row["found"] == "built in"]
 
 
-@pytest.mark.parametrize("network", ["cpu-cluster-2", "dgx-a100-2x8"])
+@pytest.mark.parametrize(("network", "ranks"), [("cpu-cluster-2", 2), ("dgx-a100-2x8", 16)])
 @pytest.mark.parametrize("backend", BUILT_IN)
-def test_every_backend_of_the_list_simulates_one_and_two_dimensions(study, backend, network):
-    experiment = experiment_of(Setup.of_presets(network, "default"), study.workload_prefix(None), backend)
+def test_every_backend_of_the_list_simulates_one_and_two_dimensions(tmp_path, backend, network, ranks):
+    microbenchmark("all-reduce", ranks, 4096).save(tmp_path / "job")
+    experiment = experiment_of(Setup.of_presets(network, "default"), tmp_path / "job", backend)
     assert get_backend(backend).run(experiment).makespan_ns > 0

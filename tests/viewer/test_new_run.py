@@ -46,7 +46,7 @@ from chakrascope.viewer.queries import (
     typed_text,
 )
 
-from .conftest import follow, serving
+from .conftest import follow, serving, tab_of
 
 # A ring of so many ranks and chunks that messages queue for minutes.
 LONG = {
@@ -293,6 +293,12 @@ def mine(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("jobs") / "study").study
 
 
+@pytest.fixture(scope="module")
+def tab(context, mine):
+    with tab_of(context, create_app(mine)) as page:
+        yield page
+
+
 @pytest.mark.browser
 def test_empty_study_shows_a_next_step(page, tmp_path):
     with serving(create_app(Study.create(tmp_path / "study"))) as address:
@@ -301,103 +307,97 @@ def test_empty_study_shows_a_next_step(page, tmp_path):
         page.wait_for_selector("text=chakrascope trace -o STUDY")
         page.locator("#notice a").click()
         page.wait_for_selector("text=chakrascope view STUDY --import-from FOLDER")
+        follow(page, "/runs")
+        page.wait_for_selector("#page :text('chakrascope trace')")
 
 
 @pytest.mark.browser
-def test_configure_run_and_open_the_result(page, mine):
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run")
-        page.wait_for_selector("#new-start:not([disabled])")
-        page.get_by_label("size of dimension 1").fill("15")
-        page.wait_for_selector("#new-start[disabled]")
-        page.wait_for_selector("#findings :text('multiple of 2')")
-        page.get_by_label("size of dimension 1").fill("4")
-        page.wait_for_selector("#findings :text('repeated 2 times')")
-        page.get_by_label("Name of the run").fill("from the browser")
-        page.wait_for_selector("#new-start:not([disabled])")
-        page.keyboard.press("Control+Enter")
-        page.wait_for_selector(".job:has-text('from the browser')")
-        page.reload()
-        page.wait_for_selector(".job:has-text('from the browser'):has-text('done')")
-        page.locator(".job:has-text('from the browser')").get_by_role("link").click()
-        page.wait_for_selector("#ranks-table .ag-row[row-index='3']")
-        assert page.locator("#run-select").input_value().startswith("from the browser")
+def test_configure_run_and_open_the_result(visit):
+    page = visit("/new-run")
+    page.wait_for_selector("#new-start:not([disabled])")
+    page.get_by_label("size of dimension 1").fill("15")
+    page.wait_for_selector("#new-start[disabled]")
+    page.wait_for_selector("#findings :text('multiple of 2')")
+    page.get_by_label("size of dimension 1").fill("4")
+    page.wait_for_selector("#findings :text('repeated 2 times')")
+    page.get_by_label("Name of the run").fill("from the browser")
+    page.wait_for_selector("#new-start:not([disabled])")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".job:has-text('from the browser')")
+    page.reload()
+    page.wait_for_selector(".job:has-text('from the browser'):has-text('done')")
+    page.locator(".job:has-text('from the browser')").get_by_role("link").click()
+    page.wait_for_selector("#ranks-table .ag-row[row-index='3']")
+    assert page.locator("#run-select").input_value().startswith("from the browser")
 
 
 @pytest.mark.browser
-def test_form_is_in_the_address(page, mine):
+def test_form_is_in_the_address(visit):
     """Whoever opens the link sees the same form; Back undoes a change; a preset starts over."""
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run")
-        page.wait_for_selector("#new-start:not([disabled])")
-        assert "setup" not in page.url
-        page.get_by_label("size of dimension 1").fill("8")
-        page.wait_for_url("**setup=*")
-        page.locator("#new-dimensions").click()
-        page.get_by_role("option", name="2", exact=True).click()
-        page.get_by_label("latency of dimension 2").fill("1234")
-        page.get_by_label("Chunks", exact=True).fill("7")
-        page.get_by_label("Name of the run").fill('<b>"x"</b> \u202e&=#')
-        page.keyboard.press("Tab")
-        page.wait_for_url("**%3Cb%3E*")
-        page.reload()
-        page.wait_for_selector("#findings :text('multiply to 16 ranks')")
-        assert page.get_by_label("latency of dimension 2").input_value() == "1234"
-        assert page.get_by_label("Chunks", exact=True).input_value() == "7"
-        assert page.get_by_label("Name of the run").input_value() == '<b>"x"</b> \u202e&=#'
-        page.get_by_label("size of dimension 1").fill("4")
-        page.wait_for_selector("#findings :text('multiply to 8 ranks')")
-        page.wait_for_url("**%22Switch%22%2C4*")
-        page.go_back()
-        page.wait_for_selector("#findings :text('multiply to 16 ranks')")
-        assert page.get_by_label("size of dimension 1").input_value() == "8"
-        page.locator("#new-network").click()
-        page.get_by_role("option", name="hgx-h100-4x8").click()
-        page.wait_for_selector("#findings :text('multiply to 32 ranks')")
-        assert page.get_by_label("Chunks", exact=True).input_value() == "4"
-        page.wait_for_url(lambda url: "dimensions" not in url)
+    page = visit("/new-run")
+    page.wait_for_selector("#new-start:not([disabled])")
+    assert "setup" not in page.url
+    page.get_by_label("size of dimension 1").fill("8")
+    page.wait_for_url("**setup=*")
+    page.locator("#new-dimensions").click()
+    page.get_by_role("option", name="2", exact=True).click()
+    page.get_by_label("latency of dimension 2").fill("1234")
+    page.get_by_label("Chunks", exact=True).fill("7")
+    page.get_by_label("Name of the run").fill('<b>"x"</b> \u202e&=#')
+    page.keyboard.press("Tab")
+    page.wait_for_url("**%3Cb%3E*")
+    page.reload()
+    page.wait_for_selector("#findings :text('multiply to 16 ranks')")
+    assert page.get_by_label("latency of dimension 2").input_value() == "1234"
+    assert page.get_by_label("Chunks", exact=True).input_value() == "7"
+    assert page.get_by_label("Name of the run").input_value() == '<b>"x"</b> \u202e&=#'
+    page.get_by_label("size of dimension 1").fill("4")
+    page.wait_for_selector("#findings :text('multiply to 8 ranks')")
+    page.wait_for_url("**%22Switch%22%2C4*")
+    page.go_back()
+    page.wait_for_selector("#findings :text('multiply to 16 ranks')")
+    assert page.get_by_label("size of dimension 1").input_value() == "8"
+    page.locator("#new-network").click()
+    page.get_by_role("option", name="hgx-h100-4x8").click()
+    page.wait_for_selector("#findings :text('multiply to 32 ranks')")
+    assert page.get_by_label("Chunks", exact=True).input_value() == "4"
+    page.wait_for_url(lambda url: "dimensions" not in url)
 
 
 @pytest.mark.browser
-def test_what_is_typed_is_never_changed(page, mine):
+def test_what_is_typed_is_never_changed(visit):
     """A wrong field is marked and nothing can start; the text stays, and units are understood and told."""
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run")
+    page = visit("/new-run")
+    page.wait_for_selector("#new-start:not([disabled])")
+    for field, texts in {"bandwidth": ("-5", "10 GX/s"), "latency": ("-100",), "size": ("0", "")}.items():
+        box = page.get_by_label(f"{field} of dimension 1")
+        before = box.input_value()
+        for text in texts:
+            box.fill(text)
+            page.wait_for_selector("#new-start[disabled]")
+            page.wait_for_selector(f"#dimension-rows [aria-invalid=true][aria-label^={field}]")
+            page.wait_for_selector("#new-zip:has-text('Correct the field')")
+            page.keyboard.press("Tab")
+            assert box.input_value() == text
+            assert page.locator("#new-yaml").is_disabled()
+        box.fill(before)
         page.wait_for_selector("#new-start:not([disabled])")
-        for field, texts in {"bandwidth": ("-5", "10 GX/s"), "latency": ("-100",), "size": ("0", "")}.items():
-            box = page.get_by_label(f"{field} of dimension 1")
-            before = box.input_value()
-            for text in texts:
-                box.fill(text)
-                page.wait_for_selector("#new-start[disabled]")
-                page.wait_for_selector(f"#dimension-rows [aria-invalid=true][aria-label^={field}]")
-                page.wait_for_selector("#new-zip:has-text('Correct the field')")
-                page.keyboard.press("Tab")
-                assert box.input_value() == text
-                assert page.locator("#new-yaml").is_disabled()
-            box.fill(before)
-            page.wait_for_selector("#new-start:not([disabled])")
-        page.get_by_label("bandwidth of dimension 1").fill("10 GB/s")
-        page.wait_for_selector("#dimension-rows .understood:has-text('9.31 GiB/s = 10.0 GB/s')")
-        page.get_by_label("latency of dimension 1").fill("1.5us")
-        page.wait_for_selector("#dimension-rows .understood:text-is('1.50 µs')")
-        page.get_by_label("Endpoint delay").fill("0.5 ns")
-        page.wait_for_selector("#system-fields :text('Must be whole')")
-        page.get_by_label("Endpoint delay").fill("2 us")
-        page.wait_for_selector("#findings :text('endpoint-delay: 10 → 2000')")
-        page.wait_for_selector("#findings :text('bandwidth: 1.164 → 9.313225746154785')")
+    page.get_by_label("bandwidth of dimension 1").fill("10 GB/s")
+    page.wait_for_selector("#dimension-rows .understood:has-text('9.31 GiB/s = 10.0 GB/s')")
+    page.get_by_label("latency of dimension 1").fill("1.5us")
+    page.wait_for_selector("#dimension-rows .understood:text-is('1.50 µs')")
+    page.get_by_label("Endpoint delay").fill("0.5 ns")
+    page.wait_for_selector("#system-fields :text('Must be whole')")
+    page.get_by_label("Endpoint delay").fill("2 us")
+    page.wait_for_selector("#findings :text('endpoint-delay: 10 → 2000')")
+    page.wait_for_selector("#findings :text('bandwidth: 1.164 → 9.313225746154785')")
 
 
 @pytest.mark.browser
-def test_broken_setup_in_the_address_is_told(page, mine):
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/runs")
-        page.wait_for_selector("#nav a")
-        for setup in ('{"dimensions":[["Ri', '{"network":"gone"}', '{"dimensions":[["Ring",2.5]]}'):
-            follow(page, "/new-run", f"?setup={quote(setup)}")
-            page.wait_for_selector("#new-ignored:has-text('could not be read')")
-            follow(page, "/sweep", f"?setup={quote(setup)}")
-            page.wait_for_selector("#sweep-new:has-text('could not be read')")
+def test_broken_setup_in_the_address_is_told(visit):
+    setup = "?setup=" + quote('{"dimensions":[["Ri')
+    visit("/new-run", setup).wait_for_selector("#new-ignored:has-text('could not be read')")
+    visit("/sweep", setup).wait_for_selector("#sweep-new:has-text('could not be read')")
 
 
 WATCH_REWRITES = """() => {
@@ -454,68 +454,58 @@ PRESS_AS_THE_LIST_IS_REPLACED = """button => {
 
 
 @pytest.mark.browser
-def test_running_job_is_cancelled_and_its_log_is_read(page, mine):
-    """A simulation of minutes: its progress is shown, the tab is closed, another one stops it."""
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run?setup=" + quote(json.dumps(LONG)))
-        page.wait_for_selector("#new-estimate:has-text('min')")
-        page.locator("#new-start").click()
-        page.wait_for_selector(".job:has-text('endless'):has-text('simulated so far')")
-        page.goto("about:blank")
-        page.goto(f"{address}/new-run")
-        job = page.locator(".job:has-text('endless')")
-        job.get_by_role("button", name="Log").wait_for()
-        page.evaluate(CLICK_AS_THE_LIST_IS_REPLACED)
-        page.wait_for_selector("#job-log:has-text('log is empty')")
-        page.keyboard.press("Escape")
-        page.wait_for_selector("#job-log", state="hidden")
-        page.goto(f"{address}/new-run")
-        # A press counts if the list is drawn anew meanwhile and looked for at the same moment.
-        job.get_by_role("button", name="Cancel").evaluate(PRESS_AS_THE_LIST_IS_REPLACED)
-        page.wait_for_selector(".job:has-text('endless'):has-text('Cancelled.')")
+def test_running_job_is_cancelled_and_its_log_is_read(visit):
+    """A simulation of minutes: its progress is shown, the page is left, another one stops it."""
+    page = visit("/new-run", "?setup=" + quote(json.dumps(LONG)))
+    page.wait_for_selector("#new-estimate:has-text('min')")
+    page.locator("#new-start").click()
+    page.wait_for_selector(".job:has-text('endless'):has-text('simulated so far')")
+    page.reload()
+    job = page.locator(".job:has-text('endless')")
+    job.get_by_role("button", name="Log").wait_for()
+    page.evaluate(CLICK_AS_THE_LIST_IS_REPLACED)
+    page.wait_for_selector("#job-log:has-text('log is empty')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#job-log", state="hidden")
+    visit("/new-run")
+    # A press counts if the list is drawn anew meanwhile and looked for at the same moment.
+    job.get_by_role("button", name="Cancel").evaluate(PRESS_AS_THE_LIST_IS_REPLACED)
+    page.wait_for_selector(".job:has-text('endless'):has-text('Cancelled.')")
 
 
 @pytest.mark.browser
-def test_killed_backend_is_an_error(page, mine):
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run?setup=" + quote(json.dumps(LONG | {"label": "doomed"})))
-        page.wait_for_selector("#new-start:not([disabled])")
-        page.locator("#new-start").click()
-        store, killed = JobStore(mine), set()
-        while len(killed) < 3:
-            job = store.jobs()[-1] if store.jobs() else None
-            if (
-                job
-                and "doomed" in job.label
-                and job.state == "running"
-                and job.pid > 1
-                and job.pid not in killed
-            ):
-                killed.add(job.pid)
-                os.killpg(job.pid, signal.SIGKILL)
-            page.wait_for_timeout(100)
-        page.wait_for_selector(".job:has-text('doomed'):has-text('The process of the job died 3 times')")
+def test_killed_backend_is_an_error(visit, mine):
+    page = visit("/new-run", "?setup=" + quote(json.dumps(LONG | {"label": "doomed"})))
+    page.wait_for_selector("#new-start:not([disabled])")
+    page.locator("#new-start").click()
+    store, killed = JobStore(mine), set()
+    while len(killed) < 3:
+        job = store.jobs()[-1] if store.jobs() else None
+        if job and "doomed" in job.label and job.state == "running" and job.pid > 1 and job.pid not in killed:
+            killed.add(job.pid)
+            os.killpg(job.pid, signal.SIGKILL)
+        page.wait_for_timeout(100)
+    page.wait_for_selector(".job:has-text('doomed'):has-text('The process of the job died 3 times')")
 
 
 @pytest.mark.browser
-def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run")
-        page.wait_for_selector("#new-start:not([disabled])")
-        for button, load in (("new-yaml", NetworkConfig.load), ("new-json", SystemConfig.load)):
-            with page.expect_download() as caught:
-                page.locator(f"#{button}").click()
-            caught.value.save_as(tmp_path / caught.value.suggested_filename)
-            load(tmp_path / caught.value.suggested_filename)
+def test_setup_is_downloaded_as_the_files_astra_sim_reads(visit, tmp_path):
+    page = visit("/new-run")
+    page.wait_for_selector("#new-start:not([disabled])")
+    for button, load in (("new-yaml", NetworkConfig.load), ("new-json", SystemConfig.load)):
         with page.expect_download() as caught:
-            page.get_by_role("link", name="All files as a zip").click()
-        with zipfile.ZipFile(caught.value.path()) as archive:
-            assert archive.testzip() is None
-            assert {"README.txt", "memory.json", "network.yml", "system.json"} <= set(archive.namelist())
-            # The setup is that of the run on screen, the newest of whichever tests were before.
-            assert "workload/workload.0.et" in archive.namelist()
-        command = page.locator("#new-command").inner_text()
-        assert re.match(r"chakrascope run STUDY --network [\w.-]+ --system [\w.-]+ --backend", command)
+            page.locator(f"#{button}").click()
+        caught.value.save_as(tmp_path / caught.value.suggested_filename)
+        load(tmp_path / caught.value.suggested_filename)
+    with page.expect_download() as caught:
+        page.get_by_role("link", name="All files as a zip").click()
+    with zipfile.ZipFile(caught.value.path()) as archive:
+        assert archive.testzip() is None
+        assert {"README.txt", "memory.json", "network.yml", "system.json"} <= set(archive.namelist())
+        # The setup is that of the run on screen, the newest of whichever tests were before.
+        assert "workload/workload.0.et" in archive.namelist()
+    command = page.locator("#new-command").inner_text()
+    assert re.match(r"chakrascope run STUDY --network [\w.-]+ --system [\w.-]+ --backend", command)
 
 
 @pytest.mark.parametrize(

@@ -24,23 +24,33 @@ from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import KIND_COLOURS, MEMORY_PARTS, ON_KIND_INK, PATH_COLOUR, kind_colour
 from chakrascope.viewer.charts import memory_area
 from chakrascope.viewer.charts._comparison import COLOURS
-from chakrascope.viewer.pages import _critical_path, _graph, _summary, _sweep
+from chakrascope.viewer.pages import PAGES, _critical_path, _graph, _summary, _sweep
 from chakrascope.viewer.report import report_html
 
 from .conftest import READY, control, follow, serving, settle, watched
 
+TITLES = {page.PATH: page.TITLE for page in PAGES}
+
 
 @pytest.mark.browser
 @pytest.mark.parametrize("path", READY)
-def test_page_opens_quietly_and_stays_on_this_machine(visit, made, path):
+def test_page_opens_quietly_stays_on_this_machine_and_gives_its_files(visit, made, path):
     """The selected node's name is markup, 10,000 characters long and partly written right to left."""
-    page = visit(path, f"?run={made.run_a}&rank=1&node=0")
+    page = visit(path, f"?run={made.run_b}&rank=1&node=0")
     page.wait_for_selector(READY[path], state="attached")
     settle(page)
+    assert page.title() == f"{TITLES[path]} · run-b · study · Chakrascope"
+    assert page.locator("html").get_attribute("lang") == "en"
     assert page.locator('[data-title^="Share"]').count() == 0
     assert page.locator("img[src='x']").count() == 0
     loaded = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert not [name for name in loaded if name.endswith("/plotly.min.js")]  # three times of what charts need
+    links = page.locator(".exports a").evaluate_all("links => links.map(link => link.href)")
+    assert links or path == "/timeline"
+    for link in links:
+        answer = page.request.get(link)
+        assert answer.ok, link
+        assert "attachment" in answer.headers["content-disposition"], link
 
 
 @pytest.mark.browser
@@ -121,8 +131,8 @@ def test_run_selector_switches_every_page(visit, made):
 
 
 @pytest.mark.browser
-def test_settings_of_a_page_are_in_the_address(page, served, made):
-    page.goto(f"{served}/critical-path?run={made.run_a}")
+def test_settings_of_a_page_are_in_the_address(visit, made):
+    page = visit("/critical-path", f"?run={made.run_a}")
     page.get_by_text("operator", exact=True).click()
     page.wait_for_url("**by=operator*")
     page.reload()
@@ -138,19 +148,6 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("path", READY)
-def test_every_export_on_a_page_gives_a_file(visit, served, made, path):
-    page = visit(path, f"?run={made.run_b}&rank=1&node=4")
-    page.wait_for_selector(READY[path], state="attached")
-    links = page.locator(".exports a").evaluate_all("links => links.map(link => link.href)")
-    assert links or path == "/timeline"
-    for link in links:
-        answer = page.request.get(link)
-        assert answer.ok, link
-        assert "attachment" in answer.headers["content-disposition"], link
-
-
-@pytest.mark.browser
 def test_comparison_follows_the_choice(visit, made):
     page = visit("/compare", f"?run={made.run_a}&against={made.run_b}")
     page.wait_for_selector("#overview-table .ag-row[row-index='1']")
@@ -163,20 +160,22 @@ def test_comparison_follows_the_choice(visit, made):
 
 
 @pytest.mark.browser
-def test_two_users_keep_their_own_selection(browser, page, served, made):
+def test_two_users_keep_their_own_selection(browser, visit, served, made):
     other = watched(browser.new_context())
-    other.goto(f"{served}/graph?run={made.run_b}&rank=3&node=7")
-    page.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4")
+    page = visit("/graph", f"?run={made.run_a}&rank=1&node=4")
     page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
-    other.reload()
+    other.goto(f"{served}/graph?run={made.run_b}&rank=3&node=7")
     other.wait_for_selector("#graph-title:has-text('node 7 of rank 3')")
+    page.get_by_role("link", name="node 3").press("Enter")
+    page.wait_for_selector("#graph-title:has-text('node 3 of rank 1')")
+    other.get_by_role("link", name="node 6").press("Enter")
+    other.wait_for_selector("#graph-title:has-text('node 6 of rank 3')")
     other.context.close()
 
 
 @pytest.mark.browser
-def test_every_page_is_reached_by_keyboard(page, served):
-    page.goto(served + "/")
-    page.wait_for_selector("#nav a")
+def test_every_page_is_reached_by_keyboard(visit):
+    page = visit("/", "")
     page.locator("#nav a").first.focus()
     for expected in (
         "Critical path",
@@ -210,18 +209,11 @@ def test_error_of_a_click_is_told(visit, made):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    "address", ["/nonsense", "/?run=nonsense&rank=x&node=-1", "/graph?rank=99&node=99999"]
-)
-def test_invalid_address_shows_a_page(page, served, address):
-    page.goto(served + address)
-    page.wait_for_selector("#page :is(h1, h2, h3, #notice)")
-
-
-@pytest.mark.browser
 def test_address_of_a_missing_item_is_reported(page, served, made):
-    page.goto(f"{served}/?run=gone")
+    page.goto(f"{served}/?run=gone&rank=x&node=-1")
     page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
+    follow(page, "/graph", "?rank=99&node=99999")
+    page.wait_for_selector("#page :is(h2, h3)")
     follow(page, "/graph", f"?run={made.run_a}&rank=0&node=999")
     page.wait_for_selector("#graph-notices:has-text('no node 999 of rank 0')")
     page.wait_for_selector("#selected:has-text('no node 999 of rank 0')")
@@ -249,13 +241,6 @@ def test_graph_folds_into_modules_and_filters_edges(visit, made):
 
 
 @pytest.mark.browser
-def test_neighbours_in_the_graph_are_links(visit, made):
-    page = visit("/graph", f"?run={made.run_a}&rank=1&node=4")
-    page.get_by_role("link", name="node 3").press("Enter")
-    page.wait_for_selector("#graph-title:has-text('node 3 of rank 1')")
-
-
-@pytest.mark.browser
 def test_graph_is_left_at_any_moment_without_an_error(visit, made):
     complaints = []
     for moment in range(5):
@@ -268,30 +253,12 @@ def test_graph_is_left_at_any_moment_without_an_error(visit, made):
 
 
 @pytest.mark.browser
-def test_no_page_is_wider_than_the_screen(visit, made):
-    for path, ready in READY.items():
-        page = visit(path, f"?run={made.run_b}&rank=1&node=4")
-        page.wait_for_selector(ready, state="attached")
-        for width in (2560, 1280, 800):
-            page.set_viewport_size({"width": width, "height": 800})
-            page.wait_for_function(
-                "width => window.innerWidth === width && document.documentElement.scrollWidth <= width",
-                arg=width,
-            )
-
-
-@pytest.mark.browser
-def test_long_names_break_in_headings(visit, made):
+def test_long_names_break_in_headings_and_in_the_advice(visit, made):
     page = visit("/", f"?run={made.run_b}")
     page.wait_for_selector("#ranks-table .ag-row", state="attached")
     # As long as the path of a module five levels deep.
     page.evaluate("document.querySelector('#headline').textContent += ` in ${'Attention_0.'.repeat(30)}`")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-@pytest.mark.browser
-def test_long_operator_names_break_in_the_advice(visit, made):
-    page = visit("/", f"?run={made.run_b}")
     page.wait_for_selector("#advice td")
     page.set_viewport_size({"width": 800, "height": 800})
     page.evaluate("document.querySelector('#advice td').textContent = 'aten::_scaled_dot_product_'.repeat(3)")

@@ -36,7 +36,7 @@ from chakrascope.viewer.queries import _network as network
 from chakrascope.viewer.timeline import TimelineIndex
 
 from .conftest import serving, settle
-from .test_accessibility import violations_on
+from .test_accessibility import settled_violations
 
 
 def test_any_two_steps_of_a_capture_are_compared(tmp_path):
@@ -433,4 +433,4 @@ def test_picture_in_the_browser(with_programs, page):
         page.wait_for_selector("#program-chart .main-svg")
         settle(page)
         page.wait_for_selector(".ag-delay-render", state="detached")
-        assert violations_on(page) == []
+        assert settled_violations(page) == []

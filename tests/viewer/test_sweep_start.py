@@ -45,7 +45,7 @@ from chakrascope.viewer.queries import (
 )
 from chakrascope.viewer.queries._sweep_form import setup_at
 
-from .conftest import control, serving
+from .conftest import control, tab_of
 
 MANY = ",".join(map(str, range(1, 80)))
 LOAD = Load(2, 2, 36, (("all-reduce", 6.0, 6e6),))
@@ -210,105 +210,112 @@ def mine(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("start") / "study").study
 
 
-@pytest.mark.browser
-def test_sweep_is_begun_followed_and_kept_in_the_address(page, mine):
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run?setup=" + quote(json.dumps({"network": "cpu-cluster-8"})))
-        page.wait_for_selector("#new-start:not([disabled])")
-        page.get_by_role("link", name="Sweep over its settings").click()
-        page.wait_for_selector("#sweep-new :text('cpu-cluster-8')")
-        choose_axis(page, 0, "Bandwidth (GiB/s)")
-        page.wait_for_selector("#sweep-plan :text('4 points')")
-        page.locator("#sweep-more > summary").click()
-        choose_axis(page, 1, "Algorithm of all-reduce")
-        page.wait_for_selector("#sweep-plan :text('16 points')")
-        page.reload()
-        page.wait_for_selector("#sweep-plan :text('16 points')")
-        page.locator("#sweep-title").fill("../x")
-        page.locator("#sweep-go").click()
-        page.wait_for_selector("text=cannot name a sweep")
-        page.locator("#sweep-title").fill("by hand")
-        page.keyboard.press("Control+Enter")
-        page.wait_for_selector(".job:has-text('Sweep by hand')")
-        page.goto("about:blank")
-        page.goto(f"{address}/sweep")
-        page.wait_for_selector(".job:has-text('Sweep by hand'):has-text('has 16 points')")
-        page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
-        page.wait_for_selector("#sweep-table .ag-row[row-index='7']")
+@pytest.fixture(scope="module")
+def swept(mine):
+    """Sweep *mine* twice; return it and the points of the first sweep."""
+    over = {"network.bandwidth": [1.0, 5.0, 0.0], "network": ["cpu-cluster-2", "cpu-cluster-8"]}
+    found = run_sweep(mine, over, workers=0, keep=1, name="first")
+    run_sweep(mine, {"network.latency": [5, 50]}, network="cpu-cluster-2", workers=0, name="second")
+    return mine, found.points
+
+
+@pytest.fixture(scope="module")
+def tab(context, mine):
+    with tab_of(context, create_app(mine)) as page:
+        yield page
 
 
 @pytest.mark.browser
-def test_sweep_for_the_least_cost_within_limits(page, mine):
+def test_sweep_is_begun_followed_and_kept_in_the_address(visit):
+    page = visit("/new-run", "?setup=" + quote(json.dumps({"network": "cpu-cluster-8"})))
+    page.wait_for_selector("#new-start:not([disabled])")
+    page.get_by_role("link", name="Sweep over its settings").click()
+    page.wait_for_selector("#sweep-new :text('cpu-cluster-8')")
+    choose_axis(page, 0, "Bandwidth (GiB/s)")
+    page.wait_for_selector("#sweep-plan :text('4 points')")
+    page.locator("#sweep-more > summary").click()
+    choose_axis(page, 1, "Algorithm of all-reduce")
+    page.wait_for_selector("#sweep-plan :text('16 points')")
+    page.reload()
+    page.wait_for_selector("#sweep-plan :text('16 points')")
+    page.locator("#sweep-title").fill("../x")
+    page.locator("#sweep-go").click()
+    page.wait_for_selector("text=cannot name a sweep")
+    page.locator("#sweep-title").fill("by hand")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".job:has-text('Sweep by hand')")
+    visit("/sweep")
+    page.wait_for_selector(".job:has-text('Sweep by hand'):has-text('has 16 points')")
+    page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
+    page.wait_for_selector("#sweep-table .ag-row[row-index='7']")
+
+
+@pytest.mark.browser
+def test_sweep_for_the_least_cost_within_limits(visit, mine):
     over = quote(json.dumps([["network.npus_count", "4, 8"], ["network.bandwidth", "1, 2"]]))
     setup = quote(json.dumps({"network": "cpu-cluster-8"}))
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/sweep?setup={setup}&over={over}")
-        page.wait_for_selector("#sweep-plan :text('4 points')")
-        page.locator("#sweep-least").click()
-        page.get_by_role("option", name="the least cost of a step", exact=True).click()
-        page.wait_for_selector("#sweep-plan :text('needs prices')")
-        assert page.locator("#sweep-go").is_disabled()
-        page.locator("#sweep-prices").fill("2.5")
-        page.locator("#sweep-limits").fill("ranks=4")
-        page.locator("#sweep-limits").press("Enter")
-        page.wait_for_selector("#sweep-plan :text('4 points')")
-        page.wait_for_url("**aim=*ranks*")
-        page.reload()
-        page.wait_for_selector("#sweep-plan :text('4 points')")
-        assert page.locator("#sweep-prices").input_value() == "2.5"
-        page.locator("#sweep-title").fill("by cost")
-        page.locator("#sweep-go").click()
-        page.wait_for_selector("#sweep-best:has-text('The least cost of a step within the limits')")
-        page.wait_for_selector("#sweep-table .ag-header-cell[col-id='cost']")
+    page = visit("/sweep", f"?setup={setup}&over={over}")
+    page.wait_for_selector("#sweep-plan :text('4 points')")
+    page.locator("#sweep-least").click()
+    page.get_by_role("option", name="the least cost of a step", exact=True).click()
+    page.wait_for_selector("#sweep-plan :text('needs prices')")
+    assert page.locator("#sweep-go").is_disabled()
+    page.locator("#sweep-prices").fill("2.5")
+    page.locator("#sweep-limits").fill("ranks=4")
+    page.locator("#sweep-limits").press("Enter")
+    page.wait_for_selector("#sweep-plan :text('4 points')")
+    page.wait_for_url("**aim=*ranks*")
+    page.reload()
+    page.wait_for_selector("#sweep-plan :text('4 points')")
+    assert page.locator("#sweep-prices").input_value() == "2.5"
+    page.locator("#sweep-title").fill("by cost")
+    page.locator("#sweep-go").click()
+    page.wait_for_selector("#sweep-best:has-text('The least cost of a step within the limits')")
+    page.wait_for_selector("#sweep-table .ag-header-cell[col-id='cost']")
     table = read_sweep(mine, "by cost").points
     assert table["cost"].notna().all()
 
 
 @pytest.mark.browser
-def test_search_is_begun_in_the_browser(page, mine):
+def test_search_is_begun_in_the_browser(visit, mine):
     pytest.importorskip("optuna")
     over = quote(json.dumps([["network.bandwidth", "1..64"]]))
     aim = quote(json.dumps({"trials": 5}))
-    with serving(create_app(mine)) as address:
-        page.goto(
-            f"{address}/sweep?setup={quote(json.dumps({'network': 'cpu-cluster-8'}))}&over={over}&aim={aim}"
-        )
-        page.wait_for_selector("#sweep-plan :text('5 points of a search')")
-        page.locator("#sweep-title").fill("by search")
-        page.locator("#sweep-go").click()
-        page.wait_for_selector(".job:has-text('Sweep by search'):has-text('has 5 points')")
+    page = visit("/sweep", f"?setup={quote(json.dumps({'network': 'cpu-cluster-8'}))}&over={over}&aim={aim}")
+    page.wait_for_selector("#sweep-plan :text('5 points of a search')")
+    page.locator("#sweep-title").fill("by search")
+    page.locator("#sweep-go").click()
+    page.wait_for_selector(".job:has-text('Sweep by search'):has-text('has 5 points')")
     assert read_sweep(mine, "by search").points["network.bandwidth"].between(1, 64).all()
 
 
 @pytest.mark.browser
-def test_points_added_while_others_were_drawn_are_drawn_too(page, mine):
+def test_points_added_while_others_were_drawn_are_drawn_too(visit, mine):
     """Answers come in any order: one that shows fewer points than there are by then is not the last."""
 
     def swept(*bandwidths):
         run_sweep(mine, {"network.bandwidth": bandwidths}, network="cpu-cluster-8", name="grown", workers=0)
 
     swept(1, 2)
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/sweep?sweep=grown")
-        page.wait_for_selector("text=All 2 points")
-        swept(1, 2, 3)
-        page.evaluate("window.dash_clientside.set_props('sweep-stamp', {data: 'of fewer points'})")
-        page.wait_for_selector("text=All 3 points")
+    page = visit("/sweep", "?sweep=grown")
+    page.wait_for_selector("text=All 2 points")
+    swept(1, 2, 3)
+    page.evaluate("window.dash_clientside.set_props('sweep-stamp', {data: 'of fewer points'})")
+    page.wait_for_selector("text=All 3 points")
 
 
 @pytest.mark.browser
-def test_running_sweep_is_cancelled(page, mine):
+def test_running_sweep_is_cancelled(visit, mine):
     setup = {"backends": ["analytical-aware"], "dimensions": [["Ring", 256, 1.0, 500.0, *["ring"] * 4]]}
     over = [["network.bandwidth", ", ".join(map(str, range(1, 60)))]]
     query = f"setup={quote(json.dumps(setup))}&over={quote(json.dumps(over))}"
-    with serving(create_app(mine)) as address:
-        page.goto(f"{address}/sweep?{query}")
-        page.wait_for_selector("#sweep-go:not([disabled])")
-        page.locator("#sweep-title").fill("too long")
-        page.locator("#sweep-go").click()
-        job = page.locator(".job:has-text('Sweep too long')")
-        job.get_by_role("button", name="Cancel").click()
-        page.wait_for_selector(".job:has-text('Sweep too long'):has-text('Cancelled')")
+    page = visit("/sweep", f"?{query}")
+    page.wait_for_selector("#sweep-go:not([disabled])")
+    page.locator("#sweep-title").fill("too long")
+    page.locator("#sweep-go").click()
+    job = page.locator(".job:has-text('Sweep too long')")
+    job.get_by_role("button", name="Cancel").click()
+    page.wait_for_selector(".job:has-text('Sweep too long'):has-text('Cancelled')")
     assert not [job for job in JobStore(mine).jobs() if job.is_active]
 
 
@@ -319,72 +326,59 @@ def choose_axis(page, number, title):
 
 
 @pytest.mark.browser
-def test_what_is_typed_into_the_sweep_is_never_changed(page, study):
-    with serving(create_app(study)) as address:
-        over = quote(json.dumps([["network.bandwidth", "1,2"]]))
-        page.goto(f"{address}/sweep?over={over}")
-        page.wait_for_selector("#sweep-go:not([disabled])")
-        page.locator("#sweep-more > summary").click()
-        for field, text in (("keep", "100"), ("keep", "-1"), ("trials", "0"), ("trials", "2.5")):
-            box = page.locator(f"#sweep-{field}")
-            before = box.input_value()
-            box.fill(text)
-            page.keyboard.press("Tab")
-            page.wait_for_selector("#sweep-go[disabled]")
-            page.wait_for_selector(f"#sweep-{field}[aria-invalid=true]")
-            assert box.input_value() == text
-            box.fill(before)
-            page.keyboard.press("Tab")
-            page.wait_for_selector("#sweep-go:not([disabled])")
-        values = page.get_by_label("Values, separated by commas").first
-        values.fill("10 GB/s, 20 GB/s")
-        page.keyboard.press("Tab")
-        page.wait_for_selector(".understood:has-text('Understood as 9.31')")
-        values.fill("10 GX/s")
+def test_what_is_typed_into_the_sweep_is_never_changed(visit):
+    over = quote(json.dumps([["network.bandwidth", "1,2"]]))
+    page = visit("/sweep", f"?over={over}")
+    page.wait_for_selector("#sweep-go:not([disabled])")
+    for field, text in (("keep", "100"), ("keep", "-1"), ("trials", "0"), ("trials", "2.5")):
+        box = page.locator(f"#sweep-{field}")
+        before = box.input_value()
+        box.fill(text)
         page.keyboard.press("Tab")
         page.wait_for_selector("#sweep-go[disabled]")
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    study = make_study(tmp_path_factory.mktemp("sweep") / "study").study
-    over = {"network.bandwidth": [1.0, 5.0, 0.0], "network": ["cpu-cluster-2", "cpu-cluster-8"]}
-    found = run_sweep(study, over, workers=0, keep=1, name="first")
-    run_sweep(study, {"network.latency": [5, 50]}, network="cpu-cluster-2", workers=0, name="second")
-    return study, found.points
-
-
-@pytest.mark.browser
-def test_sweep_is_shown_and_its_best_run_opens(page, swept):
-    with serving(create_app(swept[0])) as address:
-        page.goto(f"{address}/sweep?sweep=first")
-        page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
-        page.wait_for_selector("#sweep-table .ag-row[row-index='5']")
-        assert page.locator("#sweep-table").count() == 1
-        page.locator(control("pareto")).click()
-        page.get_by_role("option", name="bandwidth").click()
-        page.wait_for_url("**pareto=network.bandwidth*")
-        page.reload()
-        page.wait_for_selector(control("pareto") + "[value='bandwidth (GiB/s)']")
-        page.get_by_role("link", name="Open this run").click()
-        page.wait_for_selector("#headline")
+        page.wait_for_selector(f"#sweep-{field}[aria-invalid=true]")
+        assert box.input_value() == text
+        box.fill(before)
+        page.keyboard.press("Tab")
+        page.wait_for_selector("#sweep-go:not([disabled])")
+    values = page.get_by_label("Values, separated by commas").first
+    values.fill("10 GB/s, 20 GB/s")
+    page.keyboard.press("Tab")
+    page.wait_for_selector(".understood:has-text('Understood as 9.31')")
+    values.fill("10 GX/s")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#sweep-go[disabled]")
 
 
 @pytest.mark.browser
-def test_a_point_is_opened_as_a_run(page, tmp_path):
-    study = make_study(tmp_path / "study").study
-    run_sweep(study, {"network.bandwidth": [1.0, 5.0]}, network="cpu-cluster-2", workers=0, name="s")
-    with serving(create_app(study)) as address:
-        page.goto(f"{address}/sweep?sweep=s")
-        page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
-        page.get_by_role("button", name="Simulate it as a run").click()
-        page.get_by_role("link", name="Open the result").click()
-        page.wait_for_selector("#headline")
-        page.wait_for_function("() => document.title.includes('bandwidth 1 GiB/s')")
-        page.go_back()
-        page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
-        page.locator("#sweep-point").get_by_role("link", name="Open this run").click()
-        page.wait_for_selector("#headline")
+@pytest.mark.usefixtures("swept")
+def test_sweep_is_shown_and_its_best_run_opens(visit):
+    page = visit("/sweep", "?sweep=first")
+    page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
+    page.wait_for_selector("#sweep-table .ag-row[row-index='5']")
+    assert page.locator("#sweep-table").count() == 1
+    page.locator(control("pareto")).click()
+    page.get_by_role("option", name="bandwidth").click()
+    page.wait_for_url("**pareto=network.bandwidth*")
+    page.reload()
+    page.wait_for_selector(control("pareto") + "[value='bandwidth (GiB/s)']")
+    page.get_by_role("link", name="Open this run").click()
+    page.wait_for_selector("#headline")
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("swept")
+def test_a_point_is_opened_as_a_run(visit):
+    page = visit("/sweep", "?sweep=second")
+    page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
+    page.get_by_role("button", name="Simulate it as a run").click()
+    page.get_by_role("link", name="Open the result").click()
+    page.wait_for_selector("#headline")
+    page.wait_for_function("() => document.title.includes('latency 50 ns')")
+    page.go_back()
+    page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
+    page.locator("#sweep-point").get_by_role("link", name="Open this run").click()
+    page.wait_for_selector("#headline")
 
 
 def test_ties_are_not_called_the_shortest_alone(tmp_path):
