@@ -11,68 +11,49 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import answer, run
 
 from chakrascope.runner import Study
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "chakrascope.cli"]
-
-
-def run_cli(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "160"}
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
     pytest.importorskip("torch", reason="capturing a training job needs torch")
     folder = tmp_path_factory.mktemp("main-job")
-    done = run_cli(
-        "profile", "-o", "study", "--network", "cpu-cluster-16", "--steps", "2",
-        "--backend", "analytical-unaware", "--backend", "analytical-aware",
+    command = [
+        sys.executable, "-m", "chakrascope.cli", "profile", "-o", "study", "--network", "cpu-cluster-16",
+        "--steps", "2", "--backend", "analytical-unaware", "--backend", "analytical-aware",
         "--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        ROOT / "examples/ddp_transformer/train.py", "--epochs", "1",
-        cwd=folder,
-    )  # fmt: skip
+        ROOT / "examples/ddp_transformer/train.py", "--width", "64", "--layers", "2", "--length", "32",
+    ]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Critical path by kind" in done.stdout
     last = done.stdout.splitlines()[-1]
     assert re.fullmatch(r"Next: chakrascope view study --run [0-9a-f]{16}", last), last
-    return folder
+    return folder / "study"
+
+
+def told(capsys, *arguments):
+    return json.loads(answer(capsys, *arguments, "--format", "json"))
 
 
 @pytest.mark.torch
-def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled):
-    replay = json.loads(
-        run_cli(
-            "run", "study", "--network", "cpu-cluster-16", "--backend", "analytical-aware",
-            "--format", "json",
-            cwd=profiled,
-        ).stdout
-    )  # fmt: skip
-    newest = json.loads(run_cli("runs", "study", "--format", "json", cwd=profiled).stdout)[0]["id"]
-    path = json.loads(
-        run_cli("critical-path", "study", "--run", newest, "--format", "json", cwd=profiled).stdout
-    )
+def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled, capsys):
+    replay = told(capsys, "run", profiled, "--network", "cpu-cluster-16", "--backend", "analytical-aware")
+    newest = told(capsys, "runs", profiled)[0]["id"]
+    path = told(capsys, "critical-path", profiled, "--run", newest)
     assert sum(segment["duration_ns"] for segment in path) == replay["makespan_ns"]
     assert len(replay["ranks"]) == 16
 
 
 @pytest.mark.torch
-def test_a_replay_takes_as_long_as_the_measured_step(profiled):
-    replay = json.loads(
-        run_cli("run", "study", "--backend", "replay", "--format", "json", cwd=profiled).stdout
-    )
-    metadata = json.loads(next((profiled / "study/workloads").glob("*/workload.workload.json")).read_text())
+def test_a_replay_takes_as_long_as_the_measured_step(profiled, capsys):
+    replay = told(capsys, "run", profiled, "--backend", "replay")
+    metadata = json.loads(next((profiled / "workloads").glob("*/workload.workload.json")).read_text())
     for row in replay["ranks"]:
         figures = metadata["accounting"][str(row["rank"])]
         measured_ns, profiler_ns = figures["measured_step_ns"], figures.get("profiler_ns", 0)
@@ -80,17 +61,14 @@ def test_a_replay_takes_as_long_as_the_measured_step(profiled):
 
 
 @pytest.mark.torch
-def test_the_workload_runs_with_the_option_names_of_astra_sim(profiled):
-    prefix = next((profiled / "study/workloads").glob("*")) / "workload"
-    done = run_cli(
-        "run", f"--workload-configuration={prefix}", "--system-configuration=default",
-        "--network-configuration=cpu-cluster-2", "--format=json",
-        cwd=profiled,
+def test_the_workload_runs_with_the_option_names_of_astra_sim(profiled, capsys):
+    prefix = next((profiled / "workloads").glob("*")) / "workload"
+    found = told(
+        capsys, "run", f"--workload-configuration={prefix}", "--system-configuration=default",
+        "--network-configuration=cpu-cluster-2",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["backend"] == "analytical-unaware"
-    assert {"rank", "finish_ns", "exposed_comm_ns"} <= answer["ranks"][0].keys()
+    assert found["backend"] == "analytical-unaware"
+    assert {"rank", "finish_ns", "exposed_comm_ns"} <= found["ranks"][0].keys()
 
 
 # The demo that ships with the package, and the completion of the shell.

@@ -68,9 +68,9 @@ def test_damaged_files_are_read_or_refused(fuzzer, tmp_path_factory, name, seed)
 @pytest.mark.parametrize("name", ["a.json", "a.yml", "a.et", "a.txt"])
 def test_the_same_seed_damages_alike(fuzzer, name):
     content = b'{"a": [1, 2, {"b": "text"}]}'
-    made = [[damaged(name, content, random.Random(seed)) for seed in range(200)] for _ in range(2)]
+    made = [[damaged(name, content, random.Random(seed)) for seed in range(40)] for _ in range(2)]
     assert made[0] == made[1]
-    assert len(set(made[0])) > 100
+    assert len(set(made[0])) > 20
 
 
 def test_only_errors_for_people_are_no_crash(fuzzer, tmp_path):

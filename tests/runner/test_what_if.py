@@ -221,7 +221,7 @@ def test_communication_by_its_operator_is_up_to_the_network():
 
 
 def test_the_gpu_model_offers_its_machine_and_refuses_the_network():
-    asked = prepare(workload(*[[coll(0, SIZE)]] * 8), "default", "hgx-h100-8", backend="gpu")
+    asked = prepare(workload(*[[coll(0, SIZE >> 6)]] * 8), "default", "hgx-h100-8", backend="gpu")
     result = get_backend(asked.backend).run(asked)
     path = critical_path(result, asked.workload.model)
     chosen = targets(path, asked.backend, 1)

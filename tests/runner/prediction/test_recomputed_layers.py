@@ -32,7 +32,7 @@ PLAN = Plan(tp=2, pp=2, dp=2, global_batch=8, sequence_parallel=True, zero=1)
 NETWORK = NetworkConfig.preset("hgx-h100-8")
 COMMAND = [
     "--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-4x8", "--tp", "8", "--pp", "4",
-    "--sequence", "32768", "--global-batch", "64", "--format", "json",
+    "--sequence", "32768", "--global-batch", "16", "--format", "json",
 ]  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_the_estimate_is_that_of_a_simulation(data: Any, pp: int, chunks: int, z
     model = EXPERTS if experts else MODEL
     layers = data.draw(st.integers(1, MODEL.layers // pp // chunks))
     plan = Plan(
-        tp=2, pp=pp, dp=4 // pp, global_batch=32, sequence_parallel=True, zero=zero, chunks=chunks,
+        tp=2, pp=pp, dp=4 // pp, global_batch=16, sequence_parallel=True, zero=zero, chunks=chunks,
         schedule="interleaved" if chunks > 1 else "1f1b", recompute=str(layers),
     )  # fmt: skip
     one, more = setting(plan, model), setting(replace(plan, recompute="full"), model)
