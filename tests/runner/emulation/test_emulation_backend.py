@@ -262,8 +262,7 @@ def test_a_message_waits_for_its_receivers_request(root):
     late_ns = 100_000_000
     free, in_turn = _exchanged("none", late_ns), _exchanged("in-order", late_ns)
     # Without requests both directions are used at once; a request behind a message makes them take turns.
-    assert free < 650_000_000
-    assert in_turn > 850_000_000
+    assert in_turn > free + 200_000_000
 
 
 def test_ranks_that_come_together_use_both_directions(root):
