@@ -332,36 +332,37 @@ def test_configure_run_and_open_the_result(visit):
 
 
 @pytest.mark.browser
-def test_form_is_in_the_address(visit):
+def test_form_is_in_the_address(page, mine):
     """Whoever opens the link sees the same form; Back undoes a change; a preset starts over."""
-    page = visit("/new-run")
-    page.wait_for_selector("#new-start:not([disabled])")
-    assert "setup" not in page.url
-    page.get_by_label("size of dimension 1").fill("8")
-    page.wait_for_url("**setup=*")
-    page.locator("#new-dimensions").click()
-    page.get_by_role("option", name="2", exact=True).click()
-    page.get_by_label("latency of dimension 2").fill("1234")
-    page.get_by_label("Chunks", exact=True).fill("7")
-    page.get_by_label("Name of the run").fill('<b>"x"</b> \u202e&=#')
-    page.keyboard.press("Tab")
-    page.wait_for_url("**%3Cb%3E*")
-    page.reload()
-    page.wait_for_selector("#findings :text('multiply to 16 ranks')")
-    assert page.get_by_label("latency of dimension 2").input_value() == "1234"
-    assert page.get_by_label("Chunks", exact=True).input_value() == "7"
-    assert page.get_by_label("Name of the run").input_value() == '<b>"x"</b> \u202e&=#'
-    page.get_by_label("size of dimension 1").fill("4")
-    page.wait_for_selector("#findings :text('multiply to 8 ranks')")
-    page.wait_for_url("**%22Switch%22%2C4*")
-    page.go_back()
-    page.wait_for_selector("#findings :text('multiply to 16 ranks')")
-    assert page.get_by_label("size of dimension 1").input_value() == "8"
-    page.locator("#new-network").click()
-    page.get_by_role("option", name="hgx-h100-4x8").click()
-    page.wait_for_selector("#findings :text('multiply to 32 ranks')")
-    assert page.get_by_label("Chunks", exact=True).input_value() == "4"
-    page.wait_for_url(lambda url: "dimensions" not in url)
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run")
+        page.wait_for_selector("#new-start:not([disabled])")
+        assert "setup" not in page.url
+        page.get_by_label("size of dimension 1").fill("8")
+        page.wait_for_url("**setup=*")
+        page.locator("#new-dimensions").click()
+        page.get_by_role("option", name="2", exact=True).click()
+        page.get_by_label("latency of dimension 2").fill("1234")
+        page.get_by_label("Chunks", exact=True).fill("7")
+        page.get_by_label("Name of the run").fill('<b>"x"</b> \u202e&=#')
+        page.keyboard.press("Tab")
+        page.wait_for_url("**%3Cb%3E*")
+        page.reload()
+        page.wait_for_selector("#findings :text('multiply to 16 ranks')")
+        assert page.get_by_label("latency of dimension 2").input_value() == "1234"
+        assert page.get_by_label("Chunks", exact=True).input_value() == "7"
+        assert page.get_by_label("Name of the run").input_value() == '<b>"x"</b> \u202e&=#'
+        page.get_by_label("size of dimension 1").fill("4")
+        page.wait_for_selector("#findings :text('multiply to 8 ranks')")
+        page.wait_for_url("**%22Switch%22%2C4*")
+        page.go_back()
+        page.wait_for_selector("#findings :text('multiply to 16 ranks')")
+        assert page.get_by_label("size of dimension 1").input_value() == "8"
+        page.locator("#new-network").click()
+        page.get_by_role("option", name="hgx-h100-4x8").click()
+        page.wait_for_selector("#findings :text('multiply to 32 ranks')")
+        assert page.get_by_label("Chunks", exact=True).input_value() == "4"
+        page.wait_for_url(lambda url: "dimensions" not in url)
 
 
 @pytest.mark.browser
