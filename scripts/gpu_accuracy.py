@@ -65,6 +65,7 @@ def main() -> None:
     if given.json:
         given.json.write_text(json.dumps([figures(row) for row in rows], indent=1), encoding="utf-8")
     text = page(rows, absent, with_hta=given.hta_python is not None)
+    given.output.mkdir(parents=True, exist_ok=True)
     (given.output / "gpu-accuracy.md").write_text(text, encoding="utf-8")
     (given.output / "gpu-accuracy.csv").write_text(traces_csv(rows), encoding="utf-8")
 
