@@ -209,7 +209,6 @@ def test_missing_side_is_an_error(visit):
     page.wait_for_selector("#diff-error:has-text('nonsense')")
 
 
-@pytest.mark.browser
 def test_reading_shows_progress_and_can_be_cancelled():
     reading = Reading()
     assert (reading.of(0).share, reading.text) == (0.0, "Before: looking for its steps.")
@@ -217,7 +216,7 @@ def test_reading_shows_progress_and_can_be_cancelled():
     reading.rank(1, 2)
     assert (reading.share, reading.text) == (
         0.1875,
-        "Before: 1 of 4 steps read, of the next one 1 of 2 ranks",
+        "Before: 1 of 4 steps read; the next step: 1 of 2 ranks",
     )
     reading.of(1).step(1, 1)
     assert (reading.share, reading.text) == (1.0, "After: 1 of 1 step read")
