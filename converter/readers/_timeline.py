@@ -182,7 +182,7 @@ def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
 
 
 _DEEPEST = 1_000
-_OUTERMOST, _INNERMOST, _FEW_CALLS = 5, 3, 3
+_OUTERMOST, _INNERMOST, _FEW_CALLS = 2, 8, 3
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
 # The tracer's own functions, which enclose the job's, are left out.
 _TRACER = "chakrascope/tracer/"

@@ -245,9 +245,9 @@ def test_device_trace_without_host_trace_lists_missing_data(tmp_path, capsys):
     [
         (
             (),
-            "Assumed: the text workload does not say which ranks share a layer: all its",
+            "Assumed: the text workload does not contain the ranks that share a layer: all",
         ),
-        (("--model-group", "2"), "Assumed: each 2 consecutive ranks share a layer"),
+        (("--model-group", "2"), "Assumed: 2 consecutive ranks are assumed to share a layer"),
     ],
 )
 def test_generate_prints_assumed_groups(tmp_path, capsys, monkeypatch, options, told):

@@ -413,7 +413,7 @@ def test_slices_link_to_host_calls_and_back(captured, visit):
     page.wait_for_selector(f"#timeline[data-selected='0:{node}'][data-slices]")
     page.keyboard.press("h")
     page.wait_for_selector(f"#timeline:not([data-selected='0:{node}']):not([data-selected=''])")
-    page.locator("#timeline-details dd", has_text="DistributedDataParallel.forward").wait_for()
+    page.locator("#timeline-details dd", has_text="› DistributedDataParallel.forward").wait_for()
     # Rows move while ranks are being read, and the calls of a row that comes into sight follow it.
     place = page.wait_for_function(
         """() => {
