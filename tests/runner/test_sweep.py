@@ -132,7 +132,7 @@ def test_lists_of_points_are_checked_line_by_line(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         read_points(tmp_path / "absent")
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is not text in UTF-8"):
         read_points(file)
 
 

@@ -330,6 +330,7 @@ def test_what_is_typed_into_the_sweep_is_never_changed(visit):
     over = quote(json.dumps([["network.bandwidth", "1,2"]]))
     page = visit("/sweep", f"?over={over}")
     page.wait_for_selector("#sweep-go:not([disabled])")
+    page.locator("#sweep-more > summary").click()
     for field, text in (("keep", "100"), ("keep", "-1"), ("trials", "0"), ("trials", "2.5")):
         box = page.locator(f"#sweep-{field}")
         before = box.input_value()

@@ -161,7 +161,7 @@ def test_a_program_that_is_too_large_to_be_followed():
 
 
 def test_assumptions_are_listed():
-    assert any("room for 32 units" in text for text in prove(sample("allreduce_pipeline")).cautions)
+    assert any("to have 32 units for each" in text for text in prove(sample("allreduce_pipeline")).cautions)
     ahead = prove(sample("single_node_allreduce_pipeline"))
     assert ahead.holds
     assert any("must have room for all of the data" in text for text in ahead.cautions)
