@@ -195,7 +195,7 @@ class Mailbox {
     const bool cuts_;                // whether sizes are truncated to 32 bits, as in ASTRA-sim
     const Time message_cost_;        // time for which each message occupies its sender
     const bool matches_by_arrival_;  // whether matching is by arrival; otherwise by the order of issue
-    const bool separate_;               // whether each rank has a separate mailbox
+    const bool separate_;            // whether each rank has a separate mailbox
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;
