@@ -140,7 +140,6 @@ _GUESSED = {
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("compare", "--network"): "chakrascope sweep STUDY --on 64xa100,64xh100",
     ("compare", "--on"): "chakrascope sweep STUDY --on 64xa100,64xh100",
-    ("predict", "--fsdp"): "chakrascope predict --model NAME --on 64xh100 --zero 3",
     ("predict", "--gpus"): "chakrascope predict search --model NAME --gpus N",
     ("predict", "--ranks"): "chakrascope predict search --model NAME --gpus N",
     ("predict search", "--on"): "chakrascope predict search --model NAME --chip h100 --gpus 64",

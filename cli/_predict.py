@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._options import CommandWithMore, network_changes, on_option, quantity
-from ._output import clock, console, print_json, print_next, print_rows, stage
+from ._output import clock, console, error_console, print_json, print_next, print_rows, stage
 from ._plan_file import EXPLICIT, command_line_options, plan_file_options, save_plan
 from ._predict_script import ScriptJob, predict_script
 from ._predict_search import search_command
@@ -62,6 +62,7 @@ def plan_options(command: Command) -> Command:
         _degree("micro-batch", "Sequences per micro-batch on each data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
+        click.option("--fsdp", is_flag=True, hidden=True),
         click.option("--zero", type=click.IntRange(0, 3),
                      help="ZeRO stage; 3 is FSDP. [default: set by --software]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
@@ -115,6 +116,21 @@ def plan_options(command: Command) -> Command:
     return command
 
 
+def _zero_of(given: dict[str, Any]) -> int:
+    """Return the ZeRO stage from ``--zero``, or from its old name ``--fsdp`` with a warning."""
+    zero: int | None = given["zero"]
+    if not given["fsdp"]:
+        return zero or 0
+    if zero not in (None, 3):
+        raise UsageError(
+            f"--fsdp shards weights, but --zero {zero} does not. Next: leave out one of the two options."
+        )
+    error_console.print(
+        "Warning: '--fsdp' is now '--zero 3'; the old name will be removed in 0.5.", style="yellow"
+    )
+    return 3
+
+
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
     """Return the training plan in *given* on *ranks* chips, and its software."""
     from ..runner.prediction import software_of, with_habits
@@ -125,7 +141,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
         raise UsageError(f"--placement must name {', '.join(AXES)} once each, such as {'-'.join(AXES)}.")
     _refuse_without_effect(given)
     chip.peak(given["precision"] or chip.precision)
-    zero = given["zero"] or 0
+    zero = _zero_of(given)
     model_ranks = given["tp"] * given["pp"] * given["cp"]
     dp = given["dp"] if given["dp"] is not None else max(1, ranks // max(model_ranks, 1))
     per_step = dp * given["micro_batch"]

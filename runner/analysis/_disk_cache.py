@@ -38,9 +38,9 @@ def cached_advice(file: Path, made_of: list[Path], make: Callable[[], Advised]) 
     """Return the advice from *make*, cached in *file* until one of *made_of* changes."""
     stamp = _stamp(made_of)
     try:
-        kept = load_json(file)
-        if kept["stamp"] == stamp:
-            return Advised.from_json(kept["advised"])
+        stored = load_json(file)
+        if stored["stamp"] == stamp:
+            return Advised.from_json(stored["advised"])
     except _DAMAGES:
         pass
     advised = make()

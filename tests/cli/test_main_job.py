@@ -37,22 +37,24 @@ def profiled(tmp_path_factory):
     return folder / "study"
 
 
-def told(capsys, *arguments):
+def json_answer(capsys, *arguments):
     return json.loads(answer(capsys, *arguments, "--format", "json"))
 
 
 @pytest.mark.torch
 def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled, capsys):
-    replay = told(capsys, "run", profiled, "--network", "cpu-cluster-16", "--backend", "analytical-aware")
-    newest = told(capsys, "runs", profiled)[0]["id"]
-    path = told(capsys, "critical-path", profiled, "--run", newest)
+    replay = json_answer(
+        capsys, "run", profiled, "--network", "cpu-cluster-16", "--backend", "analytical-aware"
+    )
+    newest = json_answer(capsys, "runs", profiled)[0]["id"]
+    path = json_answer(capsys, "critical-path", profiled, "--run", newest)
     assert sum(segment["duration_ns"] for segment in path) == replay["makespan_ns"]
     assert len(replay["ranks"]) == 16
 
 
 @pytest.mark.torch
 def test_a_replay_takes_as_long_as_the_measured_step(profiled, capsys):
-    replay = told(capsys, "run", profiled, "--backend", "replay")
+    replay = json_answer(capsys, "run", profiled, "--backend", "replay")
     metadata = json.loads(next((profiled / "workloads").glob("*/workload.workload.json")).read_text())
     for row in replay["ranks"]:
         figures = metadata["accounting"][str(row["rank"])]
@@ -63,7 +65,7 @@ def test_a_replay_takes_as_long_as_the_measured_step(profiled, capsys):
 @pytest.mark.torch
 def test_the_workload_runs_with_the_option_names_of_astra_sim(profiled, capsys):
     prefix = next((profiled / "workloads").glob("*")) / "workload"
-    found = told(
+    found = json_answer(
         capsys, "run", f"--workload-configuration={prefix}", "--system-configuration=default",
         "--network-configuration=cpu-cluster-2",
     )  # fmt: skip

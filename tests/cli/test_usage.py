@@ -543,6 +543,16 @@ def test_an_old_name_warns_and_does_the_same(made, old, new, capsys):
     assert f"'{old[0]}' is now '{new[0]}" in before[2].replace("\n", " ")
 
 
+def test_fsdp_is_an_old_name_of_zero_3(capsys):
+    command = ("predict", "--model", "llama3-8b", "--on", "16xh100", "--format", "json")
+    before, after = (run_and_read(capsys, *command, *words) for words in (["--fsdp"], ["--zero", "3"]))
+    assert before[:2] == after[:2]
+    assert before[0] == 0
+    assert "'--fsdp' is now '--zero 3'" in before[2].replace("\n", " ")
+    refused = run_and_read(capsys, *command, "--fsdp", "--zero", "1")
+    assert "leave out one of the two options" in refused[2].replace("\n", " ")
+
+
 def test_runs_of_a_folder_are_its_studies_and_of_a_study_its_runs(made, capsys):
     (study,) = json.loads(answer(capsys, "runs", made.parent, "--format", "json"))
     assert (study["name"], study["runs"]) == (made.name, 2)
