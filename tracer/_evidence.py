@@ -170,6 +170,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
     *cores* is the number of cores that the process may use, and *quota_cores* is the core limit of the
     control group. *page_fault_ns* is the CPU time of a page fault. 0 means unknown or unlimited.
+    *bfloat16* states whether the processor has units for this precision; None means unknown.
     """
 
     format: str
@@ -195,6 +196,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     cores: _Natural = 0
     quota_cores: float = 0.0
     page_fault_ns: _Natural = 0
+    bfloat16: bool | None = None
 
     def frame(self, index: int) -> Frame:
         """Return the stack frame with the number *index*."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ._step_times import FreeCores as FreeCores
     from ._step_times import StepTimes as StepTimes
     from ._step_times import free_cores as free_cores
+    from ._step_times import lacks_bfloat16 as lacks_bfloat16
     from ._step_times import rank_delays as rank_delays
     from ._step_times import run_delays as run_delays
     from ._step_times import step_times as step_times

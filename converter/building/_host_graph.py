@@ -255,7 +255,14 @@ class _Builder:
             return parts
         before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
         parts = self.causes.of_gap(begin_ns, piece.end_ns, before, after)
-        return [part if part.place else part._replace(place=self.places[piece.place]) for part in parts]
+        place = self.places[piece.place]
+        is_gradient = place and piece.next_op >= 0 and self.phases[piece.next_op] == "backward"
+        return [
+            part._replace(place=place)
+            if not part.place or (is_gradient and part.cause == "dispatch")
+            else part
+            for part in parts
+        ]
 
     def _add_part(self, piece: _Piece, begin_ns: int, part: Part, waits: Sequence[int]) -> None:
         ready = before = self.host_end_ns()

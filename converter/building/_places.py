@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .._columns import which
 from ..readers import PHASES, Ops, Pieces
 from ._cause_rules import is_engine_range
-from ._host_causes import HostCauses
+from ._host_causes import DISPATCH_NS, HostCauses
 
 
 def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
@@ -42,7 +44,7 @@ def _function(place: str) -> str:
 
 
 def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: list[str]) -> list[str]:
-    """Return *places* with the place of the forward operator for each gradient.
+    """Return *places* with the place of the forward operator for each gradient, and for its dispatch.
 
     *of_starts* is the place at the start of each operator.
     """
@@ -58,5 +60,9 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
     for sequence, parent, is_gradient in zip(sequences, ops.parent.tolist(), is_engine, strict=True):
         around = of_ops[parent] if parent >= 0 else ""
         of_ops.append(owners.get(sequence, "") if is_gradient else around)
-    of_pieces = [of_ops[op] if op >= 0 else "" for op in pieces.op.tolist()]
+    next_ops = np.where(pieces.end_ns - pieces.start_ns < DISPATCH_NS, pieces.next_op, -1)
+    of_pieces = [
+        of_ops[op] if op >= 0 else of_ops[following] if following >= 0 else ""
+        for op, following in zip(pieces.op.tolist(), next_ops.tolist(), strict=True)
+    ]
     return [owner or place for owner, place in zip(of_pieces, places, strict=True)]

@@ -366,7 +366,7 @@ def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
     return StepTimes(**stated) if texts and all(type(value) is int for value in numbers) else None
 
 
-_CORES = "cores"
+_CORES, _BFLOAT16 = "cores", "bfloat16"
 _FIRST_STEADY = 3  # number of the first steady step; earlier steps allocate, compile and start workers
 _Row = tuple[float, float, float]
 _MIN_NS = 100_000_000  # the kernel counts CPU time in hundredths of a second
@@ -391,7 +391,7 @@ class FreeCores(NamedTuple):
 
 
 def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
-    """Return metadata on the CPU cores of each rank in unprofiled steps, or {} if unknown.
+    """Return metadata on the CPU cores of each rank in unprofiled steps, and on units for bfloat16, if known.
 
     Ranks of one host share its cores with the workers of their data loaders. Ranks without *evidence* are
     assumed to be as busy as the other ranks. Cores that other processes use do not count as free.
@@ -415,7 +415,14 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
         busy = max(0.0, min(used[hosts[rank]], own.cores - idle))
         usable = min(own.cores, own.quota_cores or math.inf)
         cores[str(rank)] = [usable, busy, max(0.0, min(idle, usable - busy))]
-    return {_CORES: cores} if cores else {}
+    units = {own.bfloat16 for own in evidence.values()}
+    found: dict[str, Any] = {_CORES: cores} if cores else {}
+    return found | ({_BFLOAT16: units.pop()} if len(units) == 1 and None not in units else {})
+
+
+def lacks_bfloat16(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a workload was captured on processors that are known to have no units for bfloat16."""
+    return metadata.get(_BFLOAT16) is False
 
 
 def _workers(evidence: Evidence) -> int:

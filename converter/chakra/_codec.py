@@ -217,7 +217,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "logging": "Logging and formatting",
     "recomputation": "Recomputing activations",
     "anomaly_detection": "Anomaly detection of autograd",
-    "synchronisation": "Host-device synchronisation",
+    "synchronisation": "Synchronisation (.item() and similar calls)",
     "compilation": "Compilation",
     "object_collective": "Exchanging Python objects between ranks",
     "allocation": "Allocating and freeing device memory",

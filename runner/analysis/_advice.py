@@ -14,6 +14,7 @@ from ...converter import Workload
 from ...converter.building import (
     StepTimes,
     free_cores,
+    lacks_bfloat16,
     step_times,
 )
 from ...converter.chakra import KINDS
@@ -23,7 +24,7 @@ from ...support.table import Columns
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._advised import MORE_THREADS, REMEDIES, UNKNOWN, Advice, Advised, Cause, moved
+from ._advised import LOWER, MORE_THREADS, NOT_LOWER, REMEDIES, UNKNOWN, Advice, Advised, Cause, moved
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
@@ -174,6 +175,8 @@ def _advice_of(
     cores = free_cores(workload.metadata, [rank] if rank >= 0 else None)
     if cores is not None and MORE_THREADS in how:
         how = how.replace(MORE_THREADS, f"{MORE_THREADS} ({cores.text})" * (cores.free >= _FREE))
+    if lacks_bfloat16(workload.metadata):
+        how = how.replace(LOWER, NOT_LOWER)
     number = "inf" if one.times == math.inf else f"{one.times:g}"
     if one.times != math.inf and not one.is_moved:
         how = f"{one.times:.3g} times as fast: {how}"

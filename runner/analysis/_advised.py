@@ -101,7 +101,8 @@ REMEDIES: Mapping[str, str] = {
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and a warm-up with the largest shapes",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) except for debugging: anomaly detection "
     "stores the Python stack of each operator of the forward pass",
-    "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
+    "synchronisation": "read fewer values of tensors (.item(), .tolist(), .cpu(), printing), or read them "
+    "less often",
     "compilation": "avoid recompilation: constant shapes or dynamic=True, padding to few sizes, or a warm "
     "cache (TORCH_LOGS=recompiles prints the reason)",
     "object_collective": "exchange tensors (all_gather, all_reduce), because objects are pickled and "
@@ -110,7 +111,8 @@ REMEDIES: Mapping[str, str] = {
     "cores for the threads of the communication library: the host thread was blocked in the call",
     "optimizer": "a fused optimizer (fused=True), fewer and larger parameter tensors, or states in lower "
     "precision",
-    "python": "less Python code here: vectorise the loop, or use batched and foreach operators",
+    "python": "less Python code here: call it less often, vectorise loops, or use batched and foreach "
+    "operators",
 }  # fmt: skip
 """The remedy for each kind of time, and for each host cause."""
 COPY_REMEDIES: Mapping[str, str] = {
@@ -122,11 +124,12 @@ COPY_REMEDIES: Mapping[str, str] = {
 }  # fmt: skip
 """The remedy for copies by direction."""
 MORE_THREADS = ", or more threads (OMP_NUM_THREADS) if cores are free"
-_LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
+LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
+NOT_LOWER = "fewer or smaller calls (the processor has no units for bfloat16)"
 HOST_REMEDIES: Mapping[str, str] = {
-    "gemm": f"{_LOWER}{MORE_THREADS}",
-    "convolution": f"channels_last, {_LOWER}{MORE_THREADS}",
-    "attention": f"{_LOWER}{MORE_THREADS}",
+    "gemm": f"{LOWER}{MORE_THREADS}",
+    "convolution": f"channels_last, {LOWER}{MORE_THREADS}",
+    "attention": f"{LOWER}{MORE_THREADS}",
     "normalization": "fusing it with its neighbours (torch.compile), or lower precision",
     "softmax": "fusion with neighbouring operators (torch.compile), or scaled_dot_product_attention if the "
     "softmax belongs to attention",
@@ -192,8 +195,11 @@ class Advice:
 
     @property
     def _likely_ns(self) -> int:
-        """The gain that orders advice: for necessary work, that of halving it."""
-        return self.half_ns or self.gain_ns
+        """The gain that orders advice: for necessary work, that of halving it.
+
+        A function of the script may be called less often or outside the step, so all its time counts.
+        """
+        return self.gain_ns if self.key.startswith("place:") else self.half_ns or self.gain_ns
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._host_candidates import barriers, collective_loops, host_work, loop, loops, synchronisations
+from ._host_candidates import LOOP_CALLS, barriers, collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._memory_traffic import (
@@ -62,6 +62,7 @@ _FUSED_STREAMS, _OPERATOR_STREAMS, _MAX_FUSED = 7, 3, 10.0
 # The source location of an optimizer that the script implements, and the remedies that fuse its passes.
 _OWN_STEP = re.compile(r"\.step \(")
 _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
+_FEWER_CALLS = "fewer and larger calls of the module, such as one call for the whole batch"
 # Operators that only wait, even if the trace calls this computation.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -239,9 +240,13 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
     for name in sorted(modules, key=len)[-1:]:
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
         rows = rows[segments["module"][rows].passes(within(name))]
-        what = f"{name} (module{'s' * ('*' in name)})"
-        what += f"{ESPECIALLY}{short_name(largest(segments, rows, 'operator')[0])}"
-        yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")
+        operator, _ = largest(segments, rows, "operator")
+        ran = rows[(segments["module"][rows] == name) & (segments["phase"][rows] == "forward")]
+        is_loop = max(np.bincount(coded(segments["operator"][ran])[0]).tolist(), default=0) >= LOOP_CALLS
+        what = f"{name} (module{'s' * ('*' in name)}{', called in a loop' * is_loop})"
+        what += f"{ESPECIALLY}{short_name(operator)}"
+        how = _FEWER_CALLS * is_loop
+        yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module", how=how)
 
 
 def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[str], str] = str) -> list[str]:

@@ -42,7 +42,7 @@ from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
 
 # A loop of small operators has at least 100 calls, and those over 50 µs take at most half its time.
-_LOOP_CALLS, _SHORT_NS = 100, 50_000
+LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
@@ -88,10 +88,9 @@ def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
     if sum_ns(segments, own) < MAJORITY * everything_ns:
         return False  # much work of the line or function is outside the loop
     called = own[~_is_gap(segments, own)]
-    long = called[segments["duration_ns"][called] > _SHORT_NS]
-    if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
+    if len(called) < LOOP_CALLS or 2 * sum_ns(segments, _long(segments, own)) > sum_ns(segments, own):
         return False
-    return bool(np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS)
+    return bool(np.bincount(coded(segments["operator"][called])[0]).max() >= LOOP_CALLS)
 
 
 def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
@@ -116,14 +115,22 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
         cause = _SYNCHRONISATION if 2 * waits > len(worked) else "dispatch"
         what = f"{HOST_CAUSES[cause]} of {count_text(calls, 'short operator')} in {place}"
     target, remedy = Target("place", place), "operators" if cause == "dispatch" else cause
-    return Candidate(what, "host", cause, remedy, target, GONE, own, path_ns, path_ns)
+    # A forward pass is necessary: without the loop, its long operators remain.
+    long_ns = sum_ns(segments, _long(segments, own)) if is_forward(function_of(place)) else 0
+    times = path_ns / long_ns if long_ns else GONE
+    return Candidate(what, "host", cause, remedy, target, times, own, path_ns, path_ns - long_ns)
+
+
+def _long(segments: Columns, rows: Ints) -> Ints:
+    """Return those *rows* that are operators too long for a loop of small operators."""
+    return rows[~_is_gap(segments, rows) & (segments["duration_ns"][rows] > _SHORT_NS)]
 
 
 def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
     """Yield a candidate per line of a script that issues many collectives, with all its work."""
     rows = rows[~np.isin(segments["phase"][rows], CALLED_PHASES) & (segments["place"][rows] != "")]
     for place, issued in grouped(rows, segments["place"][rows]):
-        if len(issued) >= _LOOP_CALLS:
+        if len(issued) >= LOOP_CALLS:
             own = np.flatnonzero(segments["place"] == place)
             path_ns, target = sum_ns(segments, own), Target("place", place)
             what = f"{count_text(len(issued), 'collective')} one by one in {place}"

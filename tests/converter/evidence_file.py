@@ -60,7 +60,7 @@ class EvidenceFile:
         row = [value[0] if isinstance(value, tuple) else value * 1000 for value in values]
         self.rows[table].append(row)
 
-    def write(self, path, rank=0, cores=0, quota=0.0, page_fault_ns=0):
+    def write(self, path, rank=0, cores=0, quota=0.0, *, page_fault_ns=0, bfloat16=None):
         document = {"format": "chakrascope-evidence", "version": 1, "rank": rank, "pid": 1, "thread": 7}
         for name, columns in TABLES.items():
             values = zip(*self.rows[name], strict=True) if self.rows[name] else [[] for _ in columns.split()]
@@ -81,6 +81,7 @@ class EvidenceFile:
             "cores": cores,
             "quota_cores": quota,
             "page_fault_ns": page_fault_ns,
+            "bfloat16": bfloat16,
         }
         path.write_bytes(gzip.compress(json.dumps(document).encode()))
 

@@ -833,6 +833,20 @@ def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
     assert gradients["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
 
 
+def test_short_gap_before_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    trace.frame("train.py(12): whiten", 102, 298)
+    trace.add("cpu_op", "aten::mm", 110, 200, **{"Sequence number": 0})
+    for start, number in ((400, 1), (520, 0), (700, 0)):  # after gaps of 30 and of 90 us
+        trace.add("cpu_op", f"{BACKWARD}Node{number}", start, start + 90, **{"Sequence number": number})
+    nodes = trace.nodes(tmp_path)
+    gaps = nodes[nodes["name"] == f"host before {BACKWARD}Node0"]
+    assert gaps["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
+    assert gaps["cause"].tolist() == ["dispatch", "python"]
+
+
 def test_modules_that_the_tracer_marked_count_before_those_of_frames(tmp_path):
     trace = Stacks()
     model(trace)

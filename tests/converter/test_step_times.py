@@ -7,7 +7,7 @@ from evidence_file import EvidenceFile
 from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert, doctor
-from chakrascope.converter.building import FreeCores, free_cores, run_delays, step_times
+from chakrascope.converter.building import FreeCores, free_cores, lacks_bfloat16, run_delays, step_times
 from chakrascope.converter.building._step_times import cores_of_ranks, measured_steps
 from chakrascope.tracer import RankEntry, read_evidence
 
@@ -328,6 +328,18 @@ def test_ranks_without_evidence_are_as_busy_as_the_others(tmp_path):
     evidence = {0: read_evidence(tmp_path / "rank0.evidence.json.gz")}
     entries = [RankEntry(rank, hostname=host) for rank, host in enumerate("aaab")]
     assert cores_of_ranks(entries, evidence)["cores"]["0"] == pytest.approx([8, 3, 2], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("units", "expected"), [((False, False), True), ((True, True), False), ((False, None), False)]
+)
+def test_workload_lacks_bfloat16_if_no_processor_has_units_for_it(tmp_path, units, expected):
+    evidence = {}
+    for rank, has_units in enumerate(units):
+        cores_of(tmp_path, (1, 2, {"cores": 8, "bfloat16": has_units}))
+        evidence[rank] = read_evidence(tmp_path / "rank0.evidence.json.gz")
+    metadata = cores_of_ranks([RankEntry(rank, hostname="a") for rank in evidence], evidence)
+    assert lacks_bfloat16(metadata) is expected
 
 
 def test_captures_without_readings_have_no_free_cores(tmp_path):

@@ -74,6 +74,9 @@ def test_new_pages_are_counted_and_have_a_cost(recorder, tmp_path):
     first, last = evidence.steps.faults
     assert last - first >= 1  # huge pages are few
     assert evidence.page_fault_ns > 0
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        features = file.read().split()
+    assert evidence.bfloat16 is any(name in features for name in ("avx512_bf16", "amx_bf16", "bf16"))
     assert evidence.steps.compile_ns == [evidence.steps.compile_ns[0]] * 2
 
 

@@ -19,7 +19,7 @@ from .loaders import LOADERS
 from .phases import PHASES
 from .process import write_atomically
 from .profilers import foreign_profiler_is_on
-from .readings import page_fault_ns
+from .readings import has_bfloat16, page_fault_ns
 from .sources import SourceFiles, callee, function_name, line_of
 from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
 from .step_clock import COLUMNS, GarbageWatch, StepClock, StepFile
@@ -162,6 +162,7 @@ class EvidenceRecorder:
             "steps": self._clock.table(),
             "cores": self._clock.cores.count,
             "quota_cores": self._clock.cores.quota if self._clock.cores.quota < math.inf else 0.0,
+            "bfloat16": has_bfloat16(),
             "samples": _columns(SAMPLE_COLUMNS, samples),
             "counters": _columns(COUNTER_COLUMNS, sampler.counters()),
             "collections": _columns(COLLECTION_COLUMNS, collections),

@@ -141,6 +141,20 @@ def quota_cores(folder: Path) -> float:
     return math.inf
 
 
+def has_bfloat16() -> bool | None:
+    """Return whether the processor has units for bfloat16; None if unknown.
+
+    The names of the features are those of the Linux kernel (arch/x86/include/asm/cpufeatures.h and
+    Documentation/arch/arm64/elf_hwcaps.rst).
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            name, _, features = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(features.split())
+    return None
+
+
 def _number(words: list[bytes], position: int) -> int:
     try:
         return int(words[position])

@@ -315,6 +315,14 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
 
 
+def test_a_loop_in_a_forward_pass_keeps_its_long_operators(tmp_path):
+    nodes = looping(place="Net.forward (train.py:9)")
+    nodes[-2] |= {"duration_ns": MS}
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert first.what == "Dispatch and launches of 300 short operators in Net.forward (train.py:9)"
+    assert first.gain_ns == pytest.approx(299 * 8_000 + 150 * 4_000, rel=1e-4)
+
+
 def test_a_loop_contains_its_backward_pass(tmp_path):
     """But no short operators at the place that calls the backward pass."""
     nodes = looping()
@@ -402,7 +410,7 @@ def test_gain_of_a_waiting_loop_includes_frees(tmp_path):
     nodes.append(host(451, 3 * MS, (450,), cause="python", place=place) | end)
     run = analysed(tmp_path, workload(nodes))
     first = run.advices()[0]
-    assert first.what == f"Host-device synchronisation of 300 short operators in {place}"
+    assert first.what == f"Synchronisation (.item() and similar calls) of 300 short operators in {place}"
     assert first.gain_ns == 300 + 150 * 4_000 + 3 * MS
     assert not any(item.key == f"host:{place}=inf" for item in run.advices())
 
@@ -454,6 +462,16 @@ def test_dominant_module_is_one_entry(tmp_path):
     assert (first.key, first.gain_ns, first.half_ns) == ("module:hidden=inf", 24 * MS, 12 * MS)
     assert REMEDIES["module"] in first.how
     assert not others  # the operators are mostly that module's
+
+
+def test_module_that_a_loop_calls_is_advised_fewer_calls(tmp_path):
+    calls = of_modules({"embed": MS // 10, "hidden": 2 * MS, "head": MS // 10, "norm": MS // 10})
+    for number in range(len(calls), len(calls) + 110):
+        call = comp(number, 20_000, (number - 1,), operator="aten::addmm", name="aten::addmm")
+        calls.append(call | {"module": "hidden", "phase": "forward"})
+    first = analysed(tmp_path, workload(calls)).advices()[0]
+    assert first.what == "hidden (module, called in a loop), especially aten::addmm"
+    assert "one call for the whole batch" in first.how
 
 
 @pytest.mark.parametrize(("dense_ms", "is_entry"), [(1, True), (5, False)])
@@ -783,6 +801,30 @@ def test_more_threads_are_advised_if_cores_may_be_free(tmp_path, free, advised):
     first = analysed(tmp_path, dataclasses.replace(program, metadata=metadata)).advices()[0]
     assert ("OMP_NUM_THREADS" in first.how) == advised
     assert ("1 of 2 cores were free" in first.how) == (free == 1.0)
+
+
+@pytest.mark.parametrize(("units", "advised"), [(None, True), (True, True), (False, False)])
+def test_bfloat16_is_advised_unless_the_processor_lacks_units_for_it(tmp_path, units, advised):
+    program = workload([comp(0, 4 * MS, operator="aten::mm", name="aten::mm")])
+    program = dataclasses.replace(program, metadata={} if units is None else {"bfloat16": units})
+    how = analysed(tmp_path, program).advices()[0].how
+    assert ("under torch.autocast" in how) == advised
+    assert ("has no units for bfloat16" in how) != advised
+
+
+def test_function_of_the_script_precedes_operators_of_the_model(tmp_path):
+    model = comp(
+        0, 14 * MS, operator="aten::mm", name="aten::mm", phase="forward", place="train (train.py:3)"
+    )
+    average = [
+        comp(1 + number, 3 * MS, (number,), operator=name, name=name, place=f"Ema.update (train.py:{number})")
+        for number, name in enumerate(("aten::mul", "aten::add", "aten::sub", "aten::div"))
+    ]
+    backward = comp(
+        5, MS, (4,), operator="aten::sum", name="aten::sum", phase="backward", place="train (train.py:5)"
+    )
+    advices = analysed(tmp_path, workload([model, *average, backward])).advices()
+    assert [item.key for item in advices[:2]] == ["place:Ema.update (train.py)=inf", "operator:aten::mm=inf"]
 
 
 @pytest.mark.parametrize(("lateness", "named"), [([5 * MS] * 4, 1), ([5 * MS, 0, 0, 0], 0), ([5 * MS], 1)])
