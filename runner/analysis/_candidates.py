@@ -286,6 +286,8 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     called = segments["phase"].passes(CALLED_PHASES.__contains__)
     rows = rows[~called[rows] | ~functions[rows].passes(training.__contains__)]
     for function, everything in grouped(rows, functions[rows]):
+        if function in training:
+            yield from _lines(segments, everything, _MIN_FUNCTION * worked_ns)
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _MIN_FUNCTION)
         path_ns = sum_ns(segments, own)
@@ -318,8 +320,19 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             yield scaled(segments, what, "compute", target, every, remedy="function", is_advised=is_advised)
 
 
+def _lines(segments: Columns, rows: Ints, least_ns: float) -> Iterator[Candidate]:
+    """Yield each line of *rows* that takes *least_ns* or more, mostly host work of several causes."""
+    for line, everything in grouped(rows, segments["place"][rows]):
+        hosted = everything[segments["kind"][everything] == "host"]
+        caused = hosted[segments["cause"][hosted] != "dispatch"]
+        if sum_ns(segments, everything) > least_ns and sum_ns(segments, caused) >= MAJORITY * sum_ns(
+            segments, everything
+        ):
+            yield from _host_function(segments, line, everything, caused)
+
+
 def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
-    """Yield *function* if it is mostly host work of several causes, none of which takes most of it."""
+    """Yield *function*, or a line, if it is mostly host work of several causes without a main cause."""
     path_ns = sum_ns(segments, rows)
     times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
     first, *others = sorted(times, key=times.__getitem__, reverse=True)

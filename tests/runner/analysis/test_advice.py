@@ -315,6 +315,19 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
 
 
+def test_line_of_the_training_function_with_several_causes_is_one_entry(tmp_path):
+    place = "train (train.py:9)"
+    nodes = [
+        comp(0, 4 * MS, phase="forward", operator="aten::mm", name="aten::mm"),
+        comp(1, MS, (0,), phase="optimizer", operator="aten::add_", place="train (train.py:5)"),
+        host(2, 3 * MS, (1,), cause="io", place=place),
+        host(3, 2 * MS, (2,), cause="python", place=place),
+    ]
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert first.what == f"File and network I/O and Python between operators in {place}"
+    assert (first.key, first.gain_ns) == (f"place:{place}=inf", 5 * MS)
+
+
 def test_a_loop_in_a_forward_pass_keeps_its_long_operators(tmp_path):
     nodes = looping(place="Net.forward (train.py:9)")
     nodes[-2] |= {"duration_ns": MS}
