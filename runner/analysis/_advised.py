@@ -74,6 +74,8 @@ REMEDIES: Mapping[str, str] = {
     ),
     "launch_stall": "warm up before the measured steps, because first calls load, compile or tune kernels "
     "and reserve memory; if later steps stall as well, avoid new shapes and large allocations here",
+    "compiled": "fewer launches by the Python code of compiled functions: CUDA graphs "
+    "(torch.compile with mode='reduce-overhead') or a C++ wrapper (torch._inductor.config.cpp_wrapper)",
     "host_operator": "run the operator on the device, if its tensors are needed there, or before the step: "
     "the operator launches no device work",
     "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or synchronise less often: "

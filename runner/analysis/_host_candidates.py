@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import class_of, computed_on_host, free_cores, plain_name
+from ...converter.building import class_of, computed_on_host, free_cores, is_compiled_region, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
@@ -248,7 +248,9 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         bound_ns = path_ns - int(usual[np.isin(rows, own)].sum())
         is_gap = name.startswith(HOST_BEFORE) or name in {HOST_END, HOST_UNRECORDED}
         what, remedy = f"Host stall: {name}" if is_gap else f"Host stall in {name}", "stall"
-        if name in on_device:
+        if is_compiled_region(name):
+            remedy = "compiled"
+        elif name in on_device:
             remedy = "launch_stall"
         elif not is_gap and class_of(plain_name(name)):
             what, remedy = f"{name}, computed by the host", "host_operator"

@@ -111,14 +111,17 @@ def test_an_operator_that_the_host_computes_is_no_stall(tmp_path, operator, what
     assert (first.what, first.key) == (what, f"stall:{operator}=inf")
 
 
-def test_a_stalling_operator_of_the_device_is_a_stall(tmp_path):
+@pytest.mark.parametrize(
+    ("operator", "remedy"), [("aten::mul", "launch_stall"), ("Torch-Compiled Region: 0/0", "compiled")]
+)
+def test_a_stalling_operator_of_the_device_is_a_stall(tmp_path, operator, remedy):
     nodes = [
-        host(80, 5 * MS, [78], name="aten::mul", operator="aten::mul"),
-        kernel(81, 10, [80], operator="aten::mul"),
+        host(80, 5 * MS, [78], name=operator, operator=operator),
+        kernel(81, 10, [80], operator=operator),
     ]
     first = analysed(tmp_path, launched(more=nodes)).advices()[0]
-    assert first.what == "Host stall in aten::mul"
-    assert REMEDIES["launch_stall"] in first.how
+    assert first.what == f"Host stall in {operator}"
+    assert REMEDIES[remedy] in first.how
 
 
 def test_host_work_before_an_operator_is_a_stall_whatever_the_operator(tmp_path):
