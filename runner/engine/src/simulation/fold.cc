@@ -270,11 +270,13 @@ class FoldFinder {
     void add_ring(Mixer& mixer, std::int32_t rank, std::int64_t group, const Ring& ring,
                   const Implementation& implementation) {
         using Algorithm = Implementation::Algorithm;
+        // In a ring of one dimension, the distance to a port is the same for every rank.
+        const bool varies = ring.members != nullptr || implementation.whole;
         const auto add = [&](std::int32_t place) {
             const std::int32_t peer = ring.at(place);
             mixer.add(colours_[peer]);
             mixer.add(index_of(fold_.shape(peer).groups, group));
-            add_distance(mixer, rank, peer);
+            if (varies) add_distance(mixer, rank, peer);
         };
         if (ring.count < 2) return;
         switch (implementation.algorithm) {
