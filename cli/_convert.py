@@ -245,7 +245,8 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--rescale-host",
     is_flag=True,
-    help="Correct host times for the profiler, by the ratio of step times without and with the profiler.",
+    help="Remove the profiler's overhead from host times, by the ratio of step times without and with the "
+    "profiler.",
 )
 @click.option(
     "--workers",

@@ -240,7 +240,7 @@ def _print_measured(result: Result) -> None:
 @click.option(
     "--keep",
     is_flag=True,
-    help="Take part in further emulations, until no emulation starts for the time of --wait.",
+    help="Join further emulations, until none starts within --wait.",
 )
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool

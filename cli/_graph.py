@@ -96,8 +96,8 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     "--content",
     is_flag=True,
     help=(
-        "Print counts of the graph's nodes and bytes, or with --node, every attribute of the node. [default: "
-        "without --node]"
+        "Print counts of the graph's nodes and bytes (the default); with --node, print every attribute of "
+        "the node."
     ),
 )
 @click.option(
@@ -304,7 +304,7 @@ def _figures(found: dict[str, Any]) -> dict[str, int]:
 def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
     """Return figures as a table with a column per group of ranks whose figures are equal.
 
-    Of many groups, it has the minimum and maximum instead.
+    If there are many groups, the columns are the minimum and the maximum instead.
     """
     import pandas as pd
 

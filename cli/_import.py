@@ -41,8 +41,8 @@ def import_command(
     """List the traces and graphs in FOLDER that STUDY can import, or import one of them (WHAT).
 
     The list contains trace sets, host and device traces from other tools, production logs and Chakra graphs,
-    up to four folders deep. WHAT is a name in the first column of the list, or a folder if it holds only one
-    of them. STUDY is created if it does not exist.
+    up to four folders deep. WHAT is a name in the first column of the list, or a folder that holds only one
+    listed item. STUDY is created if it does not exist.
     """
     from ..runner import Study, find_items
     from ..runner.study import check_item, check_name, import_item, proposed_name
@@ -97,7 +97,7 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
 def _chosen(items: list[ImportItem], folder: Path, place: str) -> ImportItem:
     """Return the item *place*, or the only item in the folder *place*.
 
-    Raises `StudyError` if there is none, or it cannot be imported.
+    Raises `StudyError` if there is no such item, or if the item cannot be imported.
     """
     inside = [item for item in items if item.place.startswith(f"{place.rstrip('/')}/") and not item.problem]
     only = inside[0] if len(inside) == 1 else None

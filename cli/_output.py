@@ -285,8 +285,8 @@ def _fitting(
 ) -> tuple[Sequence[str], Sequence[int | None], bool]:
     """Return heads and widths of columns for *room* characters, and whether lines separate them.
 
-    If they do not fit, texts break between words first, then heads, and then the lines go. Words
-    and numbers break only if that is still not enough.
+    If the columns do not fit, texts break between words first, then heads, and then the lines are omitted.
+    Words and numbers break only as a last resort.
     """
     spaced = [name.replace("_", " ") for name in names]
     for ruled, heads, whole in ((True, names, True), (True, spaced, True), (False, names, True),

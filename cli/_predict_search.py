@@ -102,7 +102,7 @@ def _choices(command: Command) -> Command:
 @click.option("--chip", "chips", multiple=True, default=("h100",), show_default=True, metavar="NAME|FILE",
               help="Chip to compare. Repeatable.")  # fmt: skip
 @click.option(
-    "--network", metavar="NAME|FILE", help="Network preset or file. [default: the chip's usual nodes]"
+    "--network", metavar="NAME|FILE", help="Network preset or file. [default: the chip's default network]"
 )
 @click.option("--global-batch", type=click.IntRange(1), help="Sequences per step. [default: one per GPU]")
 @click.option("--sequence", type=click.IntRange(1), help="Tokens per sequence. [default: the model's]")

@@ -159,9 +159,9 @@ def simulate(
 
 
 def _print_why_long(experiment: Experiment) -> None:
-    """Print that many distinct ranks are simulated one by one, and how long it will take.
+    """Explain that a simulation of many distinct ranks is slow, and print its expected duration.
 
-    If messages are the reason for minutes of simulation, print that and a remedy, too.
+    If the number of messages makes the simulation slow, also print this reason and a remedy.
     """
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:

@@ -75,7 +75,7 @@ def are_logs(targets: Sequence[str]) -> bool:
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
     """Return the run *run_id* of a study or of traces.
 
-    Without *run_id*, or for ``measured``, that is the replay of the newest capture or, without a
+    Without *run_id*, or for ``measured``, the run is the replay of the newest capture or, without a
     capture, the newest run. For the output format "table", a line about the run is printed first.
     """
     from ..runner.analysis import analyse_run

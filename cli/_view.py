@@ -84,7 +84,7 @@ def view_command(
     run_id: str | None,
     no_token: bool,
 ) -> None:
-    """Show STUDY in the browser: the bound of the step, the critical path, the timeline and the graph.
+    """Show STUDY in the browser: what bounds the step, the critical path, the timeline and the graph.
 
     Several studies, or a folder of studies, are shown as a list. TRACE is a trace, as for `summary`, or a
     table of operations, as for `diagnose`.

@@ -184,7 +184,7 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 
 def print_clocks(run: RunAnalysis) -> None:
-    """Print whose clock a measured run's times are on, and whether only some ranks were measured."""
+    """Print which rank's clock a measured run's times refer to, and whether only some ranks were measured."""
     if not run.clocks:
         return
     measured, ranks = len(run.workload.metadata.get("measured_step_ns", ())), run.info.num_ranks

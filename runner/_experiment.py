@@ -39,7 +39,7 @@ from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 # The descriptive fields of a machine of the GPU model, which do not affect results.
 _WORDS = {"name", "sources", "title"}
-# The version of the conversion from collective programs to messages. Version 1 did not know rounds.
+# The version of the conversion from collective programs to messages. Version 1 had no rounds.
 _LOWERING_VERSION = 2
 
 
@@ -111,7 +111,7 @@ class WorkloadSource:
         unchanged = unchanged_files(Path(prefix), range(num_ranks))
         for rank in range(num_ranks):
             path = f"{prefix}.{rank}.et"
-            digest = unchanged.get(rank)  # known for files written by chakrascope, which are not compressed
+            digest = unchanged.get(rank)  # a file with a known digest is not compressed
             packed = digest is None and _is_gzip(path)
             digest = digest or _digest_file(path)
             if digest not in index:
@@ -141,7 +141,7 @@ class WorkloadSource:
         if self.loaded is not None:
             return self.loaded
         if self.prefix is None:
-            raise WorkloadError("The workload was given as bare programs and has no model; pass a Workload.")
+            raise WorkloadError("The experiment has only encoded programs; pass a Workload instead.")
         return Workload.load(self.prefix)
 
     @functools.cached_property

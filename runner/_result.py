@@ -73,7 +73,8 @@ _NS_BEYOND = 1 << 63
 MANY_NODES = 1 << 18
 """The number of nodes (50 bytes each) from which the node table is read only on request."""
 _MAX_NOTES = 4
-# Columns that results of version 0.2 lack. The ranks of these results count copies as computation.
+# Columns that results of version 0.2 lack. In these results, the table of ranks counts copies as
+# computation.
 _SINCE_0_3 = ("copy_ns", "exposed_copy_ns")
 # Tables that only some backends fill. Empty optional tables are not written.
 _OPTIONAL = ("flows", "link_use")
@@ -252,14 +253,14 @@ def _provenance(stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict) or not all(
         isinstance(stored.get(key, []), list) for key in ("warnings", "assumptions")
     ):
-        raise TypeError("its provenance is not a mapping with lists of sentences")
+        raise TypeError("its provenance is not a mapping whose warnings and assumptions are lists")
     return stored
 
 
 def _makespan_ns(stored: Any) -> int:
     makespan_ns = int(stored)
     if not 0 <= makespan_ns < _NS_BEYOND:
-        raise ValueError(f"a makespan of {makespan_ns:.3g} ns")
+        raise ValueError(f"the makespan of {makespan_ns:.3g} ns is out of range")
     return makespan_ns
 
 

@@ -104,7 +104,7 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
                         number = _rounded(size, scale, decimals)
                 return f"{_sign(value)}{_digits(number, decimals)} {unit}"
         scale *= step
-    raise AssertionError("the last unit takes any number")
+    raise AssertionError("the last unit accepts any number")
 
 
 def _rounded(size: float, scale: int, decimals: int) -> int:

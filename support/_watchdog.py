@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     while tree:
         for member in tree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member, signal.SIGSTOP)  # stopped processes start no others meanwhile
+                os.kill(member, signal.SIGSTOP)  # stopped processes cannot start others
         below = set().union(*map(_children, tree))
         for member in tree:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -229,7 +229,7 @@ def read_evidence(path: Path) -> Evidence:
     if versions != [_FORMAT, _VERSION] or versions[1] is True:
         raise TraceFormatError(
             f'{path} is not evidence of a capture: "format" and "version" are {versions!r:.80}, not '
-            f"{_FORMAT!r} and {_VERSION}. Use the chakrascope that captured it, or capture anew."
+            f"{_FORMAT!r} and {_VERSION}. Use the chakrascope that captured it, or capture again."
         )
     try:
         evidence = msgspec.json.decode(data, type=Evidence)
@@ -241,7 +241,7 @@ def read_evidence(path: Path) -> Evidence:
     return evidence
 
 
-_NEXT = "The file is damaged or truncated: copy the trace set again or capture anew."
+_NEXT = "The file is damaged or truncated: copy the trace set again or capture again."
 
 
 def _contents(path: Path) -> bytes:
@@ -299,7 +299,7 @@ def _out_of_range(what: str, indices: Sequence[int], of: Sequence[object], least
 
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 _READ_BYTES = 1 << 16
-_NEXT_OF_STEPS = "The file is damaged, or of another version: copy it again or record anew."
+_NEXT_OF_STEPS = "The file is damaged, or of another version: copy it again or record again."
 
 
 class StepTimes(msgspec.Struct, frozen=True):

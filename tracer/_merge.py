@@ -138,7 +138,7 @@ def write_manifest(trace_set: TraceSet) -> None:
     except OSError as error:
         raise CaptureError(
             f"The capture ended, but its manifest cannot be written to {trace_set.path}: {error.strerror}. "
-            "Free some space or choose another folder with -o, and capture anew."
+            "Free some space or choose another folder with -o, and capture again."
         ) from None
 
 

@@ -178,7 +178,7 @@ def _read(file: Path) -> Manifest:
         head = msgspec.json.decode(data)
     except (RecursionError, ValueError) as error:
         raise TraceFormatError(
-            f"{file} is not valid JSON ({error}); it is damaged or truncated. Copy it again or capture anew."
+            f"{file} is not valid JSON ({error}); it is damaged or truncated. Copy it again or capture again."
         ) from None
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise TraceFormatError(
@@ -189,7 +189,7 @@ def _read(file: Path) -> Manifest:
     if type(version) is not int or version != _VERSION:
         raise TraceFormatError(
             f"{file} has version {reprlib.repr(version)}; this chakrascope reads version {_VERSION}. "
-            "Use the chakrascope that captured it, or capture anew."
+            "Use the chakrascope that captured it, or capture again."
         )
     try:
         return msgspec.convert(head, Manifest)
@@ -240,7 +240,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _refuse(file: Path, why: str) -> NoReturn:
-    raise TraceFormatError(f"{file}: {why}. The manifest was edited or damaged; capture anew.") from None
+    raise TraceFormatError(f"{file}: {why}. The manifest was edited or damaged; capture again.") from None
 
 
 def _check_files(path: Path, manifest: Manifest) -> None:
@@ -249,5 +249,5 @@ def _check_files(path: Path, manifest: Manifest) -> None:
             if not os.path.isfile(path / name):
                 raise TraceError(
                     f"{path / name} is missing: the manifest lists it as a file of rank {entry.rank}. "
-                    "Copy the whole trace set folder, or capture anew."
+                    "Copy the whole trace set folder, or capture again."
                 )

@@ -39,7 +39,7 @@ from ._trace_identity import as_assumptions, doubts_of_ranks, doubts_of_work
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]
-# The range of the steps is stated if the mean step is at least this multiple of the median step.
+# The range of the step times is reported if the mean step is at least this multiple of the median step.
 _UNEVEN = 1.1
 UNMARKED = "no step is marked in the traces, so the whole recording counts as one step"
 
@@ -108,7 +108,7 @@ class Conversion:
         with closing(coming):  # type: ignore[type-var]
             for index, rank, well in coming:
                 opened[left[index]] = rank
-                if len(opened).bit_count() == 1:  # checking after every rank would be slow for thousands
+                if len(opened).bit_count() == 1:  # checking after every rank would be slow
                     identities = [opened[place].identity for place in sorted(opened)]
                     as_assumptions(doubts_of_ranks(identities, self.job_size))
                 if not well:

@@ -35,8 +35,9 @@ from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
 from ._steps import Extent, Window
 
-# The maximum number of attempts to remove the host's lead. Each of the first attempts also removes the excess
-# time of the previous attempt. The others halve the interval that contains the smallest sufficient part.
+# The maximum number of attempts to remove a part of the host's lead over the device. Each of the first
+# attempts also removes the excess time of the previous attempt. The other attempts find the smallest
+# sufficient part by bisection.
 _TRIES, _HALVINGS = 6, 12
 
 

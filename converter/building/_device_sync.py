@@ -126,7 +126,7 @@ class _LaneWaits:
                 for group in {"", comm.group_name}:  # waits in old traces do not name a group
                     self._by_sequence.setdefault((group, comm.sequence), []).append(index)
         self._unwaited: dict[int, None] = {}  # in order of issue
-        self._pending: list[tuple[bool, int]] = []  # (is a launch, launch or time of the wait request)
+        self._pending: list[tuple[bool, int]] = []  # (True, launch) or (False, time of a wait request)
         self._last = -1
 
     def edges(self, request_ns: Sequence[int]) -> list[tuple[int, int]]:

@@ -42,8 +42,8 @@ from ._steps import Window
 GAPS, OPERATIONS, MOMENTS = range(3)
 # In a gap shorter than this, the framework dispatches the next operator; in a longer gap, Python code runs.
 DISPATCH_NS = 50_000
-# The minimum length of a part of a piece that becomes a node. The limit is lower inside operators, which may
-# have many short parts.
+# The minimum length of a part of host time that becomes a node, outside and inside operators. An operator
+# may have many short parts, so its limit is lower.
 MIN_NS, _MIN_INSIDE_NS = 20_000, 2_000
 # The causes that state only that host code ran. Any other cause has precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")

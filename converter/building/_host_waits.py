@@ -41,17 +41,17 @@ EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
 # The minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries only scan
 # a list of events.
 _QUERIES, _QUERIED_NS = 8, 100_000
-# The maximum delay until a spinning thread notices the end of work. A kernel signals its end before it ends:
-# at most the second time, and at most the given share of its duration, before.
+# The maximum delay until a spinning thread notices the end of work. A kernel may signal its end early: by
+# at most the second time, and by at most the given share of its duration.
 _SPIN_NOTICED_WITHIN_NS = 20_000
 _SIGNALS_BEFORE_END_NS, _SIGNALS_BEFORE_END = 100_000, 0.1
 # The minimum length of a long interval, in ns and as a multiple of the thread's usual interval.
 _LONG_NS, _LONG = 200_000, 20
-# A thread waits for a class of kernels if long intervals end with these kernels at least _OFTEN times, in at
-# least the share _MOST of cases, and with a probability by chance of at most _BY_CHANCE.
+# A thread waits for a class of kernels if its long intervals often end together with these kernels: a
+# minimum number of times, in a minimum share of cases, and with a maximum probability of a coincidence.
 _OFTEN, _MOST, _BY_CHANCE = 3, 0.8, 0.01
-# Intervals of equal length count as a single random trial. Lengths count as different if their spread exceeds
-# _DIFFER times the width of a coincidence.
+# Intervals of equal length count as a single random trial. Lengths count as different if their range
+# exceeds this multiple of the tolerance within which two ends coincide.
 _DIFFER, _ONE_CHANCE = 10, 0.1
 
 

@@ -347,7 +347,7 @@ def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int
     """
     builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
-    running: list[tuple[int, int]] = []  # (end, node)
+    running: list[tuple[int, int]] = []  # (end, node) of running operations
     last_of_group: dict[tuple[str, NodeType], int] = {}
     now, gaps_ns = window_ns, 0
     for item in items:

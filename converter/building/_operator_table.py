@@ -34,7 +34,7 @@ _LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
 
 
 class _Called(NamedTuple):
-    """The key of equal operator calls: the kind of *record* (-1: none), or name and *spelled* arguments."""
+    """The key of equal operator calls: the kind of the host *record*, or name and *spelled* arguments."""
 
     record: int
     name: str

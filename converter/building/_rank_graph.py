@@ -114,7 +114,7 @@ class RankGraph:
 
 
 _KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
-# The minimum share of steps in which a rank must be late, and the minimum share of the delay.
+# A rank is usually late if it is late in this share of steps, by at least this share of its delay.
 _MAX_STEPS, _MAX_OF_IT = 0.75, 0.5
 _MIN_STEPS = 2
 # The number of first unprofiled steps to skip (because they allocate memory), the minimum number of

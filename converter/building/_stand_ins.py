@@ -82,7 +82,8 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
     known = list(stated) if min(stated) >= 0 else list(range(given))
     renumbered = known != list(range(given))
     missing = np.setdiff1d(np.arange(world_size), known).tolist()
-    # The rank shown after the given ones runs the program of the first of them, and so on.
+    # Shown numbers after the given ranks belong to ranks without traces, which repeat the given ranks in
+    # turn.
     pairs = list(zip(itertools.cycle(known), missing, range(given, world_size), strict=False))
     texts = [
         f"rank {other} for rank {rank}" + (f", shown as rank {shown}" if renumbered else "")
@@ -166,7 +167,7 @@ def _stand_in(
     """Return the first replica of *rank* that has a graph, and the graph adapted to *rank*."""
     own = next((ranks for ranks in replicas if rank in ranks), None)
     if own is None:
-        raise _Refused("no rank with traces exchanges gradients with it")
+        raise _Refused("no rank with traces exchanges gradients with this rank")
     alike = [other for other in own if other in survivors]
     first = survivors[alike[0]]
     if any(len(set(sizes)) > 1 for other in alike for sizes in survivors[other].splits.values()):
@@ -234,14 +235,18 @@ def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups
             continue
         for other in (survivors[rank] for rank in ranks if rank in survivors):
             if _kinds(graph, number) != _kinds(other, number):
-                raise _Refused(f"rank {other.rank} communicates with it differently than with its replica")
+                raise _Refused(
+                    f"rank {other.rank} communicates differently with this rank than with its replica"
+                )
     for other in survivors.values():
         for kind, back in (
             (NodeType.COMM_SEND, NodeType.COMM_RECV),
             (NodeType.COMM_RECV, NodeType.COMM_SEND),
         ):
             if _messages(graph, kind, other.rank) != _messages(other, back, graph.rank):
-                raise _Refused(f"rank {other.rank} exchanges other messages with it than with its replica")
+                raise _Refused(
+                    f"rank {other.rank} exchanges different messages with this rank than with its replica"
+                )
 
 
 def _traffic(graph: Graph) -> bytes:

@@ -145,7 +145,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         return {}
     times, long = _times(slowest)
     if not times.every and _are_consecutive(long, sorted(slowest)) and _alike(long, slowest, evidence):
-        times, long = StepTimes(*times[:5]), set()  # in this case, the machine was slower for a while
+        times, long = StepTimes(*times[:5]), set()  # only the machine was slower for a while
     if times.matters:
         working = _slowest(evidence, working=True)
         times = _explained(times, long, {index: working[index] for index in slowest}, evidence)

@@ -419,7 +419,7 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
         document = parse_json(_read(path))
         by_id = unique_keys([(str(int(key)), ranks) for key, ranks in document.items()])
         groups = {int(key): tuple(operator.index(rank) for rank in ranks) for key, ranks in by_id.items()}
-        np.array([*groups, *(rank for ranks in groups.values() for rank in ranks)], np.int64)  # no larger
+        np.array([*groups, *(rank for ranks in groups.values() for rank in ranks)], np.int64)  # bounded
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WorkloadFormatError(
             f'{path} is not a groups file ({error}). It looks like {{"1": [0, 1]}}: group number to ranks.'

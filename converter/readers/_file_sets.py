@@ -228,7 +228,7 @@ def _matching(pattern: str, side: str) -> dict[int, Path]:
     before, after = pattern.split(RANK)
     expression = re.compile(glob_expression(before) + r"(\d{1,9})" + glob_expression(after))
     found: dict[int, Path] = {}
-    before, after = (part.replace("[", "[[]") for part in (before, after))  # a literal [
+    before, after = (part.replace("[", "[[]") for part in (before, after))  # escape "[" for glob
     for name in sorted(glob.glob(f"{before}[0-9]*{after}")):
         match = expression.fullmatch(name)
         if match is None:

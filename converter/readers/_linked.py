@@ -28,9 +28,9 @@ LINKED_LACKS = (
 
 _USER_SCOPE = 7
 _CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-# The call by which a stream is made to wait for a collective.
+# The runtime call that makes a stream wait for a collective.
 _STREAM_WAIT = "cudaStreamWaitEvent"
-# In the names of device copies that block the host.
+# Parts of the names of device copies that block the host.
 _BLOCKING = ("DtoH", "Pageable")
 _MAX_MICROSECONDS = 2.0**52
 

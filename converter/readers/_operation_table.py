@@ -54,7 +54,7 @@ _PHASES = {
     "input": "loader_ns",
     "forward-compute": "forward_ns",
     "backward-compute": "backward_ns",
-    "gc": "",  # counted in what remains of the step
+    "gc": "",  # the rest of the step includes garbage collections
     "descheduled": "delay_ns",
     "collectives": "collective_ns",
     "optimizer": "optimizer_ns",

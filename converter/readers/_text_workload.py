@@ -96,7 +96,7 @@ def read_text_workload(
     groups are consecutive. The default is the group size in the file; without one, all collectives
     span all ranks. Compute times are in units of *ns_per_unit* ns: ASTRA-sim 1.0's cycles are 1 ns,
     and the public converter uses microseconds (1000 ns). Raises `WorkloadFormatError` with the line
-    for a damaged file, and `UsageError` for numbers of ranks that cannot be.
+    for a damaged file, and `UsageError` for impossible numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)
@@ -259,7 +259,7 @@ def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
 def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> _Layer:
     """Read the layer in one line of the file."""
     if len(row) < _COLUMNS:
-        raise _damaged(path, line, f"a layer has {_COLUMNS} columns, this has {len(row)}")
+        raise _damaged(path, line, f"a layer has {_COLUMNS} columns, but this line has {len(row)}")
     passes = []
     for at in (2, 5, 8):
         name = row[at + 1].upper()

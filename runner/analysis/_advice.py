@@ -42,18 +42,18 @@ Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
 _MIN_SHARE = 0.01
 _MAX_REPLAYED = 6
 _MAX_ADVICE = 4
-_MAX_PATH_NODES = 200_000  # nodes; larger replays get no critical path
+_MAX_PATH_NODES = 200_000  # maximum number of nodes of a replay with a critical path
 # The largest run to replay, up to 14 times. A replay takes over 1 µs per node of a program, and a
 # twentieth of that per event of each rank.
 _MAX_NODES, _MAX_EVENTS = 125_000, 2_000_000
 _SLOW = 0.1  # communication below this fraction of the network's bandwidth is not limited by it
-_MIN_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least to expect of an unknown network
+_MIN_RATE = 0.125  # in bytes/ns: 1 Gb/s Ethernet, assumed as the slowest network
 _COVERED = 0.5
 _NEAR = 0.1  # the gain of all advice is shown if it differs by more than this fraction from the sum
 _NAMED_SHARE = 0.1
 _MAX_CAUSES = 10
-_MIN_FAULTS = 0.05  # fraction of the median step
-_FREE = 0.5  # cores; with fewer free, more threads are not advised
+_MIN_FAULTS = 0.05  # minimum fraction of the median step for advice
+_FREE = 0.5  # minimum number of free cores for advice to use more threads
 
 
 def advise(

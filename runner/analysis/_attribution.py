@@ -99,7 +99,7 @@ def difference_by_setting(
             chosen, values, alone = _attributed(base, other, changes, progress, goes_on)
             break
         except ConfigError:
-            continue  # the mixture is not a valid configuration
+            continue  # the mixed settings are not a valid configuration
     else:
         chosen, values, alone = _attributed(base, other, every, progress, goes_on)
     total = sum(values)
@@ -128,7 +128,7 @@ def shapley_values(count: int, value: Callable[[int], int]) -> list[int]:
     """
     everyone = (1 << count) - 1
     orders = factorial(count)
-    sums = [0] * count  # times the number of orders
+    sums = [0] * count  # sums over all orders, not yet divided by their number
     for coalition in range(everyone):
         size = coalition.bit_count()
         weight = factorial(size) * factorial(count - size - 1)

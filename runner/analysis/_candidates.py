@@ -53,7 +53,7 @@ from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reach
 from ._path_facts import copy_direction
 from ._what_if import Excess, Target, late_ranks
 
-_MIN_FUNCTION = 0.1  # least fraction of the step for a function to be a candidate
+_MIN_FUNCTION = 0.1  # minimum fraction of the step for a function to be a candidate
 _NEARLY_ALL = 0.9
 _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
@@ -102,7 +102,7 @@ def candidates(
         *_doubles(path, workload, computed),
         *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
-        *(_module(segments, computed, hosted) if not rates else ()),  # rates are more specific
+        *(_module(segments, computed, hosted) if not rates else ()),  # advice on rates names operators
         *_functions(segments, _outside(in_loops, segments)),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
@@ -350,7 +350,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MAJORITY * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
-        own = own[:0]  # it is a candidate itself
+        own = own[:0]  # this kernel is a candidate itself
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return

@@ -52,7 +52,7 @@ def cached_advice(file: Path, made_of: list[Path], make: Callable[[], Advised]) 
 def cached_path(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, cached in *file* until one of *made_of* changes.
 
-    If the file cannot be written, the path is computed anew each time.
+    If the file cannot be written, the path is computed again each time.
     """
     stamp = _stamp(made_of)
     try:

@@ -95,7 +95,7 @@ def _stacked(
     """
     stacks: dict[tuple[int, int], int] = {}
     of_call, until = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
-    open_: list[tuple[int, int]] = []  # of the open calls: stack and end
+    open_: list[tuple[int, int]] = []  # (stack, end) of the open calls
     before = -1
     for place, row in enumerate(order.tolist()):
         thread, start, end = int(calls.thread[row]), int(starts[row]), int(ends[row])

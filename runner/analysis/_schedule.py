@@ -71,7 +71,7 @@ class Schedule:
         self.type: npt.NDArray[np.int16] = whole["type"]
         self.lane: Ints = whole["lane"]
         self.rows = NodePlaces(self.node_id, self.bounds).rows
-        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # of each rank's clock
+        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # offset of each rank's clock
         self.room: Ints = self.end.max(initial=0) - self.end
         if sync is None:
             self.others, self.origins = self._origins(whole)

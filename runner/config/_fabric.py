@@ -218,16 +218,16 @@ class Fabric:
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if reserved >= size * _MIB:
             raise ConfigError(
-                f"The ports of switch {switch} of the packet-level network set aside {reserved / _MIB:.1f} "
-                f"MiB ({PORT_RESERVE_BYTES // 1024} KiB each, and HEADROOM_FACTOR, {factor}, times what "
-                f"links carry in a delay), but its BUFFER_SIZE is {size} MiB, so it would pause permanently; "
-                f"set BUFFER_SIZE to {reserved // _MIB + 1} or more."
+                f"The ports of switch {switch} of the packet-level network reserve {reserved / _MIB:.1f} "
+                f"MiB ({PORT_RESERVE_BYTES // 1024} KiB each, and HEADROOM_FACTOR ({factor}) times the "
+                f"bandwidth-delay product of each link), but its BUFFER_SIZE is {size} MiB, so the switch "
+                f"would pause its senders permanently; set BUFFER_SIZE to {reserved // _MIB + 1} or more."
             )
         if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
             raise ConfigError(
                 "A link goes down in the middle of the simulation and loses packets, but "
-                "RETRANSMIT_TIMEOUT is 0, so that they would not be sent again; set it to some us, such "
-                f"as {SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
+                "RETRANSMIT_TIMEOUT is 0, so that they would not be sent again; set it to a few us, such "
+                "as {SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
             )
 
     def with_room(self) -> Fabric:

@@ -152,7 +152,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
-    # Files written for ASTRA-sim mean its clock.
+    # Times in files for ASTRA-sim refer to ASTRA-sim's clock.
     packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
     packet |= {
         "nodes": topology.nodes,
@@ -213,7 +213,7 @@ def _read_topology(path: Path, where: str) -> Fabric:
     except (StopIteration, RuntimeError) as error:
         raise ConfigError(
             f"{place}: the topology ends early; it needs 'nodes switches links', the switches, and five "
-            "words a link."
+            f"values for each link."
         ) from error
     topology = Fabric(nodes, switches, links)
     topology.check(place)

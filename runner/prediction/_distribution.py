@@ -84,8 +84,8 @@ def step_distribution(
     workload = experiment.workload.model
     if workload.representative_of_rank is None and plan.zero >= _SHARDED and plan.world > 1:
         raise UsageError(
-            "--spread with --all-ranks needs collectives in one order on all ranks, and those of sharded "
-            "gradients and weights have none. Next: leave out --all-ranks."
+            "--spread with --all-ranks needs the same order of collectives on all ranks, and sharded "
+            "gradients and weights have no fixed order. Next: leave out --all-ranks."
         )
     drawn = _Drawn(workload, plan, variation)
     backend = get_backend(experiment.backend)

@@ -182,7 +182,9 @@ def find_machine(name: str) -> Machine:
         chips = did_you_mean(numbered["chip"], list_chips())
         raise UsageError(f"--on {name}: there is no chip '{numbered['chip']}'{chips}")
     hint = did_you_mean(text, list_presets("network"), "chakrascope network")
-    raise UsageError(f"--on {name}: there is no network preset or file of this name{hint} Chips are 64xh100.")
+    raise UsageError(
+        f"--on {name}: there is no network preset or file of this name{hint} Chips are written as 64xh100."
+    )
 
 
 def is_network_name(name: str) -> bool:

@@ -28,9 +28,9 @@ from .models import (
     training_step,
 )
 
-# Error bounds that nine of ten rows stay within, as the absolute logarithm of measured over predicted time:
-# for a feature without fitted rows, for a kind of layer without fitted rows, and for a chip with the costs of
-# another chip.
+# Error bounds that hold for nine of ten rows, as the absolute logarithm of measured over predicted time:
+# for a feature without fitted rows, for a kind of layer without fitted rows, and for a chip with the costs
+# of another chip.
 _UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
 # The same bound for each doubling of ranks beyond the fitted rows, and for each halving of their layers.
 _PER_DOUBLING, _PER_HALVING = 0.05, 0.14

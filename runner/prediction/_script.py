@@ -322,15 +322,15 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
         return (0,)
     if len(groups) > 1:
         raise TraceError(
-            "rank 0 of the script exchanges messages with single ranks in several groups (pipeline and ring "
-            f"attention, say), so equal ranks are unknown. {_SMALLER}"
+            "rank 0 of the script exchanges messages with single ranks in several groups (for example, "
+            f"pipeline and ring attention), so equal ranks are unknown. {_SMALLER}"
         )
     stages = groups.pop() or tuple(range(world))
     lacking = [rank for rank in stages if rank not in roles]
     if lacking:
         raise TraceError(
             f"rank {lacking[0]} of the script was not recorded, and rank 0 exchanges messages in a group "
-            "with it. Record it, too."
+            "with it. Record this rank as well."
         )
     return stages
 

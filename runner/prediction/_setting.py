@@ -124,7 +124,8 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
     if ranks % size:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
-            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: use --gpus "
+            f"Nodes of '{family}' have {size} GPUs, and {ranks} is not a multiple of {size}. Next: use "
+            f"--gpus "
             f"{near}, or --network with nodes of another size."
         )
     return NetworkConfig.preset(f"{family}-{ranks // size}x{size}")

@@ -31,7 +31,8 @@ from .models import (
     Transformer,
 )
 
-# ``parts`` are the parts of collectives, one per rank; only those of overlapped collectives have a price.
+# ``parts`` counts the parts of collectives, one per rank; only the parts of overlapped collectives take
+# time.
 AMOUNTS = (
     "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "flash_flops", "scores",
     "pointwise_bytes", "passes", "launches", "host", "host_back", "starts_within", "starts_across",

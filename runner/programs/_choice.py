@@ -340,8 +340,8 @@ def _check_ranks(
     asked = {demand.ranks for demand in demands}
     if programs and asked and not have & asked:
         raise ConfigError(
-            f"No {collective} of the workload runs {', '.join(program.source for program in programs)}: they "
-            f"are among {', '.join(map(str, sorted(asked)))} ranks, the programs for "
+            f"No {collective} of the workload runs {', '.join(program.source for program in programs)}: "
+            f"the collectives have {', '.join(map(str, sorted(asked)))} ranks, and the programs are for "
             f"{', '.join(map(str, sorted(have)))}. Give programs for this number of ranks."
         )
 

@@ -108,17 +108,17 @@ class Run:
     packets: set[Cell] = field(default_factory=set)  # cells that hold packets
     tokens: dict[Token, int] = field(default_factory=dict)
     done: list[Step] = field(default_factory=list)
-    began: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id(step): strand and position on it
+    began: dict[int, tuple[int, int]] = field(default_factory=dict)  # (strand, position on it) by id(step)
     blocked: list[Blocked] = field(default_factory=list)
     gives: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # by id(step) and index of the take
+    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # by id(step) and number of the take
     writers: dict[Cell, list[tuple[Step, Clock, Value | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
-    ends: dict[int, Clock] = field(default_factory=dict)  # by rank; strand r starts rank r
+    ends: dict[int, Clock] = field(default_factory=dict)  # keyed by rank; strand r starts rank r
     knowledge: int = 0  # sum of the clocks of takes and packet reads; grows until a fixed point
 
 

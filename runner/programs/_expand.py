@@ -221,18 +221,18 @@ def write_msccl(program: Program) -> str:
 
 def _check_room(program: Program, channels: int) -> None:
     if channels > _MAX_CHANNELS:
-        raise ConfigError(f"{program.source}: it has {channels} channels; there is room for {_MAX_CHANNELS}.")
+        raise ConfigError(f"{program.source}: it has {channels} channels; the limit is {_MAX_CHANNELS}.")
     for rank in program.ranks:
         crowded = Counter(block.channel for block in rank.thread_blocks).most_common(1)
         if crowded and crowded[0][1] > _MAX_BLOCKS_OF_CHANNEL:
             raise ConfigError(
                 f"{program.where(rank.rank)}: channel {crowded[0][0]} has {crowded[0][1]} thread blocks; "
-                f"there is room for {_MAX_BLOCKS_OF_CHANNEL}."
+                f"the limit is {_MAX_BLOCKS_OF_CHANNEL}."
             )
         for block in rank.thread_blocks:
             if len(block.ops) > _MAX_STEPS:
                 raise ConfigError(
-                    f"{program.where(rank.rank, block.id)}: it has {len(block.ops)} steps; there is room for "
+                    f"{program.where(rank.rank, block.id)}: it has {len(block.ops)} steps; the limit is "
                     f"{_MAX_STEPS}."
                 )
             for op in block.ops:

@@ -77,7 +77,7 @@ class _Frontier:
     """The dependencies of a thread block's next op: nodes of the rank, and data in flight to other ranks."""
 
     nodes: dict[int, None] = field(default_factory=dict)
-    pending: dict[int, dict[int, None]] = field(default_factory=dict)  # receives, by peer
+    pending: dict[int, dict[int, None]] = field(default_factory=dict)  # pending receives by peer
 
     def join(self, other: _Frontier) -> None:
         self.nodes.update(other.nodes)
@@ -92,7 +92,7 @@ class _Frontier:
 class _Block:
     rank: int
     block: ThreadBlock
-    ops: list[tuple[Op, int]]  # with its iteration or round (-1: none)
+    ops: list[tuple[Op, int]]  # each op with its iteration or round (-1: none)
     at: int = 0
     part: int = 0
     arrived: int = -1
@@ -171,7 +171,7 @@ class _Lowering:
         if stuck:
             op = stuck[0].ops[stuck[0].at][0]
             raise ConfigError(
-                f"{self.program.where(stuck[0].rank, stuck[0].block.id, op)}: it waits for ever; "
+                f"{self.program.where(stuck[0].rank, stuck[0].block.id, op)}: it waits forever; "
                 "'chakrascope algorithm prove' shows why."
             )
         for nodes in self.nodes:

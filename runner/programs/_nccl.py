@@ -73,7 +73,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
             raise ConfigError(f"{ranks} ranks cannot be divided among nodes of {per_node}.")
         return _tree(name, ranks, protocol, channels, per_node)
     if protocol != "Simple":
-        raise ConfigError(f"NCCL's nvls works with the protocol Simple alone, not {protocol}.")
+        raise ConfigError(f"NCCL's nvls works only with the protocol Simple, not {protocol}.")
     return _nvls(name, ranks, channels, unit_bytes)
 
 

@@ -133,7 +133,7 @@ def unroll(program: Program) -> Unrolled:
     if slots and any(op.name in PACKET_OPS for op in ops):
         raise ConfigError(
             f"{program.source}: packets and a pipeline that reuses scratch share that buffer, which is "
-            "not supported; give the plan one of them."
+            "not supported; remove one of them from the plan."
         )
     _check_size(program, turns, shares)
     cutter = _Cutter(program, turns, shares, slots)

@@ -97,7 +97,7 @@ def _read(folder: Path) -> tuple[TimelineNote, ...]:
 
 def _listed(rows: Any) -> list[Any]:
     if not isinstance(rows, list):
-        raise TypeError("it holds no list")
+        raise TypeError("it does not contain a list")
     return rows
 
 
@@ -105,7 +105,7 @@ def _note(row: dict[str, Any]) -> TimelineNote:
     numbers = {name: row[name] for name in ("t0_ns", "t1_ns", "rank", "node")}
     for name, number in numbers.items():
         if type(number) is not int or not -_LARGEST < number < _LARGEST:
-            raise ValueError(f"{name} is {number!r}, no whole number")
+            raise ValueError(f"{name} is {number!r}, which is not a whole number")
     return TimelineNote(
         id=str(row["id"]), text=checked_note(str(row["text"])), created=str(row["created"]), **numbers
     )

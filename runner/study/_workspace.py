@@ -44,7 +44,7 @@ class StudyInfo:
 class Workspace:
     """The studies at *folders*, each of which is a study or contains studies.
 
-    Folders are searched anew on every call. Raises `StudyError` for a missing folder.
+    Folders are searched again on every call. Raises `StudyError` for a missing folder.
     """
 
     def __init__(self, *folders: str | Path) -> None:

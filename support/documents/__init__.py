@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 28
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_SHOWN = 100  # maximum number of characters of a key in an error
 _MAX_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
-# What PyYAML raises, other than YAMLError, for a value that does not match its tag or form.
+# Errors other than YAMLError that PyYAML raises for a value that does not match its tag or form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -166,7 +166,7 @@ def _mapping(value: Any, name: str, content: str) -> dict[str, Any]:
             json.dumps(value, ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            raise ConfigError(f"{name} holds {half}, half a character; correct it.") from error
+            raise ConfigError(f"{name} holds {half}, half of a surrogate pair; correct it.") from error
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} must be a mapping of keys to values, but is {type(value).__name__}.")
     try:

@@ -166,7 +166,7 @@ class ParquetWriter:
             self._schema,
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             use_dictionary=[name for name, kind in kinds.items() if kind[0] in "tiu" and name not in growing],
-            # Were a dictionary split, its texts would be renumbered on reading.
+            # If a dictionary were split, its texts would be renumbered on reading.
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
             write_page_checksum=True,
             store_schema=bool(note),  # the note is in the schema's metadata

@@ -233,7 +233,7 @@ def test_passes_of_a_microbenchmark_start_at_once(tmp_path):
         ("DATE\n1\n", r"line 1: 'DATE' is not a parallelism - did you mean 'DATA'"),
         ("DATA\n3\nx -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "3 layers are announced, 1 follow"),
         ("DATA\n1\n" + "x -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n" * 2, "1 layers are announced, 2 follow"),
-        ("DATA\n1\nx -1 1 NONE 0\n", r"line 3: a layer has 12 columns, this has 5"),
+        ("DATA\n1\nx -1 1 NONE 0\n", r"line 3: a layer has 12 columns, but this line has 5"),
         ("DATA\n1\nx -1 -1 NONE 0 1 NONE 0 1 NONE 0 1\n", r"'-1' is not a number"),
         ("DATA\n1\nx -1 1 ALREDUCE 0 1 NONE 0 1 NONE 0 1\n", "did you mean 'ALLREDUCE'"),
         ("DLRM 7\n1\nx -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "a layer beyond the last"),

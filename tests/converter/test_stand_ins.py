@@ -157,8 +157,8 @@ def test_groups_and_partners_are_those_of_the_missing_rank(lost):
 @pytest.mark.parametrize(
     ("lost", "different", "why"),
     [
-        ([0, 2], {}, "no rank with traces exchanges gradients with it"),
-        ([0], {"messages": 2}, "rank 4 exchanges other messages with it than with its replica"),
+        ([0, 2], {}, "no rank with traces exchanges gradients with this rank"),
+        ([0], {"messages": 2}, "rank 4 exchanges different messages with this rank than with its replica"),
     ],
 )
 def test_rank_without_replica_is_refused(lost, different, why):

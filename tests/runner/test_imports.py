@@ -196,7 +196,7 @@ def test_a_step_that_is_not_there_is_refused(study, folder):
     by_kind = {item.kind: item for item in find_items(folder)}
     with pytest.raises(UsageError, match="has no annotation 'decode'"):
         import_item(study, folder, by_kind["traces"].id, "job", unheard, step="decode")
-    with pytest.raises(StudyError, match="holds graphs, and these have no steps"):
+    with pytest.raises(StudyError, match="holds graphs, which have no steps"):
         import_item(study, folder, by_kind["graphs"].id, "job", unheard, step="all")
     assert study.workloads() == []
 

@@ -426,7 +426,7 @@ def test_picture_in_the_browser(with_programs, page):
         page.goto(f"{address}/network?run={filed}")
         page.wait_for_selector("#program-chart .main-svg")
         assert "8 in sequence" in page.locator("#program").inner_text()
-        assert page.get_by_role("figure", name="Who sends to whom in the program").count() == 1
+        assert page.get_by_role("figure", name="Traffic between ranks in the program").count() == 1
         where = {"pathname": "/network", "search": f"?run={named}"}
         page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
         page.wait_for_selector("#program:has-text('28 in sequence, in 2 rounds')")

@@ -183,7 +183,8 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
     figure = heat_map(Matrix(rows, columns, sent.astype(np.float64)), texts, scheme)
     pairs = count_text(int(np.count_nonzero(sent)), "pair")
     figure.update_layout(
-        meta=f"Who sends to whom over all steps of the program {found.program.name}: {pairs} of {ranks:,} "
+        meta=f"Traffic between ranks over all steps of the program {found.program.name}: {pairs} of "
+        f"{ranks:,} "
         f"ranks, at most {bytes_text(int(sent.max()))} from one to another"
     )
     return figure
@@ -199,7 +200,7 @@ def _alt_text(found: Inspection) -> str:
         for step, sizes in steps.items()
     )
     return (
-        f"Who sends to whom in the program {found.program.name}, {found.program.num_ranks} ranks over "
+        f"Traffic between ranks in the program {found.program.name}, {found.program.num_ranks} ranks over "
         f"{count_text(found.steps, 'step')}; {each}"
     )
 

@@ -111,7 +111,7 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
 def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
     preset = {"w": 200, "allowDeselect": False, "searchable": True}
     return card(
-        "What to simulate, and on what",
+        "Workload, machine and backend",
         dmc.Group(
             [
                 dmc.Select(id="new-workload", label="Workload", data=[*names], value=form.workload, **preset),
@@ -232,7 +232,7 @@ def register(app: Dash, view: StudyView) -> None:
     register_start(app, view, PATH)
 
 
-# Where a form starts from, and the selectors that depend on it.
+# The selectors that determine the initial content of a form, and their properties.
 _STARTS = ("cluster", "network", "system", "dimensions", "workload")
 _CHOICE = ("data", "value", "disabled")
 
@@ -296,7 +296,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
 def _chosen_setup(chosen: Mapping[str, Any], machine: str, networks: Networks) -> Setup:
     """Return the setup of *machine* or, without one, of the chosen network and a system that fits."""
     network = chosen["network"]
-    if not machine and network not in networks.names:  # it belongs to the machine chosen before
+    if not machine and network not in networks.names:  # the network of the previously chosen machine
         network = first_form([chosen["workload"]]).setup.network_preset
     system = chosen["system"] if chosen["system"] in systems_for(network) else "default"
     return networks.start(network, system, machine, chosen["workload"])

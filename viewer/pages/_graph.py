@@ -64,7 +64,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
         autoRefreshLayout=False,
     )  # fmt: skip
-    label = "Drawing of the graph; the neighbours of the selected node are listed beside it as links"
+    label = "Drawing of the graph; links to the neighbours of the selected node are next to the graph"
     return html.Div(
         [
             dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
@@ -76,7 +76,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 [
                     html.Div([drawn, dcc.Store(id="graph-sink")], className="graph-holder", role="group",
                              **{"aria-label": label}),
-                    separator("graph-side", "Width of the facts beside the graph"),
+                    separator("graph-side", "Width of the details next to the graph"),
                     card("Selected", html.Div(_side(run, selection, drawing), id="graph-details"),
                          className="graph-side", id="graph-side"),
                 ],

@@ -180,7 +180,7 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
     known = [of for of in TRAFFIC if of != "flows" or not run.result.flows.empty]
     choices = [{"value": of, "label": _TRAFFIC[of]} for of in known]
     return card(
-        "Who sends to whom",
+        "Traffic between ranks",
         dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
         html.Div(_traffic(run, "busy_ns", scheme), id="traffic"),
         note="Bytes over each link of the network: the bytes that each rank sends to and receives from its "
@@ -373,6 +373,6 @@ def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
     remarks = [dmc.Text(text, size="sm", c="dimmed") for text in found.remarks]
     pictures = [graph(program_chart(found, scheme), id="program-chart")]
     if not has_arrows(found):
-        pictures.append(dmc.Text("Who sends to whom, over all steps:", size="sm", mt="sm"))
+        pictures.append(dmc.Text("Traffic between ranks, over all steps:", size="sm", mt="sm"))
         pictures.append(graph(pairs_chart(found, scheme), id="program-pairs"))
     return [details_list(facts), *remarks, *pictures]

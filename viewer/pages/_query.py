@@ -25,7 +25,7 @@ PATH, TITLE = "/query", "Query"
 _MAX_ROWS = 1_000
 _MAX_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
-_ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
+_ABOUT = "SQL queries over the tables of the run in the header. Choose an example, then press Run."
 _AT_ONCE = 2
 # Columns of instants; other times are durations.
 _INSTANTS = ("start_ns", "end_ns")

@@ -335,7 +335,7 @@ def _anomalies(run: OpenRun) -> list[Any]:
          f"{duration_text(one.cost.low_ns)} to {duration_text(one.cost.high_ns)}"]
         for one in found.anomalies
     ]  # fmt: skip
-    head = ["What", "Where, and what shows it", "Confidence", "Costs the step", "Between"]
+    head = ["What", "Place and evidence", "Confidence", "Costs the step", "Between"]
     shown = dmc.Table(data={"head": head, "body": rows}, id="anomalies")
     return [card("Anomalies", shown, *remarks, note=_ANOMALIES_NOTE, exports=exports)]
 

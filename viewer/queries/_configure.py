@@ -288,7 +288,7 @@ def fixed_keys_text(setup: Setup) -> str:
             parts.append(f"a part {key} ({inside})" if inside else f"a part {key}")
         else:
             parts.append(key)
-    return f"Kept as it is: {', '.join(parts)}." if parts else ""
+    return f"Unchanged: {', '.join(parts)}." if parts else ""
 
 
 def machine_text(setup: Setup) -> str:

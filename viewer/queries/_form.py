@@ -247,7 +247,7 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
 
 
 MAX_TRIALS = 5_000
-_MAX_RANKS = 65_536  # that a browser may request, see `check`
+_MAX_RANKS = 65_536  # maximum number of ranks that a browser may request
 _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 

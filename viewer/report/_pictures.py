@@ -64,7 +64,7 @@ def timeline_picture(run: OpenRun) -> Markup:
             shape = _boxes(batch.start_ns[own] * scale, batch.end_ns[own] * scale, row)
             parts.append(element("path", d=shape, fill=kind_colour(KINDS[code]), opacity=opacity))
     parts.append(_path_line(run, index, row_of, scale))
-    title = f"What {len(ranks)} of {run.info.num_ranks} ranks did over time"
+    title = f"Timeline of {len(ranks)} of {run.info.num_ranks} ranks"
     return picture(title, _LANE_LABEL, _ROW * len(row_of), until, *parts)
 
 

@@ -149,7 +149,7 @@ class Reader:
 
 
 def damaged(where: str, what: str) -> TraceFormatError:
-    """Return the error for a value in a log that cannot be."""
+    """Return the error for an impossible value in a log."""
     return TraceFormatError(
         f"{where}: {what}. The log is damaged, truncated, or not a log of collectives. Next: copy the log "
         "again, or leave it out."

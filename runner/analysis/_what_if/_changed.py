@@ -131,7 +131,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in fabric.settings.items()
     }
-    # The links become a packet part, and without a TCP part, that would mean RoCE.
+    # A network with packet settings means RoCE unless it also has TCP settings.
     tcp = (network.tcp or TcpPart()) if network.is_tcp else None
     part = PacketPart.from_mapping(settings | topology)
     return dataclasses.replace(network, packet=part, tcp=tcp, failures=failures)

@@ -19,7 +19,7 @@ import numpy as np
 from ....support.table import Floats, Ints
 from ._messages import Messages
 
-_WINDOW = 0.25  # in median message durations: within one, a collective evens out throughputs
+_WINDOW = 0.25  # window length as a multiple of the median message duration
 _BEST = 0.98  # quantile of the throughput over an interval's windows
 _WINDOWS = 100  # windows per interval
 _DRAWS = 400
@@ -103,7 +103,7 @@ def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Float
     return instants.astype(np.float64), np.concatenate([[0.0], sent])
 
 
-_CELLS = 4_000_000  # maximum number of entries in an array of situations by paths
+_CELLS = 4_000_000  # maximum number of entries of an array (situations, paths)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ _MAX_PERMUTED = 1_000_000  # maximum number of (interval, host) entries in all r
 _MIN_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
 _FEWEST, _MIN_SHARE = 3, 0.1  # minimum number and fraction of slow, and of normal, intervals
-_MUCH_MORE = 2.0  # least ratio of the time it loses to that of any other host
-_SAME = 1e-3  # durations that differ relatively by less are equal except for rounding
+_MUCH_MORE = 2.0  # minimum ratio of the slowest host's lost time to any other host's
+_SAME = 1e-3  # relative difference of durations up to which only rounding differs
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
 

@@ -32,12 +32,12 @@ _MIN_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS, _PEERS = 4.0, 2.5
 _SEVERAL = 3  # minimum number of paths
 _FLOOR = 0.02
-_MODEL_ERROR = 0.03  # relative error of a rate, however many messages, from latency and unequal shares
+_MODEL_ERROR = 0.03  # relative error of a rate that more messages do not reduce
 _MIN_EXPLAINED = 0.3
 _INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several senders at once
 _ALONE = 1.5  # maximum mean number of concurrent messages at a NIC used by one message
 _SEVERAL_ALONE = 8
-_SMALL = 0.1  # of the byte-weighted median size; latency dominates smaller messages
+_SMALL = 0.1  # fraction of the median size below which latency dominates a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,7 @@ def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float
     for _ in range(2 * _ROUNDS):
         tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
         factors = [
-            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # half a step, because full steps overshoot
+            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # damped against overshoot
             for factor, step in zip(factors, steps(_nanmedian(tables, 0)), strict=True)
         ]
     tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()

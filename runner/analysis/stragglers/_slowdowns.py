@@ -223,7 +223,7 @@ def worker_factors(layout: Layout, work_ns: Floats) -> Floats:
     """
     of_stage = [layout.select(*COMPUTE_TYPES, stage=stage) for stage in range(layout.stages)]
     loads = np.array([work_ns[places].sum(axis=0).T for places in of_stage])
-    loads = np.maximum(loads.transpose(1, 0, 2), 1.0)  # replicas, stages, steps
+    loads = np.maximum(loads.transpose(1, 0, 2), 1.0)  # axes: replicas, stages, steps
     if layout.replicas == 1:
         return np.asarray(loads / np.quantile(loads, _USUAL, axis=2, keepdims=True))
     ordered = np.sort(loads, axis=0)

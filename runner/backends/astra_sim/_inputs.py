@@ -290,5 +290,5 @@ def refuse_links(network: NetworkConfig) -> None:
     if network.has_links:
         raise ConfigError(
             f"The network '{network.name}' is a graph of links, but ASTRA-sim's analytical backend only "
-            "reads dimensions; use our 'analytical-aware', or ASTRA-sim's ns-3."
+            "reads dimensions; use Chakrascope's 'analytical-aware', or ASTRA-sim's ns-3."
         )

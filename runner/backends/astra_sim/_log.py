@@ -61,7 +61,7 @@ class AstraSimLog:
     drops: int = 0
 
     def feed(self, line: str) -> None:
-        """Read one line of output; raises `BackendError` for a rank or time that cannot be."""
+        """Read one line of output; raises `BackendError` for an impossible rank or time."""
         text = line[:_MAX_LINE]
         finished = _FINISHED.search(text)
         if finished:
@@ -136,7 +136,7 @@ def _take(
     start = open_nodes.pop(node, None)
     if start is not None:
         if tick < start:
-            raise BackendError(f"ASTRA-sim's log lets node {node[1]} of rank {node[0]} end before it starts.")
+            raise BackendError(f"In ASTRA-sim's log, node {node[1]} of rank {node[0]} ends before it starts.")
         done[node] = (start, tick)
 
 

@@ -147,8 +147,8 @@ class ServiceBackend:
         if status == "failed" and len(log.ranks) == num_ranks:
             # The service reports a failure for any line on ASTRA-sim's standard error.
             return log, lines
-        # The service reports a crash as a normal end; the last line of ASTRA-sim's output tells
-        # which it was.
+        # The service reports a crash as a normal end; only ASTRA-sim's last line of output distinguishes
+        # them.
         if status == "completed" and len(log.ranks) < num_ranks and not any(map(_EXITING.search, lines)):
             status = "crashed"
         if status != "completed":
@@ -242,7 +242,7 @@ class _Watch:
             raise BackendError(
                 f"The ASTRA-sim Service at {self._place} hangs: ASTRA-sim wrote more than {_MAX_LINES} "
                 f"lines, the last of which is '{last}'. Restart the service, and use the backends "
-                "'astra-sim:...' or ours for this experiment."
+                f"'astra-sim:...' or Chakrascope's for this experiment."
             )
         self._ranks_done = len(set(_FINISHED.findall(content)))
         self._now_ns = max(self._now_ns, *map(int, _TICK.findall(content[-_TAIL_BYTES:])), 0)
@@ -256,8 +256,8 @@ def _trace_fits(experiment: Experiment, place: str) -> bool:
     if lines >= _MAX_LINES:
         raise ConfigError(
             f"{experiment.workload.num_ranks} ranks are too many for the ASTRA-sim Service at {place}: it "
-            f"hangs when a simulation writes more than {_MAX_LINES} lines, and this one would write about "
-            f"{lines}. Use the backends 'astra-sim:...' or ours."
+            f"hangs when a simulation writes more than {_MAX_LINES} lines, and this simulation would write "
+            f"about {lines}. Use the backends 'astra-sim:...' or Chakrascope's."
         )
     return lines + 2 * count_nodes(experiment) + 2 * experiment.workload.num_ranks < _MAX_LINES
 

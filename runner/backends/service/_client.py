@@ -78,7 +78,7 @@ def configured_services(environment: Mapping[str, str] | None = None) -> list[Se
     if variables.get(VARIABLE):
         source, noted = VARIABLE, [item.strip() for item in variables[VARIABLE].split(",")]
     if not isinstance(noted, list) or not all(isinstance(item, str) for item in noted):
-        raise ConfigError(f"{source}: 'service' must be HOST:PORT, or a list of such; correct it.")
+        raise ConfigError(f"{source}: 'service' must be HOST:PORT, or a list of such addresses; correct it.")
     services = []
     for item in noted:
         try:
@@ -213,7 +213,7 @@ class ServiceClient:
         number = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
         if not number.startswith("1."):
             raise BackendError(
-                f"The service at {self._place} speaks version '{plain(number)[:40]}' of the interface, but "
+                f"The service at {self._place} uses version '{plain(number)[:40]}' of the interface, but "
                 "only 1.x is supported; use a service of that version, or a newer chakrascope."
             )
         return plain(number)[:40]

@@ -137,9 +137,10 @@ class _Expansion:
         if name not in devices:
             if not devices:
                 raise ConfigError(
-                    f"{where} is of the device {shown(name)}, but there are no 'devices'; add it there."
+                    f"{where} names the device {shown(name)}, but there are no 'devices'; add the device "
+                    f"there."
                 )
-            raise ConfigError(f"{where} is of the device {shown(name)}{did_you_mean(name, devices)}")
+            raise ConfigError(f"{where} names the unknown device {shown(name)}{did_you_mean(name, devices)}")
         return devices[name]
 
     def _layout(self, device: Device, outside: tuple[str, ...]) -> _Layout:
@@ -148,7 +149,8 @@ class _Expansion:
             chain = " in ".join(f"'{name}'" for name in (device.name, *reversed(outside[-3:])))
             raise ConfigError(
                 f"{self._where}: the device {chain} contains itself, or devices are nested more than "
-                f"{_DEEPEST} deep; a component of choice 'device' must be of a smaller device."
+                f"{_DEEPEST} deep; a component of choice 'device' must name a device that does not contain "
+                f"it."
             )
         if device.name in self._layouts:
             return self._layouts[device.name]

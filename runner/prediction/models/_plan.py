@@ -311,7 +311,7 @@ class Plan:
         if self.global_batch % per_step:
             near = max(1, round(self.global_batch / per_step)) * per_step
             raise UsageError(
-                f"A global batch of {self.global_batch} cannot be cut into micro-batches of "
+                f"A global batch of {self.global_batch} cannot be divided into micro-batches of "
                 f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
                 f"a time. Next: use --global-batch {near}, or change --micro-batch or --dp."
             )
@@ -391,13 +391,14 @@ class Plan:
         if self.cp > 1 and tokens % (2 * self.cp):
             raise UsageError(
                 f"Each of --cp {self.cp} ranks has two equal parts of a sequence, one near its start and one "
-                f"near its end, but {2 * self.cp} parts do not divide {tokens} tokens. Next: use "
+                f"near its end, but {tokens} tokens are not divisible by {2 * self.cp}. Next: use "
                 f"--sequence {max(1, tokens // (2 * self.cp)) * 2 * self.cp}."
             )
         if self.sequence_parallel and tokens // self.cp % self.tp:
             raise UsageError(
-                f"Sequence parallelism divides the {tokens // self.cp} tokens of a rank among --tp {self.tp} "
-                "ranks, which do not divide them. Next: add --no-sequence-parallel, or change --sequence."
+                f"Sequence parallelism divides the {tokens // self.cp} tokens of a rank among --tp "
+                f"{self.tp} ranks, but this is not possible without a remainder. Next: add "
+                f"--no-sequence-parallel, or change --sequence."
             )
 
     def _check_experts(self, model: Transformer) -> None:
@@ -461,8 +462,8 @@ class Plan:
             or (split > 1 and self.placement[0] != "tp")
         ):
             raise UsageError(
-                "Experts on fewer ranks than tensor parallelism has need sequence parallelism, and pipeline "
-                "stages outermost (--placement tp-cp-dp-pp)."
+                "If fewer ranks share an expert than share other layers (--expert-tp below --tp), the plan "
+                "needs sequence parallelism, and pipeline stages outermost (--placement tp-cp-dp-pp)."
             )
 
 

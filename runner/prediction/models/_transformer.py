@@ -126,8 +126,8 @@ class Transformer:
         if not self.head_size:
             if self.heads > 0 and self.hidden % self.heads:
                 raise UsageError(
-                    f"The model '{self.name}' has {self.hidden} hidden units and {self.heads} heads, which "
-                    "do not divide them. Correct 'heads', or give 'head_size'."
+                    f"The model '{self.name}' has {self.hidden} hidden units and {self.heads} heads, but "
+                    f"the number of heads must divide the hidden units. Correct 'heads', or give 'head_size'."
                 )
             object.__setattr__(self, "head_size", self.hidden // max(self.heads, 1))
         for key in ("layers", "hidden", "heads", "ffn", "sequence", "kv_heads", "head_size"):
@@ -140,8 +140,8 @@ class Transformer:
                 raise UsageError(f"The model '{self.name}': '{key}' must not be below 0.")
         if self.window and self.chunk:
             raise UsageError(
-                f"The model '{self.name}' has 'window' and 'chunk'; tokens attend within one of them. Leave "
-                "one of them out."
+                f"The model '{self.name}' has both 'window' and 'chunk', which exclude each other. Leave "
+                f"one of them out."
             )
         if self.experts and min(self.expert_ffn, self.expert_every) < 1:
             raise UsageError(
@@ -150,8 +150,8 @@ class Transformer:
         if not 1 <= self.top_groups <= self.expert_groups or self.experts % self.expert_groups:
             raise UsageError(
                 f"The model '{self.name}' has {self.experts} experts in {self.expert_groups} groups, and a "
-                f"token uses {self.top_groups} groups; 'expert_groups' must divide the experts, and "
-                "'top_groups' be from 1 to that."
+                f"token uses {self.top_groups} groups; 'expert_groups' must divide the number of experts, "
+                f"and 'top_groups' must be from 1 to 'expert_groups'."
             )
         if self.experts and not 1 <= self.top_k <= self.experts:
             raise UsageError(

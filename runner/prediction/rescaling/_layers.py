@@ -200,7 +200,7 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     if degree < now or degree % now:
         raise UsageError(
             f"The captured job has {now} data-parallel replicas, and --dp {degree} is not a multiple of "
-            f"that. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer, capture fewer."
+            f"{now}. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer replicas, capture a smaller job."
         )
     ranks = workload.num_ranks * (degree // now)
     if ranks > _MAX_RANKS:
@@ -225,8 +225,8 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:
         raise WorkloadError(
-            "The ranks of the workload send each other nothing, so it is not a pipeline. Capture the job "
-            "with stages, or record its script with the option that cuts it into them."
+            "The ranks of the workload exchange no messages, so it is not a pipeline. Capture the job "
+            "with stages, or record its script with its option for pipeline stages."
         )
     if len(now) != 1 or 0 in now:
         raise WorkloadError(

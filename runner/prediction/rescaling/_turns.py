@@ -74,7 +74,7 @@ def regrouped(
     the new pipelines. A group of only some stages raises `WorkloadError` if it is used.
     """
     used = {int(key) for graph in workload.graphs for key in np.unique(_groups_used(graph)).tolist()}
-    members: dict[tuple[int, int], tuple[int, ...]] = {}  # by (old group, new stage)
+    members: dict[tuple[int, int], tuple[int, ...]] = {}  # keyed by (old group, new stage)
     everyone = tuple(range(workload.num_ranks))
     for key, ranks in {0: everyone, **workload.groups}.items():
         if key == 0 and layout.stages > 1:
@@ -118,7 +118,7 @@ def _peers(graph: Graph) -> set[int]:
 FORWARD, BACKWARD = "F", "B"
 # In addition to its layers, which are numbered from 0, a pass has a part before and a part after the layers.
 BEFORE, BEHIND = "before", "behind"
-Key = tuple[str, int, "int | str"]  # pass, micro-batch, and layer (or BEFORE or BEHIND)
+Key = tuple[str, int, "int | str"]  # (pass, micro-batch, layer or BEFORE or BEHIND)
 START: Key = ("start", 0, BEFORE)
 END: Key = ("end", 0, BEHIND)
 Turn = tuple[str, int]
@@ -278,7 +278,7 @@ class _Reader:
         of_row, depth = self.layers.of_row, self.layers.count
         rows = np.flatnonzero((of_row >= 0) & (self.forward | self.backward))
         place = {number: index for index, number in enumerate(np.unique(of_row[rows]).tolist())}
-        runs: list[tuple[bool, int, int, int]] = []  # is forward, layer, first row, last row
+        runs: list[tuple[bool, int, int, int]] = []  # (is forward, layer, first row, last row)
         for row in rows.tolist():
             what = (bool(self.forward[row]), place[int(of_row[row])])
             if runs and runs[-1][:2] == what and (depth > 1 or not self._is_interrupted(runs[-1][3], row)):

@@ -93,15 +93,15 @@ def _check_joined(first: Op, second: Op, waits: int, where: str) -> None:
     )
     if waits or overlap or first.sources[0].count != target.count:
         reason = (
-            "the nop between them is lost"
+            "the nop between the two steps is lost"
             if waits
-            else "it then reads what the first of them has not written"
+            else "the joined step reads data that the reduction has not written"
             if overlap
-            else "both then move as many chunks as the last"
+            else "both steps move as many chunks as the second"
         )
         raise ConfigError(
-            f"{where}: MSCCL's executor joins it with the reduction before it, so that {reason}. Give it "
-            f"its own 'depid'."
+            f"{where}: MSCCL's executor joins this step with the reduction before it, so that {reason}. "
+            f"Give this step its own 'depid'."
         )
 
 

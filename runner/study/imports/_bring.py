@@ -61,9 +61,7 @@ class _How:
         Raises `StudyError` for a *step* or *capture_trace* if the item has no steps or no captures.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
-            raise StudyError(
-                f"{item.place} holds {item.kind}, and these have no steps; leave out step '{step}'."
-            )
+            raise StudyError(f"{item.place} holds {item.kind}, which have no steps; leave out step '{step}'.")
         if capture_trace is not None and item.kind not in _WITH_CAPTURES:
             raise StudyError(
                 f"{item.place} is a {item.kind}, and --capture-trace requires device traces: leave it out."

@@ -121,7 +121,7 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         names, links = [], []
         try:
             entries = sorted(os.scandir(folder / place), key=lambda entry: entry.name)
-        except OSError:  # not readable
+        except OSError:  # the folder is not readable
             continue
         for entry in entries:
             seen += 1

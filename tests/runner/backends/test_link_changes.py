@@ -275,7 +275,7 @@ def test_link_down_is_written_for_hosts_first(tmp_path):
 
 
 def test_losses_without_retransmission_are_refused():
-    with pytest.raises(ConfigError, match=r"RETRANSMIT_TIMEOUT is 0.* set it to some us, such as 1000"):
+    with pytest.raises(ConfigError, match=r"RETRANSMIT_TIMEOUT is 0.* set it to a few us, such as 1000"):
         run(clos({"link": [4, 6], "at": "30us"}, RETRANSMIT_TIMEOUT=0.0))
     slow = {"link": [4, 6], "rate": 0.5, "at": "30us"}
     assert run(clos(slow, RETRANSMIT_TIMEOUT=0.0)).makespan_ns > 0

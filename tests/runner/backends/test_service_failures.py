@@ -430,7 +430,7 @@ def test_services_are_noted_in_the_environment_or_the_users_file(monkeypatch, tm
         configured_services()
     monkeypatch.delenv("CHAKRASCOPE_SERVICE")
     (folder / "backends.yml").write_text("service: {a: 1}\n")
-    with pytest.raises(ConfigError, match="must be HOST:PORT, or a list of such"):
+    with pytest.raises(ConfigError, match="must be HOST:PORT, or a list of such addresses"):
         configured_services()
 
 

@@ -359,7 +359,7 @@ BAD = [
     ("devices.0.components.0.count", True, r"'count' of 'gpu'"),
     ("instances.0.count", 10**9, r"'count' of 'node' must be a whole number from 0 to 1,000,000"),
     ("instances.0.count", 900000, r"there are 1,800,000 components, but the maximum is 500,000"),
-    ("instances.0.device", "hots", r"instance 'node' is of the device 'hots' - did you mean 'host'"),
+    ("instances.0.device", "hots", r"instance 'node' names the unknown device 'hots' - did you mean 'host'"),
     ("devices.+", pair()["devices"][0], r"the name 'host' occurs twice"),
     (
         "edges.0.ep1.component",
@@ -388,7 +388,7 @@ BAD = [
     ("edges", [], r"no path from node.0.gpu.0 to node.1.gpu.0"),
     ("devices.0.components.0.choice", "cpu", r"no component of type 'xpu'.*cpu, nic"),
     ("devices.0.components.+", part("host", "device"), r"'host' in 'host' contains itself"),
-    ("devices.0.components.+", part("ghost", "device"), r"is of the device 'ghost'"),
+    ("devices.0.components.+", part("ghost", "device"), r"names the unknown device 'ghost'"),
 ]
 
 
@@ -399,7 +399,7 @@ def test_bad_files_are_refused_in_one_sentence(path, value, words, tmp_path):
 
 
 def test_instances_without_devices_are_an_error():
-    with pytest.raises(ConfigError, match=r"is of the device 'server', but .* no 'devices'"):
+    with pytest.raises(ConfigError, match=r"names the device 'server', but .* no 'devices'"):
         described({"instances": [{"name": "host", "device": "server", "count": 2}]})
 
 

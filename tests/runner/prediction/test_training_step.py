@@ -211,7 +211,7 @@ def test_adapters_of_a_rank_are_trained_and_nothing_else_is():
     ("text", "words"),
     [
         ("layers: 2\nhidden: 64\nheads: 4\nvocab: 10\n", "'sequence' is missing"),
-        ("layers: 2\nhidden: 64\nheads: 5\nvocab: 10\nsequence: 8\n", "do not divide them"),
+        ("layers: 2\nhidden: 64\nheads: 5\nvocab: 10\nsequence: 8\n", "must divide the hidden units"),
         ("layer: 2\n", "did you mean 'layers'"),
         ("layers: two\n", "must be a whole number"),
         ("- 1\n", "must be a mapping"),

@@ -63,7 +63,7 @@ def test_nothing_fits(files):
         choose_programs({"all-reduce": [files["small"]]}, [Demand("all-reduce", 4, 1 << 20)])
     with pytest.raises(ConfigError, match=r"small.xml needs a multiple of 4 bytes"):
         choose_programs({"all-reduce": [files["small"]]}, [Demand("all-reduce", 4, 1001)])
-    with pytest.raises(ConfigError, match="they are among 4 ranks, the programs for 8"):
+    with pytest.raises(ConfigError, match="the collectives have 4 ranks, and the programs are for 8"):
         choose_programs({"all-reduce": [files["eight"]]}, [Demand("all-reduce", 4, 1024)])
 
 
@@ -284,7 +284,7 @@ def test_a_plan_is_no_xml():
 
 
 def test_an_interpreter_has_room_for_so_many_steps():
-    with pytest.raises(ConfigError, match="rank 0: channel 0 has 63 thread blocks; there is room for 32"):
+    with pytest.raises(ConfigError, match="rank 0: channel 0 has 63 thread blocks; the limit is 32"):
         write_msccl(builtin_program("direct", "all-gather", 64))
 
 

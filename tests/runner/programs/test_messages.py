@@ -191,7 +191,7 @@ def test_a_pipeline_of_tiny_units():
 
 def test_deadlocked_program_is_an_error():
     program = changed_plan("multi_node_allgather", lambda ranks: drop(ranks, 2, 0, "rlxsignal"))
-    with pytest.raises(ConfigError, match=r"op 18 .wait.: it waits for ever"):
+    with pytest.raises(ConfigError, match=r"op 18 .wait.: it waits forever"):
         lower(program, 1000)
 
 

@@ -391,7 +391,7 @@ def test_the_tuner_without_the_switch():
         (("ring", "all-reduce", 8, "LL12"), "did you mean 'LL128'"),
         (("ring", "all-reduce", 8, "LL", 65), "1 to 64 channels"),
         (("tree", "all-reduce", 9, "LL", 1, 4), "nodes of 4"),
-        (("nvls", "all-reduce", 8, "LL"), "Simple alone"),
+        (("nvls", "all-reduce", 8, "LL"), "only with the protocol Simple"),
     ],
 )
 def test_what_nccl_does_not_have(arguments, words):
