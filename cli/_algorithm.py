@@ -50,9 +50,9 @@ def algorithm_command() -> None:
 
     PROGRAM is an MSCCL XML file or an MSCCL++ plan, plain or compressed with gzip, or the name of a built-in
     program with --collective and --ranks. The programs of the engine are ring, direct, halvingDoubling and
-    doubleBinaryTree. Those of NCCL are nccl, nccl-ring, nccl-tree and nccl-nvls, with an optional
-    protocol and number of channels (nccl-ring:LL:8). Direct exchanges are all-pairs-put, all-pairs-get
-    and all-pairs-packet, with an optional number of workgroups (all-pairs-get:32).
+    doubleBinaryTree. The programs of NCCL are nccl, nccl-ring, nccl-tree and nccl-nvls, with an optional
+    protocol and number of channels (nccl-ring:LL:8). Direct exchanges are all-pairs-put, all-pairs-get and
+    all-pairs-packet, with an optional number of workgroups (all-pairs-get:32).
     """
 
 

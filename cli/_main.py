@@ -223,7 +223,7 @@ def _instead(word: str) -> str:
 def _imported(name: str) -> ModuleType:
     """Import a module of this package without giving its objects to the garbage collector.
 
-    They live until the process ends, so scanning them would be a waste of time.
+    The objects live until the process ends, so scanning them would be a waste of time.
     """
     module = sys.modules.get(f"{__package__}.{name}")
     if module is None:

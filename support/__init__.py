@@ -1,7 +1,7 @@
 """Utilities for all packages: atomic files, units, safe text, plug-ins and child processes.
 
-This package imports only Python's standard library. Its sub-packages may need other libraries, and
-are not imported here.
+This package imports only Python's standard library. The sub-packages may need other libraries, and are not
+imported here.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
 def picture(width: float, height: float, /, *content: str, label: str = "", **attributes: str | float) -> Svg:
     """Return *content* as an SVG picture of *width* by *height*, with *label* for screen readers.
 
-    It scales to the available width unless *attributes* set a size.
+    The picture scales to the available width unless *attributes* set a size.
     """
     described: dict[str, str | float] = {"role": "img", "aria_label": label} if label else {}
     return element(

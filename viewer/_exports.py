@@ -41,8 +41,8 @@ def table_file(
 def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
     """Return a download called *file* with the pieces that *make* yields.
 
-    It waits for others if `_AT_ONCE` are in progress, and ends if its client disconnects. Raises
-    the errors of *make*.
+    A download waits if `_AT_ONCE` others are in progress, and ends if its client disconnects. Raises the
+    errors of *make*.
     """
     client: socket.socket | None = request.environ.get("werkzeug.socket")
     while not _places.acquire(timeout=_LOOK_S):

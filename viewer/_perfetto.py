@@ -64,7 +64,7 @@ def _without_foreign(folder: Path) -> Response:
 def _policy(folder: Path) -> str:
     """Return the content security policy of Perfetto's pages.
 
-    It allows WebAssembly, the page's inline script, and files from this server.
+    The policy allows WebAssembly, the page's inline script, and files from this server.
     """
     page = (folder / "index.html").read_text(encoding="utf-8")
     script = page.partition('<script type="text/javascript">')[2].partition("</script>")[0]

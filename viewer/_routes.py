@@ -302,7 +302,7 @@ def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
 def _register_charts(server: Flask) -> None:
     """Serve the part of plotly.js that charts need, a third of the library.
 
-    All of it would delay the first page by a second.
+    The whole library would delay the first page by a second.
     """
 
     @server.get(f"/charts/plotly-cartesian-{_VERSION}.min.js")

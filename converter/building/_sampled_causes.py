@@ -53,7 +53,8 @@ _COLLECTED = re.compile(r"chakrascope/tracer/_agent/(step_clock|garbage)\.py:(Ga
 _EXPLAINING = ("process_wait", "logging")
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "process_wait", "sleep")
-# The function with which a forked process begins. Its callers are the parent process's code.
+# The function with which a forked process begins. The callers of this function are the parent process's
+# code.
 _FORKED = re.compile(r"\b_bootstrap$")
 # Causes of waiting that needs no interpreter lock.
 _WAITING = (

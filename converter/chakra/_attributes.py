@@ -15,8 +15,8 @@ from ._graph import NODE_COLUMNS, SPLITS, CollectiveType, Extra, Graph, NodeType
 
 _INVOLVED, _GROUP = "involved_dim", "pg_name"
 _COLUMNS = {"comm_size_bytes": "comm_size", "tensor_size_bytes": "tensor_size", "group": _GROUP}
-# The attributes with a column, and whether their value is a text. Each of them appears among a graph's other
-# attributes only if it is repeated, or has a value of another type.
+# The attributes with a column, and whether their value is a text. Such an attribute appears among a graph's
+# other attributes only if it is repeated, or has a value of another type.
 _WITH_COLUMN = {
     _COLUMNS.get(name, name): kind == "str" or name == "group"
     for name, (kind, _) in NODE_COLUMNS.items()

@@ -220,7 +220,7 @@ def _issuers(trace: DeviceTrace) -> _Issuers:
 
 
 def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
-    """Return whether each kernel of *names* (numbers of the trace's texts) communicates."""
+    """Return whether each kernel communicates; *names* are numbers of the trace's texts."""
     different, place = np.unique(names, return_inverse=True)
     return which(trace.names(different), is_communication)[place.ravel()]
 

@@ -20,8 +20,8 @@ class LibraryCollective(msgspec.Struct, frozen=True):
     """A collective of PyTorch or a library, and the *kind* that stands for it in graphs.
 
     Simulators know five collectives; any other is replaced by the most similar collective, which
-    *note* describes. Its size is that of the input, or of the output where ASTRA-sim counts the
-    output. *fixed_bytes* is the size of a collective that moves no data, and -1 otherwise. The
+    *note* describes. The size of a collective is the size of its input, or of its output where ASTRA-sim
+    counts the output. *fixed_bytes* is the size of a collective that moves no data, and -1 otherwise. The
     ranks of a *rooted* collective need not wait for each other.
     """
 
@@ -102,7 +102,7 @@ class CommOp(msgspec.Struct, frozen=True):
     def writes_first(self) -> bool:
         """Whether the operator writes its first argument, so that later users of that must wait.
 
-        Others may read the data of a send, or of a broadcast at its root, right away.
+        Later users need not wait for a send, or for a broadcast at its root, to read the data.
         """
         return self.node_type is not NodeType.COMM_SEND and self.collective is not CollectiveType.BROADCAST
 

@@ -32,9 +32,9 @@ class DeviceComm(msgspec.Struct, frozen=True):
     """A communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
     *group_ranks* is () for all ranks, and *group_label* is as in `group_labels`. *sequence* numbers
-    the communications of the group *group_name* (-1: unknown); waits refer to it. *storages* are
-    those of its tensors. *splits* are the bytes per member, if the trace lists them. *notes* are
-    assumptions.
+    the communications of the group *group_name* (-1: unknown); waits refer to it. *storages* are the
+    storages of the communicated tensors. *splits* are the bytes per member, if the trace lists them.
+    *notes* are assumptions.
     """
 
     node_type: NodeType

@@ -301,9 +301,9 @@ def host_ranks(
 ) -> dict[Path, int | None]:
     """Return the rank of each host trace (None: unknown), given the ranks stated by all files.
 
-    It comes from the device trace of the same name, else from the file's own name, else from the
-    only device trace of the same process. In containers, all processes may have the same number,
-    which is then ignored.
+    The rank comes from the device trace of the same name, else from the file's own name, else from the only
+    device trace of the same process. In containers, all processes may have the same number, which is then
+    ignored.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -328,7 +328,7 @@ def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | N
 def with_capture_traces(
     ranks: Sequence[RankTraces], given: str | Path | Sequence[Path] | None
 ) -> list[RankTraces]:
-    """Return *ranks* with the capture traces in *given*, a file or folder, added to each.
+    """Return *ranks*, each with its graph-capture traces among *given*, a file or folder.
 
     The default is the folder ``capture_traces`` next to a device trace. A rank gets the files named
     after it or after no rank. The fallback is the files of the lowest rank, which captured the same

@@ -51,12 +51,12 @@ _NO_GROUPS = (
 class Communication(msgspec.Struct):
     """One communication of this rank, and the operator that issued it.
 
-    It was issued at *issued_ns*, and recorded by the library from *begun_ns* to *end_ns*.
-    *awaited_ns* is when the thread had finished waiting for it, if later. It cannot have ended
-    before *entered_ns*, when the last rank known to take part entered it. An operator that uses one
-    of the *written* storages probably needs the result. *splits* are the bytes per member, if
-    listed. *named* is false if the trace lacks the group. *members* is the group size that the
-    amount of data implies (0: unknown).
+    The communication was issued at *issued_ns*, and recorded by the library from *begun_ns* to *end_ns*.
+    *awaited_ns* is when the thread had finished waiting for it, if later. The communication cannot have
+    ended before *entered_ns*, when the last known rank entered it. An operator that uses one of the
+    *written* storages probably needs the result. *splits* are the bytes per member, if listed. *named* is
+    false if the trace lacks the group. *members* is the group size that the amount of data implies (0:
+    unknown).
     """
 
     op: int
@@ -233,7 +233,7 @@ def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | No
 def _members(record: HostOp, comm: Communication) -> int:
     """Return how many ranks take part according to the amount of data, or 0 if unknown.
 
-    It is the ratio of the gathered or scattered data to the data of one rank.
+    The number is the ratio of the gathered or scattered data to the data of one rank.
     """
     if comm.splits:
         return len(comm.splits)

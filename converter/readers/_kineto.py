@@ -193,10 +193,10 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 
     *rank* and *world_size* are -1 and 0 in jobs that were not distributed. *groups* are the listed
     process groups by name, with *group_labels*. *arguments*, if requested, are JSON arrays of
-    shapes, types and values. *process* is the process number (-1: unknown). *unread* counts
-    unsupported events by kind, such as those of another accelerator. *frames* are Python calls in
-    order of start, enclosing calls first. *devices* are device names by number. *left_out*
-    describes the events that were omitted because of impossible times.
+    shapes, types and values. *process* is the process number (-1: unknown). *unread* counts unsupported
+    events by kind, such as events of another accelerator. *frames* are Python calls in order of start,
+    enclosing calls first. *devices* are device names by number. *left_out* describes the events that were
+    omitted because of impossible times.
     """
 
     events: Events

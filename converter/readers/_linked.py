@@ -1,7 +1,7 @@
 """Read linked traces: host traces to which mlc-chakra's linker added times and device work.
 
-They have the nodes of the host trace, renumbered. Nodes found in the device trace have a start and
-a duration, and each kernel or memory copy is a copy of the operator node that issued it. They lack
+Linked traces have the nodes of the host trace, renumbered. Nodes found in the device trace have a start and
+a duration, and each kernel or memory copy is a copy of the operator node that issued it. Linked traces lack
 runtime calls, memory sets, bytes of memory copies, synchronisations, and times of step marks.
 """
 

@@ -96,11 +96,10 @@ def is_operation_table(path: str | Path) -> bool:
 def read_operation_table(path: str | Path) -> OperationTable:
     """Read a Parquet or CSV table with one row per operation.
 
-    It must have ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), and
-    ``start_ts`` and ``duration`` in seconds. ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id``
-    are derived if missing, and other columns ignored. The format is that of
-    github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file, column and
-    row.
+    The table must have ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), and
+    ``start_ts`` and ``duration`` in seconds. ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` are
+    derived if missing, and other columns ignored. The format is that of
+    github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file, column and row.
     """
     path = Path(path)
     raw = _read(path)
@@ -339,9 +338,9 @@ def _without_delay(
     """Move the time spent waiting for a processor into a phase of its own, ``descheduled``.
 
     Where in the step this wait occurred is unknown, so it is taken from all phases of work in
-    proportion. Part of it may lie in collectives, so work keeps at least the thread's CPU time. If
-    that exceeds the phases of work because collectives spin, work keeps the CPU time minus the time
-    of collectives.
+    proportion. Part of it may lie in collectives, so work keeps at least the thread's CPU time. If the CPU
+    time exceeds the phases of work because collectives spin, work keeps the CPU time minus the time of
+    collectives.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
     total = sum(work.values(), np.zeros(1, np.int64))

@@ -47,7 +47,7 @@ def _candidate(segments: CodedColumns, own: Ints, batches: int) -> Candidate:
 def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
     """Return the number of micro-batches of *graph*, and the ids of collectives repeated in all of them.
 
-    A group of ranks reduces gradients if most of its reductions are in backward passes. Those of
+    A group of ranks reduces gradients if most of its reductions are in backward passes. Reductions of
     tensor parallelism are equally frequent in forward and backward passes.
     """
     nodes = graph.node_columns

@@ -191,8 +191,8 @@ def _of_the_whole(
 ) -> Advice:
     """Add the gain of removing a candidate to advice on halving or moving it.
 
-    It comes from a replay if the removal can be simulated. A function of the script can be removed
-    entirely, so without a replay, its time on the path is the upper bound.
+    The gain of the removal comes from a replay if the removal can be simulated. A function of the script
+    can be removed entirely, so without a replay, its time on the path is the upper bound.
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"

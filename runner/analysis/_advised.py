@@ -168,8 +168,8 @@ class Advice:
     *gain_ns* is the gain in a replay of the step with *key* changed (``what-if --faster KEY``), and
     *share* that gain as a fraction of the step. With *is_bound*, it is an upper bound without a
     replay. Work without a known best time is removed entirely, and *half_ns* is the gain of halving
-    it. Work moved to free cores is limited by them, and *whole_ns* is the gain of removing it. Both
-    are 0 for other advice.
+    it. Work moved to free cores is limited by them, and *whole_ns* is the gain of removing it. *half_ns*
+    and *whole_ns* are 0 for other advice.
 
     Advice on recurring long steps, or on a cause whose mean time in the run differs, has no key and
     a measured gain. If *what* names the median unprofiled step, the gain of the replay was scaled

@@ -150,7 +150,7 @@ def _attributed(
     progress: Callable[[int, int], None] | None,
     goes_on: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
-    """Return *changes* with Shapley values and single effects; if there are too many, the smallest merged."""
+    """Return *changes* with Shapley values and single effects; the smallest of too many are merged."""
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)

@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on parts that cannot be compared, and on communication that no network would change."""
+        """Notes on parts that cannot be compared, and on communication with the same time on any network."""
         base, *others = self.results
         unsized = unsized_communication(self._workload)
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]

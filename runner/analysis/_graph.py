@@ -198,7 +198,7 @@ def neighbours(
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
     """Return the hops from *focus* to each node, and whether *limit* nodes were exceeded.
 
-    It works on arrays, because the whole graph has too many edges for networkx.
+    The search works on arrays, because the whole graph has too many edges for networkx.
     """
     distance, front = {focus: 0}, np.array([focus])
     for hop in range(1, hops + 1):

@@ -63,9 +63,9 @@ def _in_the_median_step(
     """Return advice with its gain in the median unprofiled step, if that is known and differs.
 
     For a late rank, it is the rank's usual lateness; for a busy machine, the thread's usual run
-    delay. Other host causes are taken to have the same share of the work in each step, and run
-    delays to grow with the work; sleep needs no processor, and device work takes the same time in
-    each step.
+    delay. Other host causes are assumed to have the same share of the work in each step, and run delays are
+    assumed to grow with the work; sleep needs no processor, and device work takes the same time in each
+    step.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
@@ -105,7 +105,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
 
     If unprofiled steps scatter for no reason in the script, and the shown step is outside their
     quartiles, the upper quartile replaces the median. If the script is the reason, or the shown
-    step is within the quartiles, the shown step does. The first value is 0 if the host does not
+    step is within the quartiles, the shown step is used instead. The first value is 0 if the host does not
     compute the step or no profiler overhead is known.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None

@@ -38,7 +38,7 @@ class Accesses(NamedTuple):
 
 
 def accesses(metadata: Mapping[str, Any]) -> Accesses:
-    """Read them from a workload's *metadata*; unexpected values count as absent."""
+    """Read the accesses from a workload's *metadata*; unexpected values count as absent."""
     try:
         rows = msgspec.convert(
             metadata.get("shared_inputs", {}), dict[int, list[tuple[int, int, int]]], strict=False
@@ -53,9 +53,9 @@ class Chains(NamedTuple):
     """Nodes of a graph that one kernel could compute together with others, by row of the graph.
 
     *chain* numbers the chains. *saved_bytes* is how many of a node's *moved_bytes* it exchanges
-    with neighbours in the chain, or another node there has already read. Both are 0 for waits for a
-    processor and for the part of an operator after one. *fused_ns* is the node's duration after
-    fusion, at the same bytes per ns.
+    with neighbours in the chain, or another node there has already read. Both numbers of bytes are 0 for a
+    wait for a processor, and for the part of an operator after such a wait. *fused_ns* is the node's
+    duration after fusion, at the same bytes per ns.
     """
 
     rows: Ints

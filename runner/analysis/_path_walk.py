@@ -129,8 +129,8 @@ def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool 
 
     Ranks of a measured result have clocks of their own and record no waits for each other; *sync*
     has the clock offsets and the waits. Times are on the clock of the rank that ends last. If the
-    measured step *repeats*, a rank that begins it late is taken to have still run the step before.
-    Raises `BackendError` if records refer to missing nodes or form a cycle.
+    measured step *repeats*, a rank that begins the step late is assumed to have still run the previous
+    step. Raises `BackendError` if records refer to missing nodes or form a cycle.
     """
     records, most_steps = _records(result), 4 * result.num_nodes + 4
     if sync is None:

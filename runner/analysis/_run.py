@@ -423,7 +423,7 @@ class RunAnalysis:
     def programs(self) -> Mapping[Demand, Program]:
         """Return the program used for each collective type, group size and message size.
 
-        They are read from the study's copies and verified again.
+        The programs are read from the study's copies and verified again.
         """
         return self.experiment().programs.programs if self.has_programs else {}
 
@@ -444,7 +444,7 @@ class RunAnalysis:
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
         """Return how many ranks of a collective were measured, and how many simulated.
 
-        Both are 1 for a node that is no collective.
+        Both numbers are 1 for a node that is not a collective.
         """
         calls = self.result.collectives
         own = calls.loc[(calls["rank"] == rank) & (calls["node_id"] == node_id), "collective"]
@@ -457,7 +457,7 @@ class RunAnalysis:
     def slack_of(self, rank: int, node_id: int) -> int | None:
         """Return a node's slack in ns, or None if unknown.
 
-        It is unknown for large runs, because computing it needs all nodes.
+        The slack is unknown for large runs, because its computation needs all nodes.
         """
         if self.is_large:
             return None

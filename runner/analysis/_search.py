@@ -168,8 +168,8 @@ _SAME = ("name", "module", "phase", "kind")
 def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int | None = None) -> int:
     """Return the row in *others* that matches *row* of *nodes*, -1 if none does.
 
-    It has the same rank, name, module, phase and kind, and the same position among nodes that share
-    these. *step* restricts *others* to one step, and *nodes* to the step of *row*.
+    The matching row has the same rank, name, module, phase and kind, and the same position among such
+    nodes. *step* restricts *others* to one step, and *nodes* to the step of *row*.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
     mine = _similar_rows(nodes, nodes, row, rank)

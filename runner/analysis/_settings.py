@@ -163,9 +163,8 @@ _HANDSHAKES = {
 class FittedNetwork(NamedTuple):
     """A calibration as stored in a network file.
 
-    *facts* are (label, text) pairs, and *points* is a `calibration_table`. *undetermined* and
-    *left_out* are sentences about parameters that the fit could not determine, and about
-    measurements it did not use.
+    *facts* are (label, text) pairs, and *points* is a `calibration_table`. *undetermined* and *left_out*
+    are sentences about undetermined parameters, and about measurements that the fit did not use.
     """
 
     facts: tuple[tuple[str, str], ...]

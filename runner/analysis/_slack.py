@@ -73,8 +73,8 @@ class _Events:
     rows have a single event, because the end of a computation moves with its start. A rank's events
     are contiguous, and after all rows come events for the arrivals that collectives waited for.
     *waits* (before, after, gap; sorted by before) are those of communication: event *before* may
-    happen *gap* later without delaying *after*. If the step *repeats*, a rank that begins it late
-    still ran the step before.
+    happen *gap* later without delaying *after*. If the step *repeats*, a rank that begins the step late was
+    still running the previous step.
     """
 
     def __init__(self, schedule: Schedule, collectives: Columns, *, measured: bool, repeats: bool) -> None:
@@ -211,7 +211,7 @@ def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDA
 def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_Waits]:
     """Return the waits within a rank (rows *low* to *high*) from its program and its lanes.
 
-    A wait that both impose counts once.
+    A wait that both the program and a lane impose counts once.
     """
     plan, own = events.schedule, slice(low, high)
     start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
@@ -278,7 +278,7 @@ def _sorted(
 
 
 def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
-    """Return the least sum of gaps on any way from each node's end to the end of the last node."""
+    """Return the least sum of gaps on any path from each node's end to the end of the last node."""
     room = np.full(events.count, _LATEST)
     room[events.end] = schedule.room
     lower_room(errors, room, events.in_order(), *_by_event(events, workload))

@@ -365,7 +365,7 @@ def _as_measured(config: engine.Config, experiment: Experiment) -> None:
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:
     """Raise `ConfigError` if *backend*, which only models dimensions, would ignore part of *network*.
 
-    It would ignore failures, and the links of a network whose dimensions only number the ranks.
+    Such a backend ignores failures, and the links of a network whose dimensions only number the ranks.
     """
     if network.failures:
         raise ConfigError(

@@ -111,11 +111,11 @@ _QUEUES = (
 def flow_backend(_name: str = "flow") -> EngineBackend:
     """Return the flow-level backend, in which messages share the bandwidth of links fairly.
 
-    It has the fabric, paths, headers, acknowledgements and windows of ``packet``, but no packets,
+    The backend has the fabric, paths, headers, acknowledgements and windows of ``packet``, but no packets,
     so the run time grows with the number of messages and not with their bytes.
-    ``provenance["flow"]["flags"]`` lists the known inaccuracies that apply to the run (keys of
-    `FLAGS`). If none applies and messages form many unequal steps, the simulation is repeated with
-    noise, and ``provenance["flow"]["moved"]`` is the relative change of the makespan.
+    ``provenance["flow"]["flags"]`` lists the known inaccuracies that apply to the run (keys of `FLAGS`). If
+    none applies and messages form many unequal steps, the simulation is repeated with noise, and
+    ``provenance["flow"]["moved"]`` is the relative change of the makespan.
     """
     return EngineBackend(Model(NetworkModel.FLOW, complete=_complete))
 

@@ -200,8 +200,8 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     """Add the tables of the engine's *output* to *result*.
 
     Ranks that ran the same program identically share the rows of the first of them
-    (`nodes_of_all`). Ranks that were not simulated have no rows in the tables of nodes and
-    collectives if these would be too large, or if the workload has only one rank of each kind.
+    (`nodes_of_all`). Ranks that were not simulated have no rows in the tables of nodes and collectives if
+    the tables would be too large, or if the workload has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MAX_NODE_ROWS

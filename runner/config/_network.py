@@ -28,7 +28,7 @@ from .infragraph import read_network
 class Link(NamedTuple):
     """A full-duplex link between the devices *a* and *b*; numbers start with the ranks, then the switches.
 
-    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Both keep the file's
+    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Bandwidth and latency keep the file's
     notation, such as 10 or 10.0.
     """
 

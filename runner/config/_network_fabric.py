@@ -54,7 +54,7 @@ _SAMPLE_ECN = (
 def fabric_of(network: NetworkConfig) -> Fabric:
     """Return the fabric of *network*, from its links if it has any, otherwise from its dimensions.
 
-    Its `changes` are the failures that begin or end during a simulation, including ASTRA-sim's
+    The fabric's `changes` are the failures that begin or end during a simulation, including ASTRA-sim's
     LINK_DOWN. Raises `ConfigError` for invalid failures and for fewer hosts than ranks.
     """
     part = network.packet

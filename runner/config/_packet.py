@@ -1,8 +1,8 @@
 """The key ``packet`` of a network configuration, for packet-level backends.
 
-It contains settings of config.txt by name and, unless the topology follows from the dimensions,
-``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a ``fabric`` in place of
-the last dimension. One file can thus describe a network to every backend.
+The key contains settings of config.txt by name and, unless the topology follows from the dimensions,
+``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a ``fabric`` in place of the last
+dimension. One file can thus describe a network to every backend.
 """
 
 from __future__ import annotations

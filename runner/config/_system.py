@@ -205,8 +205,8 @@ _NUMBERS = {each.key: each.limits for each in FIELDS.values() if each.origin == 
 class MemoryConfig:
     """Location and cost of remote memory: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
-    Both are integers. *unknown* holds comments. Raises `ConfigError`, naming the file *where*, for
-    an implausible number or an unknown key.
+    Latency and bandwidth are integers. *unknown* holds comments. Raises `ConfigError`, naming the file
+    *where*, for an implausible number or an unknown key.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"

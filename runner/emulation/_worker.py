@@ -38,8 +38,8 @@ def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
     libc.prctl(_TIMER_SLACK, 1)
-    # A rank process computes nothing. It gets a high priority if permitted, to wake up on time on a busy
-    # machine.
+    # A rank process computes nothing. The process gets a high priority if permitted, to wake up on time on
+    # a busy machine.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     if os.getppid() != parent:

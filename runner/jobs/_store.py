@@ -197,9 +197,9 @@ _POLL_S = 0.1
 class JobStore:
     """The jobs of *study*; at most *slots* run at a time, oldest first.
 
-    They are in ``STUDY/jobs/jobs.sqlite``, and their output in ``STUDY/jobs/logs``. Any number of
-    processes may use one study's store. A job that ends starts the next one, so `resume` is only
-    needed after a crash. *launch* starts a job's process.
+    The jobs are in ``STUDY/jobs/jobs.sqlite``, and their output is in ``STUDY/jobs/logs``. Any number of
+    processes may use one study's store. A job that ends starts the next one, so `resume` is only needed
+    after a crash. *launch* starts a job's process.
     """
 
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:

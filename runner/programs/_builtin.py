@@ -44,7 +44,8 @@ def all_pairs_program(
     workgroups = workgroups or ranks - 1
     if ranks < 2 or workgroups < 1:
         raise ConfigError(
-            f"It takes at least 2 ranks and a workgroup, not {ranks} and {workgroups}, to exchange data."
+            f"An exchange needs at least 2 ranks and a workgroup, not {ranks} and {workgroups}, to "
+            f"exchange data."
         )
     writer = _Writer(way, collective, ranks, workgroups)
     scratch = ranks if way == "packet" or (way, collective) == ("put", "reduce-scatter") else 0

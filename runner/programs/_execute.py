@@ -7,7 +7,7 @@ same result.
 
 The threads of a thread block synchronise only at a ``nop`` or a barrier. In between, each leading
 thread is a strand of its own: it signals and waits on the channels and semaphores with its number.
-Each lane of data is a strand, too, and so is a proxy's work for each thread that requests some.
+Each lane of data is also a strand, as is the work of a proxy for each thread that requests it.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def overlaps(run: Run) -> Iterator[Problem]:
 def strangers(program: Program, run: Run) -> Iterator[Problem]:
     """Yield accesses to another rank's buffer before that rank has begun or after it may have ended.
 
-    Packets to the scratch buffer may arrive early, because their flags identify the call. They are
+    Packets to the scratch buffer may arrive early, because their flags identify the call. Such packets are
     an error if a rank could end its call and overwrite unread packets with those of the next call.
     """
     for cell, accesses in run.accesses.items():
@@ -247,8 +247,8 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
 def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:
     """Return whether two unordered accesses have the same result in both orders.
 
-    They do if the cell already holds the written value, as its *initial* value or from an earlier
-    step.
+    The results are equal if the cell already holds the written value, as its *initial* value or from an
+    earlier step.
     """
     write, other = (second, first) if second.writes else (first, second)
     different = [access for access in accesses if access.writes and access.value != write.value]

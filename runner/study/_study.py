@@ -30,7 +30,7 @@ _FORMAT = "chakrascope-study"
 
 
 class Study(StudyLayout):
-    """A study's folder. It holds no absolute paths, and each run in it is complete or absent."""
+    """A study's folder. A study contains no absolute paths, and each run in a study is complete or absent."""
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH

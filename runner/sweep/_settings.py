@@ -229,7 +229,7 @@ def _entries(key: str, value: Any, dimensions: int) -> int:
 
 
 def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
-    """Set *key* in *data*, a scalar applies to all entries of a per-dimension key."""
+    """Set *key* in *data*; a scalar applies to all entries of a per-dimension key."""
     match = _KEY.fullmatch(key)
     if match and match["index"] is not None:
         _put_entry(data, match["name"], int(match["index"]), value)

@@ -24,8 +24,8 @@ _BATCH_FILES = (".yml", ".yaml")
 _FAILED_STATES = ("error", "cancelled")
 _CLUSTERS = "clusters"
 
-# A plug-in that starts a cluster. It takes the YAML file, the number of jobs and their purpose, and
-# yields Dask's cluster and a list that fills with the batch system's reasons for refusing jobs.
+# A plug-in that starts a cluster. The plug-in takes the YAML file, the number of jobs and their purpose,
+# and yields Dask's cluster and a list that fills with the batch system's reasons for refusing jobs.
 BatchCluster = Callable[[Path, int, str], AbstractContextManager[tuple[Any, list[str]]]]
 
 T = TypeVar("T")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class TextColumn:
     """A dictionary-encoded column of texts: row i is ``texts[numbers[i]]``.
 
-    It behaves like an array of texts: ``column[rows]`` is a column, ``column[0]`` a text, and
-    ``column == "a"`` a mask of rows. Columns are equal if their rows are, even if their texts are
-    numbered differently. They have no hash.
+    The column behaves like an array of texts: ``column[rows]`` is a column, ``column[0]`` a text, and
+    ``column == "a"`` a mask of rows. Columns are equal if their rows are, even if their texts are numbered
+    differently. Columns have no hash.
     """
 
     numbers: np.ndarray

@@ -35,7 +35,7 @@ _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 def graph(figure: go.Figure, **properties: Any) -> html.Div:
     """Return the chart of *figure*, which contacts no other host.
 
-    Its text alternative is *alt* of :func:`styled`, or else the names of the series.
+    The chart's text alternative is *alt* of :func:`styled`, or else the names of the series.
     """
     config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
     drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)

@@ -223,7 +223,7 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
 def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a waterfall's bars: the step before, the differences, and the step after.
 
-    Each has the keys ``key, from_ns, to_ns, verdict, text``.
+    Each bar has the keys ``key, from_ns, to_ns, verdict, text``.
     """
     rows = table[table["delta_ns"] != 0]
     before = int(table["base_ns"].sum())
@@ -374,7 +374,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
     """Return parallel coordinates of sweep points: an axis per setting, and one of step times.
 
-    Fast points are drawn last. These are plain lines, because Plotly's parallel coordinates need
+    Fast points are drawn last. The chart draws plain lines, because Plotly's parallel coordinates need
     WebGL and generated scripts, which the content policy forbids.
     """
     shown = points.sort_values("makespan_ns", ascending=False).tail(_MAX_LINES)

@@ -96,7 +96,7 @@ def register(app: Dash, view: StudyView) -> None:
             # Dash joins calls of `look` that wait at the same time, which would lose clicks there.
             jobs.cancel(number)
             return no_update, no_update, no_update
-        return jobs.log(number) or "Its log is empty.", True, f"Log of job {number}"
+        return jobs.log(number) or "The log is empty.", True, f"Log of job {number}"
 
 
 def _show_progress(job: Job, length_ns: int) -> None:

@@ -360,7 +360,7 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
 
 
 def tag_list(value: Any) -> list[str]:
-    """Return the tags from the browser: split at commas, and without what is no text."""
+    """Return the tags from the browser: split at commas, without values that are not text."""
     texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
     return [tag for text in texts for tag in text.split(",")]
 

@@ -46,7 +46,7 @@ _MAP_NOTE = (
     "How much longer a step takes because of one worker; a cell for several workers or steps shows the "
     "largest value."
 )
-_STEP_NOTE = "Its slowest workers, the slowest on top."
+_STEP_NOTE = "The slowest workers of the step, the slowest on top."
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:

@@ -261,8 +261,8 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
 def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
     """Return (rank, node) of an operator's or module's longest segment on the critical path.
 
-    A module includes its submodules. What is not on the path gives its longest node in the run;
-    (-1, -1) means that there is none, or that the run's nodes do not fit into memory.
+    A module includes its submodules. An operator or module that is not on the path gives its longest node
+    in the run; (-1, -1) means that there is none, or that the run's nodes do not fit into memory.
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:

@@ -316,7 +316,7 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
     """Return the equivalent ``chakrascope run`` command; changed presets become files.
 
-    It simulates *workload*; "" means the newest.
+    The command simulates *workload*; "" means the newest.
     """
     changed = setup.changed
     own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""

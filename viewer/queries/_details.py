@@ -104,7 +104,7 @@ def flows(
     origin = int(node["origin_rank"])
     if origin != rank:
         lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
-        # Others wait until the late rank's node starts, so the arrow begins there.
+        # Other ranks wait until the late rank's node starts, so the arrow begins there.
         found.append(((lane, start, start), True, PATH_COLOUR))
     return [
         {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}

@@ -114,8 +114,8 @@ class _Part:
 class TimelineIndex:
     """A run's timeline in *parts*, lists of ranks: one part of all ranks, or one per rank.
 
-    How many lanes a part has is unknown until it is read, so lane numbers leave gaps. Until then,
-    it is taken to have the lanes of the first part with any; if that was wrong, ``edition``
+    How many lanes a part has is unknown until it is read, so lane numbers leave gaps. Until a part is read,
+    the index assumes the lanes of the first part that was read; if the assumption was wrong, ``edition``
     increases.
 
     *frame_of* returns the nodes of a rank's part with given columns, and *facts_of* whether each

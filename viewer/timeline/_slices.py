@@ -43,7 +43,7 @@ class SliceBatch:
     def encode(self) -> bytes:
         """Return the batch as bytes for the browser.
 
-        They are the number of slices and the edition (u32), the columns in little-endian order (3 x
+        The bytes are the number of slices and the edition (u32), the columns in little-endian order (3 x
         f64, 3 x i32, 2 x u8), and the names as JSON.
         """
         columns = (

@@ -34,7 +34,7 @@ from ..logs import (
 )
 
 # The opcodes that PyTorch's and Python's picklers write for containers, strings, numbers, None and
-# Booleans. Others could import or call code (GLOBAL, REDUCE, BUILD), or allocate far more memory
+# Booleans. Other opcodes could import or call code (GLOBAL, REDUCE, BUILD), or allocate far more memory
 # than the file's size (BYTEARRAY8).
 _PLAIN = frozenset(
     {

@@ -36,11 +36,11 @@ def what_if(
 ) -> Result:
     """Simulate *experiment* with all *changes*, each a target and a speed-up factor.
 
-    The factor may be infinite. It divides the data of a collective, the data and latency of all
-    communication, and is ignored for an edge or a skew, which are removed. In a replay, ranks wait
-    for each other where they did in the measurement, provided that this reproduces the measured
-    time without changes. Raises `UsageError` for a target that the experiment lacks, or that cannot
-    change the result.
+    The factor may be infinite. The factor divides the data of a collective, and the data and latency of all
+    communication. The factor is ignored for an edge or a skew, which are removed. In a replay, ranks wait
+    for each other where they did in the measurement, provided that this reproduces the measured time
+    without changes. Raises `UsageError` for a target that the experiment lacks, or that cannot change the
+    result.
     """
     sync, unchanged_ns = None, 0
     if about_backend(experiment.backend).replays:

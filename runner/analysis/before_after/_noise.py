@@ -2,8 +2,8 @@
 
 The difference is that of the medians, and the interval that of Hodges and Lehmann: the sorted
 differences of all pairs, cut at both ends by the exact distribution of Mann and Whitney's
-statistic. It assumes no particular distribution of the noise. Samples are the starts of the job if
-each side has at least four, because steps of one start resemble each other; otherwise they are the
+statistic. The interval assumes no particular distribution of the noise. Samples are the starts of the job
+if each side has at least four, because steps of one start resemble each other; otherwise they are the
 steps, and the variation between starts must be given.
 """
 

@@ -29,8 +29,8 @@ _DRAWS = 400
 class SlowGroup:
     """NICs that attain less throughput than all others, by the logarithm *gap*.
 
-    *confidence* is the fraction of bootstrap draws in which these are the slowest. *chance* is the
-    fraction of draws with permuted NICs in which the slowest attain as little.
+    *confidence* is the fraction of bootstrap draws in which these are the slowest. *chance* is the fraction
+    of draws with permuted NICs in which the slowest NICs attain as little as these.
     """
 
     nics: tuple[int, ...]

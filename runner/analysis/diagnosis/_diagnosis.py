@@ -101,8 +101,8 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
     """Return the slow NICs, links and hosts of a run, and its stalled links.
 
     *nodes* are those of *result* with their properties (`RunAnalysis.nodes`). Costs come from
-    replays of the run's records with and without each anomaly. Too few records are no error, but a
-    remark.
+    replays of the run's records with and without each anomaly. Too few records cause a remark instead of an
+    error.
     """
     messages = messages_of(result)
     host_of = hosts_of_ranks(result)

@@ -208,7 +208,7 @@ def _excess(medians: Floats) -> Floats:
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
     """Return the fraction of draws with permuted hosts in which the slowest ranks as high as *worst*.
 
-    It uses ranks, so that no single disturbed interval dominates.
+    The comparison uses ranks of values, so that no single disturbed interval dominates.
     """
     places = pd.DataFrame(logs).rank(axis=1).to_numpy(np.float64)
     seen = float(places.mean(axis=0)[worst])

@@ -1,4 +1,4 @@
-"""A result's messages for a diagnosis, and the suspects: NICs, hosts, and paths between NICs."""
+"""The messages of a result for a diagnosis, and the suspects (NICs, hosts, and paths between NICs)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Answer one query, in a process that sees only the tables it is sent.
 
-It reads a header and Arrow tables from standard input, writes the answer as JSON, and opens no file
-and no connection. The operating system limits its memory beyond the tables, because DuckDB's own
-limit does not count all strings.
+The process reads a header and Arrow tables from standard input, writes the answer as JSON, and opens no
+file and no connection. The operating system limits its memory beyond the tables, because DuckDB's own limit
+does not count all strings.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A cause is reported if the ideal step with only this cause is 3 % longer on average (the threshold
 of "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 %
-longer in some steps. It must also explain a tenth of these steps' slowdown, and exceed delays by an
-operating system's scheduler. If the slow steps have no pattern (every n-th step, or all since some
+longer in some steps. The cause must also explain a tenth of these steps' slowdown, and exceed the delays of
+an operating system's scheduler. If the slow steps have no pattern (every n-th step, or all since some
 step), the average must be 3 % longer even without the longest tenth of steps.
 """
 

@@ -35,9 +35,9 @@ _REDUCE, _SEPARATE, _LAYER_NORM = (
 class Dependencies:
     """Dependencies within a step of one replica; *before* lists each operation's predecessors.
 
-    Operations of a group wait for each other, and end after the last of them has started. Those in
-    *across_replicas* also wait for the same operation of all other replicas. *order* has the groups
-    in topological order; other operations are groups of one.
+    Operations of a group wait for each other, and end after the last of them has started. Operations in
+    *across_replicas* also wait for the same operation of all other replicas. *order* has the groups in
+    topological order; other operations are groups of one.
     """
 
     before: tuple[tuple[int, ...], ...]

@@ -142,9 +142,9 @@ def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple
     The factors (operations, steps, replicas) are medians over all stages and both directions, and 1
     for operations other than computation. The correlation is the median over workers of that
     between forward and backward times within steps: 0.9 or more means that sequence lengths differ
-    (OSDI 2025), 0 that times vary by noise alone. A worker's mean compute time affects neither. A
-    step's affects the correlation only with one micro-batch per step, when forward and backward
-    times come from different stages.
+    (OSDI 2025), 0 that times vary by noise alone. The mean compute time of a worker affects neither the
+    factors nor the correlation. The mean compute time of a step affects the correlation only with one
+    micro-batch per step, when forward and backward times come from different stages.
     """
     factors = np.ones(work_ns.shape)
     places = layout.select(*COMPUTE_TYPES)

@@ -83,7 +83,7 @@ class AstraSimProgram:
 def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
     """Return the ASTRA-sim programs on this machine, keyed by kind.
 
-    They are searched in this order: the entry of the kind under ``astra-sim`` in ``backends.yml``
+    The programs are searched in this order: the entry of the kind under ``astra-sim`` in ``backends.yml``
     (in ``$XDG_CONFIG_HOME/chakrascope``), the checkouts named by its key ``home`` and by
     ``ASTRA_SIM_HOME``, and ``PATH``. Raises `ConfigError` for an invalid ``backends.yml``.
     """

@@ -1,7 +1,7 @@
 """The backend ``ns3``: ns-3's TCP model, compiled on first use.
 
 The C++ code below ``tcp/`` includes ns-3's headers and is therefore under ns-3's licence,
-GPL-2.0-only. It runs as a separate program, connected by pipes.
+GPL-2.0-only. The C++ code runs as a separate program, connected by pipes.
 """
 
 from ._build import build_driver as build_driver

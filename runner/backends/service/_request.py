@@ -1,10 +1,10 @@
 """Translate an experiment to request messages of ASTRA-sim Service.
 
 The messages are the part of the service's public interface (API 1.x) that is used here, with its
-field numbers. They are built from a table into a separate descriptor pool, so any protobuf runtime
-from version 4 works, even next to the service's SDK, which pins an exact version. Scalars are
-declared as in proto2: the encoding is the same, but absent values differ from 0. For absent values,
-the service has its own defaults.
+field numbers. The messages are built from a table into a separate descriptor pool, so any protobuf runtime
+from version 4 works, even next to the service's SDK, which pins an exact version. Scalars are declared as
+in proto2: the encoding is the same, but absent values differ from 0. For absent values, the service has its
+own defaults.
 """
 
 from __future__ import annotations

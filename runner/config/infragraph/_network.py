@@ -23,9 +23,9 @@ _SHOWN = 4
 def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the network mapping for the InfraGraph *data*.
 
-    It has the four keys of the dimensions, ``links``, ``devices`` (device names) and
-    ``assumptions``, and ``dimensions: logical`` if no dimensions could be proved. *options* are the
-    keys of `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in either.
+    The mapping has the four keys of the dimensions, ``links``, ``devices`` (device names) and
+    ``assumptions``, and ``dimensions: logical`` if no dimensions could be proved. *options* are the keys of
+    `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in either.
     """
     infrastructure = read(data, where)
     chosen = read_options(options, where)

@@ -117,9 +117,9 @@ _BACKWARD = {
 }
 # The numbers of launches of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of
 # experts (router, token dispatcher and permutations), and for each local expert. The two matmuls of an expert
-# are launched separately. Each counts as two launches, because cuBLAS chooses its algorithm in every call. In
-# a low precision, kernels for the maximum and the cast of the inputs and for the layout of the scales precede
-# each matmul.
+# are launched separately. Each matmul counts as two launches, because cuBLAS chooses its algorithm in every
+# call. In a low precision, kernels for the maximum and the cast of the inputs and for the layout of the
+# scales precede each matmul.
 USUAL_HEAD = 128
 """The columns of the usual attention heads. Wider heads do not compute faster."""
 DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 4, 7

@@ -2,10 +2,10 @@
 
 The expat parser refuses document types, so no entity is expanded and no other file is opened.
 
-Dependencies are resolved as in MSCCL's executor. Its parser (msccl-executor-nccl, msccl_parser.cc)
-drops every nop, moves the nop's dependencies to the next step, and joins reductions into the same
-target. Its kernel waits until the other thread block's flag has reached the number of the awaited
-step. Only steps with hasdep=1 raise a flag, and a nop without a dependency has no number.
+Dependencies are resolved as in MSCCL's executor. The executor's parser (msccl-executor-nccl,
+msccl_parser.cc) drops every nop, moves the nop's dependencies to the next step, and joins reductions into
+the same target. The executor's kernel waits until the other thread block's flag has reached the number of
+the awaited step. Only steps with hasdep=1 raise a flag, and a nop without a dependency has no number.
 """
 
 from __future__ import annotations

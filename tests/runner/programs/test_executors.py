@@ -100,9 +100,7 @@ def test_waiting_for_a_later_step_of_the_own_thread_block():
 
 
 def test_reductions_that_the_executor_joins():
-    with pytest.raises(
-        ConfigError, match="with the reduction before it, so that both steps move"
-    ):
+    with pytest.raises(ConfigError, match="with the reduction before it, so that both steps move"):
         program(xml({0: ["re 0 1 to=3 buf=s", "re 1 2 to=3 buf=s"]}))
 
 

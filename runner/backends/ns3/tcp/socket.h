@@ -21,7 +21,7 @@ struct SenderTotals {
 class HostSocket final : public ns3::TcpSocketBase {
   public:
     struct Habits {
-        std::uint64_t most_unsent_bytes = 0;  // of a connection in its own host's queue; 0: no limit
+        std::uint64_t most_unsent_bytes = 0;  // limit on a connection's bytes in its own host's queue; 0: none
         bool slow_start_after_idle = true;
         SenderTotals* totals = nullptr;
     };

@@ -13,7 +13,7 @@ namespace chakrascope::engine::flow {
 struct Window {
     double bytes = 0;
     double rtt = 0;
-    double count = 0;  // windows in the flow; the first is sent at once
+    double count = 0;  // number of windows in the flow; the first window is sent immediately
 
     // Return the rate that remains of the rate `line` of the link if acknowledgements wait for `wait`
     // ps.

@@ -23,7 +23,7 @@ class Ends {
         for (std::size_t match = (leaves_ + player) / 2; match > 0; match /= 2) play(match);
     }
 
-    // Set a bundle's time without updating the tree: `put` many, then `replay` once.
+    // Set a bundle's time without updating the tree: call `put` for many bundles, then `replay` once.
     void put(std::uint32_t player, double time) {
         if (player >= leaves_) grow(player + 1);
         if (player >= size_) size_ = player + 1;

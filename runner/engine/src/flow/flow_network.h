@@ -39,8 +39,8 @@ class FlowNetwork final : public Network {
         std::uint16_t port = 0;
         Stage stage = Stage::kInTransit;
         bool begun = false;     // whether the flow has begun
-        std::uint32_t hop = 0;  // its most contended link, as an index into the path
-        bool waited = false;    // whether it has waited in the queue there
+        std::uint32_t hop = 0;  // index (into the path) of the flow's most contended link
+        bool waited = false;    // whether the flow has waited in the queue of that link
         Origin origin;
         std::int32_t source = 0;
         std::int32_t destination = 0;
@@ -48,15 +48,15 @@ class FlowNetwork final : public Network {
         std::uint64_t bytes = 0;
         Packets packets;
         std::uint64_t counted = 0;  // packets already counted in the traffic of links
-        double wire = 0;            // bytes, including headers, that the amount represents
-        double recorded = 0;        // the part of `wire` already added to the history
+        double wire = 0;            // bytes on the wire, including headers, for `amount` of work
+        double recorded = 0;        // bytes on the wire that were already added to the history
         double amount = 0;          // remaining work in bytes of full packets
         double joined = 0;          // ps
-        double ahead = 0;  // time by which its last packet leaves earlier than in the fluid model, ps
+        double ahead = 0;  // time (ps) by which the flow's last packet leaves earlier than in the fluid model
         std::uint64_t order = 0;
-        std::int32_t crowded = 0;  // links after the first that many others share
+        std::int32_t crowded = 0;  // number of links after the first link that many other flows share
     };
-    // A flow taken off its links while these change.
+    // A flow that is removed from its links while the links change.
     struct Stopped {
         std::uint32_t flow = 0;
         std::vector<std::uint32_t> path;
@@ -143,10 +143,10 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> path_;  // scratch space for a lookup of paths
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;
-    std::vector<std::uint32_t> arrived_;  // new flows without a rate
-    double due_ = Ends::kNever;           // when rates are computed anew for added and removed flows
-    double ended_ = Ends::kNever;         // first removal since rates were computed
-    std::vector<std::uint32_t> turns_;    // round-robin turns of flows that join a link at once
+    std::vector<std::uint32_t> arrived_;  // new flows for which no rate has been computed
+    double due_ = Ends::kNever;           // next time to compute rates for added and removed flows
+    double ended_ = Ends::kNever;         // time of the first removal since rates were computed
+    std::vector<std::uint32_t> turns_;    // round-robin turns of flows that join a link at the same time
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
     double added_ = 0;  // the earliest completion added to the event queue in this call of `advance`

@@ -1,4 +1,4 @@
-// LRU cache of interned ids, looked up by hash; the one idle longest is reused first.
+// LRU cache of interned ids, looked up by hash. The id that has been idle longest is reused first.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class IdCache {
         return kNone;
     }
 
-    // Return an id for a new value: the one idle longest, or a new one.
+    // Return an id for a new value: the id that has been idle longest, or a new id.
     std::uint32_t put(std::uint64_t hash) {
         std::uint32_t number = oldest_idle();
         if (number == kNone) {

@@ -63,7 +63,7 @@ class Pacing {
     // Return the bundle whose flow ends first, at `first_time` (Ends::kNever without flows).
     std::uint32_t first() const { return ends_.first(); }
     double first_time() const { return ends_.first_time(); }
-    // Return which flow of the bundle ends first; it must have one.
+    // Return which flow of the bundle ends first; the bundle must have a flow.
     std::uint32_t first_flow(std::uint32_t bundle) const { return leaving_[bundle].front().flow; }
     void leave(std::uint32_t bundle) {
         std::vector<Leaving>& leaving = leaving_[bundle];

@@ -181,7 +181,7 @@ void Sharing::exit(std::uint32_t number) {
         for (std::uint32_t other = begin; other < end; ++other)
             if (hops_[other] == hops_[hop]) slots_[other] = slots_[hop];
         bundles.pop_back();
-        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // no accumulated rounding
+        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // no rounding errors
     }
 }
 

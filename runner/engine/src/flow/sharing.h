@@ -86,7 +86,7 @@ class Sharing {
         bool affected = false;
     };
     struct Answers {
-        double lag = 0;      // acknowledgements behind data, as a fraction of the flow at rate 1
+        double lag = 0;      // lag of acknowledgements behind data, as a fraction of the flow at rate 1
         double counted = 0;  // rate for which the load of return links was computed
     };
     struct Link {
@@ -105,7 +105,7 @@ class Sharing {
     struct Filling {
         double left = 0;
         std::int32_t sharers = 0;
-        std::uint32_t pass = 0;  // the last pass that contained the link
+        std::uint32_t pass = 0;  // number of the last pass that contained the link
     };
     struct Level {
         double rate;
@@ -162,18 +162,18 @@ class Sharing {
 
     // The state of the solver.
     std::uint32_t pass_ = 0;
-    int whole_passes_ = 0;  // solutions left without a search for independent parts
+    int whole_passes_ = 0;  // number of next solutions without a search for independent parts
     bool whole_ = false;
     double least_cap_ = 0;  // no bundle has a lower limit
     double part_cap_ = 0;
     bool caps_known_ = false;
     std::size_t unfixed_ = 0;
-    std::vector<std::uint32_t> part_bundles_;  // bundles of the current part, unless whole_
+    std::vector<std::uint32_t> part_bundles_;  // bundles of the current part; unused if whole_
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;
     std::vector<Level> caps_;
     std::vector<std::uint8_t> marks_;    // for each bundle, whether its rate changed
-    std::vector<std::uint32_t> moved_;   // bundles whose rate changed in this pass; unless whole_
+    std::vector<std::uint32_t> moved_;   // bundles whose rate changed in this pass; unused if whole_
     std::vector<std::uint32_t> joined_;  // bundles with flows that joined or left before this pass
     std::vector<std::uint32_t> changed_;
 };

@@ -19,7 +19,7 @@ struct Packets {
     std::uint64_t wire_bytes = 0;  // bytes of all packets on the wire
 };
 
-// When the last packet and the one before it reach some point, in ps.
+// The times (ps) at which the last packet and the previous packet reach a point.
 struct Pair {
     double before = 0;
     double last = 0;

@@ -20,7 +20,7 @@ struct Checked {
     Stake stake;
     double amount = 0;
     double windows = 0;        // number of windows in the flow
-    std::int32_t crowded = 0;  // later links about as contended as the most contended
+    std::int32_t crowded = 0;  // number of later links that are about as contended as the most contended link
 };
 
 class Validity {
@@ -35,7 +35,7 @@ class Validity {
 
   private:
     struct Node {
-        double pool = 0;  // size of the buffer shared by its ports
+        double pool = 0;  // size of the buffer that a switch's ports share
         double held = 0;
     };
 

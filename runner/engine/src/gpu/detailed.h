@@ -35,7 +35,7 @@ class DetailedFabric final : public Fabric {
   private:
     using Way = std::vector<std::int32_t>;
     struct Gpu {
-        Way out, in;                   // links of compute units
+        Way out, in;                   // links into and out of compute units
         Way mesh;                      // links
         Way up, down;                  // links by port; `down` comes from the switch
         Way into_memory, from_memory;  // by memory channel

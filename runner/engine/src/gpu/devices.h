@@ -26,7 +26,7 @@ struct Stamp {
 
 struct Counts {
     std::uint64_t asked_lines = 0, loaded_lines = 0;      // equal once all requests have completed
-    std::uint64_t stored_lines = 0, delivered_lines = 0;  // one count per line and destination
+    std::uint64_t stored_lines = 0, delivered_lines = 0;  // a line counts once per destination
     std::uint64_t controls = 0, transfers = 0;
 };
 
@@ -101,7 +101,7 @@ class Devices {
     struct Gpu {
         std::vector<Unit> units;
         std::int32_t next_unit = 0;
-        std::int32_t slots = 0;       // free slots of all units
+        std::int32_t slots = 0;       // free workgroup slots of all units
         std::deque<Kernel*> kernels;  // kernels with workgroups left to place
         std::deque<ComputeKernel*> computations;
         Fs memory_seen = 0;  // work of the memory at the last round of computation
@@ -118,7 +118,7 @@ class Devices {
     // A transfer by a proxy; those between the same two GPUs become visible in order.
     struct Errand final : Arrival {
         Devices* devices = nullptr;
-        std::shared_ptr<Run> run;  // null for a transfer outside of runs
+        std::shared_ptr<Run> run;  // the run of the transfer; null outside of runs
         std::uint64_t id = 0;
         Worker* worker = nullptr;
         std::int32_t member = 0, counter = kNone;

@@ -123,10 +123,10 @@ class Inlet {
     packet::Clock* clock_;
     Server server_;
     Fs turn_ = 0;    // service time of an item that waited from the start
-    Fs looked_ = 0;  // when `turn_` was computed
+    Fs looked_ = 0;  // time at which `turn_` was computed
     Fs due_ = -1;    // time of the next wake-up; -1: none
     std::uint64_t joined_ = 0;
-    std::vector<std::tuple<Fs, std::uint64_t, Item*>> items_;  // a heap by `turn_` at completion
+    std::vector<std::tuple<Fs, std::uint64_t, Item*>> items_;  // heap by `turn_` at completion
 };
 
 // A batch is one train from server to server: links of the mesh, ports, memory; several parallel servers get
@@ -177,8 +177,8 @@ class TrainFabric final : public Fabric {
     struct Gpu {
         std::vector<Server> out;  // links out of compute units
         std::vector<UnitInlet> in;
-        std::vector<Fs> mesh;  // when each link is free
-        std::vector<Bank> up;  // to each peer, or a single one to the switch
+        std::vector<Fs> mesh;  // time at which each link becomes free
+        std::vector<Bank> up;  // links to each peer, or a single link to the switch
         Bank down;             // link from the switch
         Server sum;            // reduction in the switch for this GPU
         Bank memory;

@@ -27,10 +27,10 @@ struct Batch final : Listener {
 struct Posting final : Listener {
     Worker* worker = nullptr;
     const Access* target = nullptr;
-    bool complete = false;             // no more stores follow
+    bool complete = false;             // whether all stores of the posting have been issued
     std::uint64_t unacknowledged = 0;  // lines
     std::vector<std::pair<std::int32_t, std::uint64_t>>
-        to_come;  // members, and how many lines each will still receive
+        to_come;  // members with the number of lines that each will still receive
 
     void sent(std::uint32_t count) override;
     void delivered(std::int32_t gpu, std::uint32_t count) override;

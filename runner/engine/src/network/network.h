@@ -38,7 +38,7 @@ struct Undercharged {
     Route route{};
     std::uint64_t size = 0;
     Time charged = 0;
-    Time whole = 0;  // time if every dimension is charged; 0: no message is undercharged
+    Time whole = 0;  // time of the message if every dimension is charged; 0: no message is undercharged
 };
 
 class Gpus;

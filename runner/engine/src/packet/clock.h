@@ -70,7 +70,7 @@ class Clock {
   private:
     struct Slot {
         Event event;
-        std::uint64_t number = 0;  // 0: the slot is free
+        std::uint64_t number = 0;  // number of the event; 0: the slot is free
         bool cancelled = false;
     };
 

@@ -54,7 +54,7 @@ struct Flow {
     std::uint64_t window_bytes = 0;  // 0: unlimited
     std::uint32_t train = 1;         // maximum number of packets in a train
     Ticks full_time = 0;             // transmission time of a full packet on its first link
-    std::uint64_t held_back = 0;     // packets by which the window is enlarged
+    std::uint64_t held_back = 0;     // number of packets by which the window is enlarged
     Ticks timed_since = 0;
     std::uint64_t timed_until = 0;  // end offset of the timed train; 0: no timed train
     Ticks base_rtt = 0;
@@ -63,10 +63,10 @@ struct Flow {
     Ticks last_progress = 0;
     bool done = false;
     bool started = false;
-    bool waits_for_way = false;  // start once there is a path
+    bool waits_for_way = false;  // whether the flow starts only when a path exists
     std::uint64_t moved_at = 0;  // bytes from this offset take the current path
     bool timer_armed = false;
-    bool listed = false;        // still in the list of its interface
+    bool listed = false;        // whether the flow is still in the list of its interface
     std::uint32_t packets = 0;  // number of packets in flight, in both directions
     std::unique_ptr<CongestionControl> control;
 

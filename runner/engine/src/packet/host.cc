@@ -76,8 +76,8 @@ bool Host::may_send(const Port& port, const Flow& flow) const {
     return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
-// Set an alarm for when the first message may send its next packet. Like ASTRA-sim's interfaces, also for
-// messages that have used up their window and really wait for an acknowledgement.
+// Set an alarm for when the first message may send its next packet. As in ASTRA-sim, the alarm also counts
+// messages that have used up their window and wait for an acknowledgement.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (world_.clock.pending(interface.alarm)) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();

@@ -41,8 +41,8 @@ class Host final : public Node {
     struct Interface {
         std::vector<Flow*> flows;
         std::size_t last = 0;
-        std::uint32_t turn = 1;       // packets until the next message may send
-        std::uint32_t turn_left = 0;  // packets left in this turn
+        std::uint32_t turn = 1;       // number of packets until the next message may send
+        std::uint32_t turn_left = 0;  // number of packets that the current message may still send
         PacketQueue acknowledgements;
         Timer alarm;
     };

@@ -3,7 +3,7 @@
 
 namespace chakrascope::packet {
 
-// Schedule the next link changes. Those up to time 0 apply before the first message is sent.
+// Schedule the next link changes. Link changes up to time 0 apply before the first message is sent.
 void Simulation::wait_for_change() {
     if (next_change_ == changes_.size()) return;
     const Ticks delay = changes_[next_change_].time - world_.clock.now();
@@ -49,7 +49,7 @@ bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRec
     return other_ways;
 }
 
-// Reroute messages. One without a path waits if a link may still come up.
+// Reroute messages. A message without a path waits if a link may still come up.
 void Simulation::reroute(engine::ChangeRecord& record) {
     if (!flows_.empty()) world_.router = this;
     for (const auto& owner : flows_) {

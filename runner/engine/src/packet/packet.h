@@ -53,7 +53,7 @@ struct alignas(64) Packet {
     Path path;
     std::uint16_t step = 0;      // index of the current node on the path
     std::uint16_t ingress = 0;   // port by which the packet entered the current switch
-    std::uint16_t load = 0;      // largest load on its path so far, for HPCC-PINT
+    std::uint16_t load = 0;      // largest load of a link on the packet's path so far, for HPCC-PINT
     std::uint8_t followers = 0;  // number of further packets of a train
     Kind kind : 4 = Kind::Data;
     bool marked : 1 = false;               // congestion mark of a switch; in an ack: that of the data packet

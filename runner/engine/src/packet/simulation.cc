@@ -277,8 +277,8 @@ void Simulation::forget_done() {
     done_.erase(std::remove_if(done_.begin(), done_.end(), forgotten), done_.end());
 }
 
-// Add a port's intervals to the report. Interval lengths differ by powers of two, so shorter ones fit into
-// the longest.
+// Add a port's intervals to the report. Interval lengths differ by powers of two, so shorter intervals fit
+// into the longest interval.
 void Simulation::add_intervals(engine::FabricReport& report, const Port& port, Ticks width) const {
     const SendHistory& history = port.history();
     const auto parts = static_cast<std::size_t>(width / history.width);

@@ -160,8 +160,8 @@ std::uint64_t Switch::threshold(const Ingress& ingress) const {
     return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
 }
 
-// Admit a packet to the reserve and the shared pool, else to the headroom. Returns false if that is full,
-// too.
+// Admit a packet to the reserve and the shared pool, else to the headroom. Returns false if the headroom is
+// also full.
 bool Switch::admit(std::size_t port, std::uint32_t bytes) {
     Ingress& ingress = ingress_[port];
     const std::uint64_t limit = threshold(ingress);

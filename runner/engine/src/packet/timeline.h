@@ -22,7 +22,7 @@ class Timeline {
   public:
     struct Entry {
         std::uint64_t time;
-        std::uint64_t number;  // events scheduled before
+        std::uint64_t number;  // number of events that were scheduled before
         Event event;
 
         bool operator<(const Entry& other) const {
@@ -57,7 +57,7 @@ class Timeline {
         void grow();
 
         std::vector<Entry> entries_;
-        std::size_t capacity_ = 0;  // 0 or a power of two
+        std::size_t capacity_ = 0;  // capacity: 0 or a power of two
         std::size_t first_ = 0;
         std::size_t count_ = 0;
     };

@@ -27,7 +27,7 @@ struct World {
     const std::uint32_t full_bytes;  // payload of a data packet other than a message's last
     Clock clock;
     PacketPool pool;
-    Router* router = nullptr;  // null until a path changes
+    Router* router = nullptr;  // chooses ports; null until a path changes
     // Packets in a train at most; 1 if trains would not be accurate.
     std::uint32_t train = 1;
     std::uint32_t largest_train = 1;  // packets in the largest train so far

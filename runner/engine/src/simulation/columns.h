@@ -1,4 +1,4 @@
-// Records of nodes as columns, for some ranks at a time, because all of them may have a hundred million.
+// Records of nodes as columns, for some ranks at a time, because all ranks may have a hundred million nodes.
 #pragma once
 
 #include <cstddef>

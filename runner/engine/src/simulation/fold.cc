@@ -143,7 +143,7 @@ class FoldFinder {
           implementations_(config),
           colours_(fold.shape_.size()) {}
 
-    // Distinguish ranks by what they have for the members of their uneven collectives.
+    // Distinguish ranks by the bytes that they send to each member of their uneven collectives.
     void view(const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank) {
         if (uneven_.empty()) return;
         for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank) {
@@ -158,7 +158,7 @@ class FoldFinder {
         for (int round = 0; round < kMaxRounds; ++round) {
             const std::size_t now = recolour(round == 0);
             if (now * 2 > colours_.size()) return false;
-            // In a replay, no rank waits for another.
+            // In a replay, ranks do not wait for each other.
             if (now == classes || config_.replay_only) return choose_representatives(now);
             classes = now;
         }
@@ -184,7 +184,7 @@ class FoldFinder {
             index_or_add(view.groups, group);
             const Ring ring = ring_of_all(group, rank);
             mixer.add(i);
-            mixer.add(blocks->largest());  // sets the number of chunks
+            mixer.add(blocks->largest());  // the size determines the number of chunks
             for (std::int32_t distance = 0; distance < ring.count; ++distance) {
                 mixer.add(blocks->at(ring.position, ring.neighbour(distance)));
                 mixer.add(blocks->at(ring.neighbour(-distance), ring.position));

@@ -233,7 +233,7 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         return {std::move(output)};
     }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
-    // Which of several identical ranks is stuck, only a simulation of all of them can show.
+    // Only a simulation of all ranks shows which of several identical ranks is stuck.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
     // Stalls are only reported from a simulation of all messages.

@@ -47,22 +47,22 @@ struct Output {
     std::vector<std::int32_t> finish_order;
     // Each rank's representative; without a fold, the rank itself.
     std::vector<std::int32_t> rank_representative;
-    std::vector<RankNodes> nodes;  // of the simulated ranks, in order
+    std::vector<RankNodes> nodes;  // records of the simulated ranks, in order
     // Each rank's program, if only representatives were simulated.
     std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
-    bool misled_by_trains = false;  // nothing else is valid; repeat without trains
+    bool misled_by_trains = false;  // other fields are invalid; repeat without trains
     std::vector<GpuUse> gpu_use;    // compute times by rank; empty without GPUs
     std::vector<Stall> unfinished;
-    std::vector<Blocked> deadlock;  // each waits for the next, the last for the first
+    std::vector<Blocked> deadlock;  // cycle in which each operation waits for the next
     std::int64_t makespan_ns = 0;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
-    int overtaking = 0;           // Config::overtaking at the end
+    int overtaking = 0;           // final value of Config::overtaking
     std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
     std::uint64_t replayed = 0;   // collectives replayed with recorded times
-    // Collectives whose unequal amounts were ignored, at most.
+    // Upper bound of the number of collectives whose unequal amounts were ignored.
     std::uint64_t evened = 0;
     Undercharged undercharged;
 };

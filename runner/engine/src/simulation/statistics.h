@@ -9,7 +9,7 @@ namespace chakrascope::engine {
 struct Statistics {
     std::int64_t compute = 0;       // union of the intervals in which the rank computes, ns
     std::int64_t comm = 0;          // union of the intervals in which the rank communicates, ns
-    std::int64_t overlap = 0;       // time of both, ns
+    std::int64_t overlap = 0;       // time in which the rank both computes and communicates, ns
     std::int64_t exposed = 0;       // exposed communication, ns
     std::int64_t copy = 0;          // union of the intervals in which the rank copies, ns
     std::int64_t exposed_copy = 0;  // time of copies alone, ns

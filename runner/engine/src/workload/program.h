@@ -107,7 +107,7 @@ class Program {
   private:
     friend class ProgramBuilder;
 
-    // Properties shared by nodes with the same name and facts.
+    // Properties shared by nodes with the same name and the same `Facts`.
     struct Kind {
         std::uint32_t name;
         std::uint32_t facts;

@@ -110,7 +110,7 @@ class Rank {
     std::int32_t last_skipped_ = -1;
     bool scan_again_ = false;
     Time last_end_ = ~Time{0};
-    Moments moments_;  // only filled if phases are computed as a whole
+    Moments moments_;  // order of events, only recorded if phases are computed as a whole
 };
 
 // The duration of a node by ASTRA-sim's roofline model, with its operational intensity and performance.
