@@ -252,7 +252,7 @@ _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
     "last_rank": "last",
-    "known_from": "from",
+    "source": "from",
     "median_behind_ns": "median_ns",
     "total_behind_ns": "total_ns",
     "collectives": "of",
@@ -301,7 +301,7 @@ def _facts(matched: MatchedLogs) -> dict[str, Any]:
         "messages": len(matched.messages),
         "notes": list(logs.notes),
         "clocks": {
-            "known_from": clocks.known_from,
+            "source": clocks.source,
             "ahead_ns": {str(rank): ahead for rank, ahead in clocks.corrected.items()},
             "spread_ns": clocks.spread_ns,
         },

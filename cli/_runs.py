@@ -32,7 +32,7 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
 @click.option("--label", help='New label of the run; "" restores the original label.')
 @click.option("--tag", "tags", multiple=True, help='New tags of the run or study; "" removes all tags.')
 @click.option("--note", help='Note on the run or study; "" removes the note.')
-@click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete this run. Repeatable.")
+@click.option("--delete", "to_delete", multiple=True, metavar="ID", help="Delete this run. Repeatable.")
 @click.option(
     "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
 )
@@ -63,7 +63,7 @@ def runs_command(
     label: str | None,
     tags: tuple[str, ...],
     note: str | None,
-    doomed: tuple[str, ...],
+    to_delete: tuple[str, ...],
     list_jobs: bool,
     log_of: int | None,
     cancel: int | None,
@@ -105,7 +105,7 @@ def runs_command(
         raise UsageError("--run ID and one of --label, --tag and --note must be given together.")
     if run_id is not None:
         study.annotate(study.run_info(run_id).id, label=label, note=note, tags=tags or None)
-    for found in [study.run_info(each).id for each in doomed]:
+    for found in [study.run_info(each).id for each in to_delete]:
         study.delete_run(found)
         if output_format == "table":
             console.print(f"Deleted run {found}.")

@@ -108,9 +108,9 @@ def new_folder(
 
 def remove_folder(folder: Path) -> None:
     """Remove *folder* atomically; raises `OSError` if that fails."""
-    doomed = _temporary(folder)
-    folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    renamed = _temporary(folder)
+    folder.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
 def is_temporary(name: str) -> bool:

@@ -145,7 +145,7 @@ class _Kind:
     name: str
     units: Mapping[str, Fraction]
     examples: str
-    prefix_alone: bool = False  # whether "25M", a prefix without a unit, is allowed
+    allows_bare_prefix: bool = False  # whether "25M", a prefix without a unit, is allowed
 
     def read(self, value: str | float, bare: str) -> Fraction:
         """Parse the quantity *value*; a number without a unit is in *bare*. Raises `ValueError`."""
@@ -153,7 +153,7 @@ class _Kind:
         if match is not None:
             number, exponent, unit = match.groups()
             scale = self.units.get(unit or bare)
-            if scale is None and self.prefix_alone:
+            if scale is None and self.allows_bare_prefix:
                 scale = self.units.get(unit + bare)
             if scale is not None:
                 return Fraction(number.replace(",", "") + exponent) * scale
@@ -179,7 +179,7 @@ _SIZE = _Kind(
     "size",
     {f"{prefix}B": Fraction(factor) for prefix, factor in _PREFIXES.items()},
     "25MB, 25 MiB or 4096 B",
-    prefix_alone=True,
+    allows_bare_prefix=True,
 )
 _FLOPS = _Kind(
     "speed of computing",
@@ -189,7 +189,7 @@ _FLOPS = _Kind(
         for end in ("FLOP/s", "FLOPS")
     },
     "312 TFLOP/s or 1.2 PFLOP/s",
-    prefix_alone=True,
+    allows_bare_prefix=True,
 )
 _BANDWIDTH = _Kind(
     "bandwidth",
@@ -199,7 +199,7 @@ _BANDWIDTH = _Kind(
         for end, bits in {"B/s": 1, "Bps": 1, "b/s": 8, "bps": 8, "bit/s": 8}.items()
     },
     "10GB/s, 9.3 GiB/s, 80 Gb/s or 80Gbps",
-    prefix_alone=True,
+    allows_bare_prefix=True,
 )
 
 

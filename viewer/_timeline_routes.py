@@ -293,7 +293,7 @@ def _ranks(run: OpenRun) -> list[dict[str, Any]]:
     return [
         {
             **{str(key): value for key, value in row.items()},
-            "stood_in": stand_in_of(run.workload.metadata, int(row["rank"])) is not None,
+            "replaced": stand_in_of(run.workload.metadata, int(row["rank"])) is not None,
         }
         for row in run.standings.to_dict("records")
     ]

@@ -366,7 +366,7 @@ def _assembled(
     gaps = Gaps.of(comms, ops, pieces)
     comms = with_message_ends(comms, ops, pieces, gaps)
     waits = _waits(ops, comms, pieces, host, gaps)
-    comms = _over_when_awaited(comms, waits, pieces)
+    comms = _ended_by_waits(comms, waits, pieces)
     builder = _builder(window, ops, _costs(ops, pieces, host), pieces, causes)
     issued = {comm.op: index for index, comm in enumerate(comms)}
     issuing_piece = {
@@ -463,7 +463,7 @@ def _waits(
     return waits
 
 
-def _over_when_awaited(
+def _ended_by_waits(
     comms: Sequence[Communication], waits: Mapping[int, Sequence[int]], pieces: Pieces
 ) -> list[Communication]:
     """Return *comms* with ends no later than the time at which the waiting thread continued."""

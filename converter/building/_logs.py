@@ -134,7 +134,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
     if timed:
         notes += [_GAPS, _WAITS, *_intervals(matched, items), _clock_note(matched)]
         begins = {rank: min((item.begin_ns for item in own), default=0) for rank, own in items.items()}
-        together = matched.clocks.known_from != "nothing"
+        together = matched.clocks.source != "nothing"
         window = {rank: min(begins.values()) if together else begins[rank] for rank in items}
         made = [_timed_graph(rank, own, window[rank], 0) for rank, own in items.items()]
         if _would_deadlock([one.graph for one in made]):
@@ -263,7 +263,7 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
         for found in matched.agreed()
         for op in found.ops.values()
     }
-    comparable = matched.clocks.known_from != "nothing" or len(items) == 1
+    comparable = matched.clocks.source != "nothing" or len(items) == 1
     notes: set[str] = set()
     for rank, own in items.items():
         ended: dict[str, int] = {}
@@ -291,12 +291,12 @@ def _clock_note(matched: MatchedLogs) -> str:
     clocks = matched.clocks
     if len(matched.logs.ranks) == 1:
         return "the log of one rank does not show skew"
-    if clocks.known_from == "nothing":
+    if clocks.source == "nothing":
         return (
             "the offsets of the ranks' clocks are unknown: each rank begins at its first collective, and "
             "measured times of different ranks cannot be compared"
         )
-    source = "ends of collectives" if clocks.known_from == "ends" else "order of the collectives"
+    source = "ends of collectives" if clocks.source == "ends" else "order of the collectives"
     moved = ", ".join(
         f"rank {rank} by {duration_text(ahead)}" for rank, ahead in list(clocks.corrected.items())[:8]
     )

@@ -107,7 +107,7 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
         yield Finding(
             "warning", str(path), f"The capture is partial: {trace_set.why_partial}.", _CAPTURE_AGAIN
         )
-    if any(_has_times_alone(entry) for entry in trace_set.ranks):
+    if any(_records_only_times(entry) for entry in trace_set.ranks):
         yield Finding(
             "note",
             str(path),
@@ -116,7 +116,7 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
         )
 
 
-def _has_times_alone(entry: RankEntry) -> bool:
+def _records_only_times(entry: RankEntry) -> bool:
     """Return whether the capture was requested to record only the step times of a rank."""
     return entry.step_times is not None and not (entry.host_trace or entry.device_trace)
 
@@ -125,7 +125,7 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
     """Check the files of one rank; return missing or unreadable files separately from other findings."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
-    if _has_times_alone(entry):
+    if _records_only_times(entry):
         return None, findings, lacking
     host = device = None
     for name, kind in ((entry.host_trace, "host"), (entry.device_trace, "device")):
@@ -247,7 +247,7 @@ def check_matched(matched: MatchedLogs) -> list[Finding]:
                 "warning", logs.place, f"There is no log of {ranks_text(absent)}.", "Add the missing logs."
             )
         )
-    if matched.clocks.known_from == "nothing" and len(logs.ranks) > 1 and logs.has_times:
+    if matched.clocks.source == "nothing" and len(logs.ranks) > 1 and logs.has_times:
         findings.append(
             Finding(
                 "note", logs.place, "The offsets of the ranks' clocks are unknown.",

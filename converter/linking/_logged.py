@@ -249,7 +249,7 @@ def _messages(logs: Logs, clocks: Clocks) -> tuple[list[LoggedMessage], int]:
     for (group, source, target), (sends, receives) in ends.items():
         whole = all(rank in logs.ranks and logs.ranks[rank].from_the_start for rank in (source, target))
         offset_ns = clocks.ahead_ns.get(target, 0) - clocks.ahead_ns.get(source, 0)
-        known = None if clocks.known_from == "nothing" else offset_ns
+        known = None if clocks.source == "nothing" else offset_ns
         pairs = _in_order(sends, receives, 0) if whole else _aligned(sends, receives, known)
         loose += len(sends) + len(receives) - 2 * len(pairs)
         found += [
@@ -301,13 +301,13 @@ def _end(op: LoggedOp) -> int:
 class Clocks(msgspec.Struct, frozen=True):
     """The clock offsets of ranks; *ahead_ns* is each rank's offset to the clock of the lowest rank.
 
-    *known_from* is the source of the offsets: the ends of collectives, the order of enqueueing, or nothing.
-    If there is no source of times, no clock is corrected. Time differences between ranks are then
-    meaningless, unless the ranks share a clock. *spread_ns* is the largest deviation of a single collective.
+    *source* says what the offsets come from: the ends of collectives, the order of enqueueing, or
+    nothing. With nothing, no clock is corrected, and time differences between ranks are meaningless
+    unless the ranks share a clock. *spread_ns* is the largest deviation of a single collective.
     """
 
     ahead_ns: dict[int, int]
-    known_from: Literal["ends", "order", "nothing"]
+    source: Literal["ends", "order", "nothing"]
     spread_ns: int = 0
 
     @property
@@ -320,10 +320,10 @@ def clocks_of(logs: Logs, collectives: Sequence[_Ops]) -> Clocks:
     """Return the clock offsets of all ranks, from the synchronising *collectives* that ranks share."""
     ended = [ops for ops in collectives if all(op.ended_ns != UNKNOWN for op in ops.values())]
     entered = [ops for ops in collectives if all(op.created_ns != UNKNOWN for op in ops.values())]
-    for known_from, found in (("ends", _by_ends(ended)), ("order", _by_order(entered))):
+    for source, found in (("ends", _by_ends(ended)), ("order", _by_order(entered))):
         ahead, spread = _from_lowest(found)
         if found and ahead.keys() == logs.ranks.keys():
-            return Clocks(ahead, known_from, spread)  # type: ignore[arg-type]  # one of the two
+            return Clocks(ahead, source, spread)  # type: ignore[arg-type]  # one of the two
     return Clocks(dict.fromkeys(logs.ranks, 0), "nothing")
 
 
@@ -404,12 +404,12 @@ def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
 
 def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
     """Return the error about a collective that ranks describe differently."""
-    saying: dict[str, list[int]] = defaultdict(list)
+    ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, description in found.descriptions.items():
-        saying[description].append(rank)
+        ranks_of[description].append(rank)
     described = [
         f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} {description}"
-        for description, ranks in sorted(saying.items(), key=lambda pair: -len(pair[1]))
+        for description, ranks in sorted(ranks_of.items(), key=lambda pair: -len(pair[1]))
     ]
     return LogTrouble(
         f"Ranks disagree about collective {found.sequence} of {logs.label(found.group)[:80]}: "

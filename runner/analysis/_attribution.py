@@ -34,14 +34,14 @@ def difference_of_runs(
     base: RunAnalysis,
     other: RunAnalysis,
     progress: Callable[[int, int], None] | None = None,
-    goes_on: Callable[[], bool] | None = None,
+    may_continue: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
     """Return how much each setting contributes to the difference of two runs (see `difference_by_setting`).
 
     Raises `UsageError` for measurements, and for runs whose makespan is not reproduced when
     simulated again.
     """
-    table = difference_by_setting(base.experiment(), other.experiment(), progress, goes_on)
+    table = difference_by_setting(base.experiment(), other.experiment(), progress, may_continue)
     noted = other.result.makespan_ns - base.result.makespan_ns
     simulated = int(table["delta_ns"].sum())
     if simulated != noted:
@@ -64,7 +64,7 @@ def difference_by_setting(
     base: Experiment,
     other: Experiment,
     progress: Callable[[int, int], None] | None = None,
-    goes_on: Callable[[], bool] | None = None,
+    may_continue: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
     """Return how much each differing setting contributes to the makespan of *other* minus that of *base*.
 
@@ -73,7 +73,7 @@ def difference_by_setting(
     of changing them, rounded so that rows add up exactly. ``alone_ns`` is the change if only this
     setting of *base* becomes that of *other*. Of more than five settings, only the four with the
     largest ``alone_ns`` have rows of their own. Settings that cannot be mixed count as one.
-    *progress* receives the number of finished simulations and their maximum number. *goes_on* may
+    *progress* receives the number of finished simulations and their maximum number. *may_continue* may
     return False to cancel.
 
     Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.
@@ -96,12 +96,12 @@ def difference_by_setting(
     each = [_Change(setting.name, (setting,)) for setting in differing]
     for changes in (each, by_part):
         try:
-            chosen, values, alone = _attributed(base, other, changes, progress, goes_on)
+            chosen, values, alone = _attributed(base, other, changes, progress, may_continue)
             break
         except ConfigError:
             continue  # the mixed settings are not a valid configuration
     else:
-        chosen, values, alone = _attributed(base, other, every, progress, goes_on)
+        chosen, values, alone = _attributed(base, other, every, progress, may_continue)
     total = sum(values)
     largest_first = sorted(zip(chosen, values, alone, strict=True), key=lambda row: -abs(row[1]))
     rows = [
@@ -148,11 +148,11 @@ def _attributed(
     other: Experiment,
     changes: Sequence[_Change],
     progress: Callable[[int, int], None] | None,
-    goes_on: Callable[[], bool] | None,
+    may_continue: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
     """Return *changes* with Shapley values and single effects; the smallest of too many are merged."""
     makespans: dict[frozenset[str], int] = {}
-    within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
+    within = (lambda _ns, _ranks: may_continue()) if may_continue is not None else None
     settings = sum(len(change.settings) for change in changes)
     most = (1 << min(len(changes), _MAX_SETTINGS)) + (len(changes) if len(changes) > _MAX_SETTINGS else 0)
 

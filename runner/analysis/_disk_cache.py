@@ -22,9 +22,9 @@ from ._critical_path import CriticalPath, critical_path
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
-def cached_table(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
-    """Return the columns from *make*, cached in *file* until one of *made_of* changes."""
-    stamp = _stamp(made_of)
+def cached_table(file: Path, inputs: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
+    """Return the columns from *make*, cached in *file* until one of *inputs* changes."""
+    stamp = _stamp(inputs)
     try:
         return _read(file, stamp)
     except _DAMAGES:
@@ -34,9 +34,9 @@ def cached_table(file: Path, made_of: list[Path], make: Callable[[], CodedColumn
     return columns
 
 
-def cached_advice(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
-    """Return the advice from *make*, cached in *file* until one of *made_of* changes."""
-    stamp = _stamp(made_of)
+def cached_advice(file: Path, inputs: list[Path], make: Callable[[], Advised]) -> Advised:
+    """Return the advice from *make*, cached in *file* until one of *inputs* changes."""
+    stamp = _stamp(inputs)
     try:
         stored = load_json(file)
         if stored["stamp"] == stamp:
@@ -49,12 +49,12 @@ def cached_advice(file: Path, made_of: list[Path], make: Callable[[], Advised]) 
     return advised
 
 
-def cached_path(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
-    """Return the critical path of *result*, cached in *file* until one of *made_of* changes.
+def cached_path(file: Path, inputs: list[Path], result: Result, workload: Workload) -> CriticalPath:
+    """Return the critical path of *result*, cached in *file* until one of *inputs* changes.
 
     If the file cannot be written, the path is computed again each time.
     """
-    stamp = _stamp(made_of)
+    stamp = _stamp(inputs)
     try:
         columns = _read(file, stamp)
         steps, texts = (

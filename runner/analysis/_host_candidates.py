@@ -205,19 +205,19 @@ def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             yield _python_at(segments, f"{label} in {place}", what, place, chosen)
 
 
-def _with_delays(segments: Columns, own: Ints, is_there: npt.NDArray[np.bool_]) -> Ints | None:
+def _with_delays(segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_]) -> Ints | None:
     """Return rows *own* with the run delays and garbage collections of the same place.
 
     The result is None if the place also does other work. Collections that take longer than the place's Python
     code count as other work, because the script may request them.
     """
     following = segments["cause"] == DELAYED
-    collected = np.flatnonzero(is_there & (segments["cause"] == "garbage_collection"))
+    collected = np.flatnonzero(at_place & (segments["cause"] == "garbage_collection"))
     if sum_ns(segments, collected) < sum_ns(segments, own):
         following[collected] = True
-    if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(is_there & ~following)):
+    if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(at_place & ~following)):
         return None
-    return np.union1d(own, np.flatnonzero(is_there & following))
+    return np.union1d(own, np.flatnonzero(at_place & following))
 
 
 def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) -> Candidate:

@@ -19,7 +19,7 @@ from ...support import duration_text, share_text
 
 ALL_GROUPS = "all groups"
 _TABLE = (
-    "group", "number", "operation", "size_bytes", "ranks", "first_rank", "last_rank", "skew_ns", "known_from",
+    "group", "number", "operation", "size_bytes", "ranks", "first_rank", "last_rank", "skew_ns", "source",
     "shortest_ns", "longest_ns",
 )  # fmt: skip
 _STRAGGLERS = (
@@ -41,7 +41,7 @@ _SPEEDS = (
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
     """Return a row per collective: the first and the last rank to arrive, and the time in between.
 
-    ``known_from`` is the source of the arrivals: ``duration``, ``begin`` or ``enqueue``. If the logs
+    ``source`` says what shows the arrivals: ``duration``, ``begin`` or ``enqueue``. If the logs
     do not show arrivals, it is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
     ``longest_ns`` are the durations on the ranks, -1 if unknown. Of ranks that arrive together, the
     lowest is named; none is named if all do.
@@ -52,7 +52,7 @@ def logged_table(matched: MatchedLogs) -> pd.DataFrame:
 
 
 def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
-    known_from, behind = _delays(found, matched.clocks)
+    source, behind = _delays(found, matched.clocks)
     first, last, skew = -1, -1, 0
     if behind:
         skew = max(behind.values())
@@ -61,7 +61,7 @@ def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
     op = found.first
     return (
         matched.logs.label(found.group), found.sequence, op.name, op.size_bytes, len(found.ops), first, last,
-        skew, known_from, min(took, default=-1), max(took, default=-1),
+        skew, source, min(took, default=-1), max(took, default=-1),
     )  # fmt: skip
 
 
@@ -78,14 +78,14 @@ def _delays(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, in
     if not found.first.rooted and all(op.duration_ns != UNKNOWN for op in ops.values()):
         longest = max(op.duration_ns for op in ops.values())
         return "duration", {rank: longest - op.duration_ns for rank, op in ops.items()}
-    if clocks.known_from == "nothing":
+    if clocks.source == "nothing":
         return "", {}
-    for known_from, name in (("begin", "started_ns"), ("enqueue", "created_ns")):
+    for source, name in (("begin", "started_ns"), ("enqueue", "created_ns")):
         times = {rank: int(getattr(op, name)) for rank, op in ops.items()}
         if UNKNOWN not in times.values():
             arrived = {rank: time - clocks.ahead_ns[rank] for rank, time in times.items()}
             first = min(arrived.values())
-            return known_from, {rank: time - first for rank, time in arrived.items()}
+            return source, {rank: time - first for rank, time in arrived.items()}
     return "", {}
 
 
@@ -97,7 +97,7 @@ def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
     first rank there. Ranks with the largest total delay come first.
     """
     table = logged_table(matched)
-    comparable = table[table["known_from"] != ""]
+    comparable = table[table["source"] != ""]
     groups = {str(name): part for name, part in comparable.groupby("group", sort=True)}
     if len(groups) != 1:
         groups = {ALL_GROUPS: comparable, **groups}

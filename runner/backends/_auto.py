@@ -33,7 +33,7 @@ class AutoBackend:
 
     ``provenance["auto"]`` records the tolerated error (*asked*), the 90th and 99th percentile of
     the flow model's error (*expected*, *expected_99*, fractions of the makespan), and the
-    *attempts* in order. Each attempt has its backend, makespan and flags, and *given_up*, the
+    *attempts* in order. Each attempt has its backend, makespan and flags, and *rejected_because*, the
     reason for the next attempt. *answered* is the backend whose result was returned.
     """
 
@@ -76,7 +76,7 @@ class AutoBackend:
             f"'auto' used 'packet' because of {reason}: in such cases, the error of 'flow' was at most "
             f"{likely}; in this case, it is {share_text(error)}."
         )
-        attempts = [_attempt(flow) | {"given_up": reason}, _attempt(packet)]
+        attempts = [_attempt(flow) | {"rejected_because": reason}, _attempt(packet)]
         return _answer(packet, provenance | {"attempts": attempts}, sentence)
 
 

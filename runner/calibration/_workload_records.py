@@ -51,14 +51,14 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
     ]
     complete = messages["measured_start_ns_sent"].ge(0) & messages["measured_start_ns_received"].ge(0)
     hosts = messages[~on_device & complete]
-    there_and_back = list(_there_and_back(hosts))
-    used = sum(count for _, count in there_and_back)
+    round_trips = list(_round_trips(hosts))
+    used = sum(count for _, count in round_trips)
     lost = len(messages) - len(transfers) - used
     left_out = [
         f"{count_text(lost, 'message')} of unknown transfer time: fewer than {_LEAST} of a size in each "
         "direction"
     ]
-    return [*transfers, *(one for one, _ in there_and_back)], left_out if lost else []
+    return [*transfers, *(one for one, _ in round_trips)], left_out if lost else []
 
 
 def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
@@ -79,7 +79,7 @@ def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
     return both
 
 
-def _there_and_back(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
+def _round_trips(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
     """Yield a transfer for each pair of ranks and message size, with its number of messages."""
     apart = messages.assign(
         took=messages["measured_start_ns_received"]

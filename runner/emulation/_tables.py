@@ -165,7 +165,7 @@ class Lateness:
     """The lateness of *count* computations of all ranks, compared with the workload, in ns.
 
     *total* is the sum of the lateness over the computations of *rank*, which has the largest sum.
-    *kept_waiting* is the largest sum, over the nodes of a rank, of delays beyond the normal wake-up time.
+    *long_delays* is the largest sum, over the nodes of a rank, of delays beyond the normal wake-up time.
     """
 
     count: int
@@ -174,7 +174,7 @@ class Lateness:
     max: int
     rank: int
     total: int
-    kept_waiting: int
+    long_delays: int
 
     @classmethod
     def of(cls, workload: Workload, nodes: pd.DataFrame) -> Lateness | None:
@@ -213,7 +213,7 @@ class Lateness:
 
     def refusal(self, makespan_ns: int) -> str:
         """Return why an emulation of *makespan_ns* is invalid, or "" for a valid emulation."""
-        if self.kept_waiting <= max(_REFUSED * makespan_ns, _MIN_REFUSED_NS):
+        if self.long_delays <= max(_REFUSED * makespan_ns, _MIN_REFUSED_NS):
             return ""
         return (
             f"{self._text(makespan_ns)} The processors were busy with other ranks or programs, so the "

@@ -28,18 +28,19 @@ _THREADS = 1024
 
 
 def all_pairs_program(
-    way: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
+    transfer: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
 ) -> Program:
     """Return a program for *collective* in which every rank exchanges data directly with all others.
 
-    *way* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of
-    *threads* threads. Raises `ConfigError` if *way* cannot implement the collective.
+    *transfer* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of
+    *threads* threads. Raises `ConfigError` if *transfer* cannot implement the collective.
     """
-    if way not in ALL_PAIRS:
-        raise ConfigError(f"There is no variant '{way}'{did_you_mean(way, ALL_PAIRS)}")
-    if collective not in ALL_PAIRS[way]:
+    if transfer not in ALL_PAIRS:
+        raise ConfigError(f"There is no variant '{transfer}'{did_you_mean(transfer, ALL_PAIRS)}")
+    if collective not in ALL_PAIRS[transfer]:
         raise ConfigError(
-            f"There is no program by {way} for {collective}; there is one for {', '.join(ALL_PAIRS[way])}."
+            f"There is no program by {transfer} for {collective}; there is one for "
+            f"{', '.join(ALL_PAIRS[transfer])}."
         )
     workgroups = workgroups or ranks - 1
     if ranks < 2 or workgroups < 1:
@@ -47,14 +48,14 @@ def all_pairs_program(
             f"An exchange needs at least 2 ranks and a workgroup, not {ranks} and {workgroups}, to "
             f"exchange data."
         )
-    writer = _Writer(way, collective, ranks, workgroups)
-    scratch = ranks if way == "packet" or (way, collective) == ("put", "reduce-scatter") else 0
+    writer = _Writer(transfer, collective, ranks, workgroups)
+    scratch = ranks if transfer == "packet" or (transfer, collective) == ("put", "reduce-scatter") else 0
     programs = tuple(
         RankProgram(rank, ranks, ranks, scratch, tuple(writer.blocks(rank)), tuple(writer.channels(rank)))
         for rank in range(ranks)
     )
-    name = f"all_pairs_{way}_{collective}_{workgroups}"
-    protocol = "LL" if way == "packet" else "Simple"
+    name = f"all_pairs_{transfer}_{collective}_{workgroups}"
+    protocol = "LL" if transfer == "packet" else "Simple"
     in_place = collective != "all-to-all"
     return Program(
         name,
@@ -67,13 +68,13 @@ def all_pairs_program(
         programs,
         alignment_bytes=16,
         threads_per_block=threads,
-        double_scratch=way == "packet",
+        double_scratch=transfer == "packet",
     )
 
 
 class _Writer:
-    def __init__(self, way: str, collective: str, ranks: int, workgroups: int) -> None:
-        self.way = way
+    def __init__(self, transfer: str, collective: str, ranks: int, workgroups: int) -> None:
+        self.transfer = transfer
         self.collective = collective
         self.ranks = ranks
         self.workgroups = workgroups
@@ -94,7 +95,7 @@ class _Writer:
 
     def channels(self, rank: int) -> list[Channel]:
         """Return the channel ends of a rank: one per peer and part of the data."""
-        if self.way == "packet":
+        if self.transfer == "packet":
             return []
         return [self.end(rank, peer, part) for part in range(self.parts) for peer in self.peers(rank)]
 
@@ -106,7 +107,7 @@ class _Writer:
         """Return the thread blocks of a rank in an all-pairs program."""
         result = []
         for number, tasks in enumerate(self.tasks(rank)):
-            ops = self._packets(rank, tasks) if self.way == "packet" else self._ops(rank, number, tasks)
+            ops = self._packets(rank, tasks) if self.transfer == "packet" else self._ops(rank, number, tasks)
             placed = tuple(
                 Op(
                     op.name,
@@ -140,7 +141,7 @@ class _Writer:
         nop = Op("nop", ())
         together = [Op("barrier", (), barrier=0, barrier_blocks=self.workgroups)]
         begin = [Op("rlxsignal", (), channels=ends), Op("rlxwait", (), channels=ends), nop] if ends else []
-        strong = self.way == "put"
+        strong = self.transfer == "put"
         over = (
             [
                 nop,
@@ -151,7 +152,7 @@ class _Writer:
             if ends
             else []
         )
-        if self.sums and self.way == "get":
+        if self.sums and self.transfer == "get":
             return [*begin, *together, self._sum(rank, number), *together, *over]
         moved = [self._move(rank, peer, part) for peer, part in tasks]
         if self.collective == "all-to-all" and number == 0:
@@ -165,20 +166,20 @@ class _Writer:
         """Return the op that puts a part of the data to *peer* or gets it from there."""
         channel = (self.end(rank, peer, part),)
         share = (part, self.parts)
-        source, target = (rank, peer) if self.way == "put" else (peer, rank)
+        source, target = (rank, peer) if self.transfer == "put" else (peer, rank)
         if self.collective == "all-gather":
             regions = Region((source,), Buffer.OUTPUT, source, 1), Region((target,), Buffer.OUTPUT, source, 1)
         elif self.collective == "all-to-all":
             regions = Region((source,), Buffer.INPUT, target, 1), Region((target,), Buffer.OUTPUT, source, 1)
         else:
             regions = Region((source,), Buffer.INPUT, target, 1), Region((target,), Buffer.SCRATCH, source, 1)
-        return Op(self.way, (), (regions[0],), (regions[1],), channel, share=share)
+        return Op(self.transfer, (), (regions[0],), (regions[1],), channel, share=share)
 
     def _sum(self, rank: int, number: int) -> Op:
         """Return the op with which workgroup *number* reduces its share of the rank's result."""
         mine = Region((rank,), Buffer.INPUT, rank, 1)
         share = (number, self.workgroups)
-        if self.way == "get":
+        if self.transfer == "get":
             read = tuple(Region((peer,), Buffer.INPUT, rank, 1) for peer in self.peers(rank))
             return Op("rre", (), (mine, *read), (mine,), share=share)
         came = tuple(Region((rank,), Buffer.SCRATCH, peer, 1) for peer in self.peers(rank))

@@ -245,7 +245,7 @@ def test_inspect_as_json_and_csv(logs, capfd):
     facts = json.loads(out)
     assert facts["ranks"] == [0, 1, 2, 3]
     assert facts["groups"]["tp-1"] == [2, 3]
-    assert facts["clocks"] == {"known_from": "ends", "ahead_ns": {}, "spread_ns": 0}
+    assert facts["clocks"] == {"source": "ends", "ahead_ns": {}, "spread_ns": 0}
     assert facts["stragglers"][0]["rank"] == 3
     assert facts["findings"] == []
     assert len(facts["collectives"]) == 20

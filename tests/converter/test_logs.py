@@ -246,7 +246,7 @@ def test_operations_issued_as_one_have_the_times_of_the_batch(tmp_path):
 def test_clocks_follow_from_the_ends_of_collectives(tmp_path):
     job = straggling_job(ahead_ns={1: 3 * MS, 2: -(10**12)})
     matched = match_logs(read_logs([job.write(tmp_path / "logs")]))
-    assert matched.clocks.known_from == "ends"
+    assert matched.clocks.source == "ends"
     assert matched.clocks.corrected == {1: 3 * MS, 2: -(10**12)}
     right = convert_logs([straggling_job().write(tmp_path / "right")])
     assert convert_logs([tmp_path / "logs"]).graphs == right.graphs
@@ -256,11 +256,11 @@ def test_without_ends_the_order_of_the_collectives_bounds_the_clocks(tmp_path):
     options = {"backend": "gloo", "timed": False}
     job = straggling_job(ahead_ns={3: 10**13})
     clocks = match_logs(read_logs([job.write(tmp_path / "far", **options)])).clocks
-    assert clocks.known_from == "order"
+    assert clocks.source == "order"
     assert clocks.corrected.keys() == {3}
     assert abs(clocks.corrected[3] - 10**13) <= clocks.spread_ns < 10 * MS
     near = match_logs(read_logs([straggling_job().write(tmp_path / "near", **options)])).clocks
-    assert (near.known_from, near.corrected) == ("order", {})
+    assert (near.source, near.corrected) == ("order", {})
 
 
 def test_uneven_all_to_alls_are_no_disagreement(tmp_path):

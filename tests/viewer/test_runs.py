@@ -187,7 +187,7 @@ def rename(page, run_id, label, note):
 def delete(page, run_id):
     tick(page, run_id)
     page.locator("#runs-delete:not([disabled])").click()
-    page.wait_for_selector("#runs-doomed :text('cannot be undone')")
+    page.wait_for_selector("#runs-to-delete :text('cannot be undone')")
     page.locator("#runs-sure").click()
 
 

@@ -296,7 +296,7 @@ def test_lanes_mark_ranks_with_stand_ins(tmp_path):
     study = study_of(tmp_path, program, "cpu-cluster-8", backend="analytical-unaware")
     client = create_app(study).server.test_client()
     ranks = client.get("/api/lanes").json["ranks"]
-    assert {rank["rank"] for rank in ranks if rank["stood_in"]} == {3}
+    assert {rank["rank"] for rank in ranks if rank["replaced"]} == {3}
     run = StudyView(study).open(study.runs()[0].id)
     page = str(timeline_page.layout(run, Selection(), "light"))
     assert "another rank stands in: rank 1 for rank 3." in page

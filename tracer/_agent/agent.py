@@ -408,7 +408,7 @@ class Agent:
             with contextlib.suppress(Exception):
                 own.discard()
 
-    def make_way(self) -> None:
+    def yield_to_script(self) -> None:
         """End the capture window because the script starts its profiler; retry an empty window later."""
         recorder, own = self.recorder, self._own
         if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):

@@ -187,7 +187,7 @@ _state: dict[str, Any] = {"watching": False, "watching_steps": False, "ours": Fa
 class ProfileListener(Protocol):
     """The interface that is notified of the script's profilers; its methods must not raise."""
 
-    def make_way(self) -> None:
+    def yield_to_script(self) -> None:
         """Handle the imminent start of a profiler of the script."""
 
     def profile_started(self) -> None:
@@ -219,7 +219,7 @@ def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) 
         observer = listener()
         if not _state["ours"]:
             if observer is not None:
-                observer.make_way()
+                observer.yield_to_script()
             _foreign.add(self)
         return prepare(self)
 

@@ -352,7 +352,7 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         Output({"form": form, **path}, "error"), Output({"told": form, **path}, "children"),
         Input({"form": form, **path}, "value"),
     )  # fmt: skip
-    def tell(_values: Any) -> tuple[list[str], list[str]]:
+    def show_readings(_values: Any) -> tuple[list[str], list[str]]:
         """Show next to each field what is wrong with its text, or the value that it means."""
         return field_states(ctx.inputs_list[0])
 

@@ -66,7 +66,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     items = find_items(folder)
     rows = item_table(items)
     if rows.empty:
-        return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
+        return dmc.Stack([page_title(TITLE, _ABOUT), _instructions()], gap="md")
     chosen = selection.option("item")
     grid = table(
         table_id("imports", "item"), rows, _COLUMNS, scheme, height=fitting(len(rows), _TABLE_HEIGHT),
@@ -98,7 +98,7 @@ def _nowhere() -> Any:
     )
 
 
-def _nothing() -> Any:
+def _instructions() -> Any:
     text = "Put one of the following into the folder, at most four levels deep, and reload this page:"
     return card("The folder to import from has nothing to import", dmc.Text(text, mb="xs"), _kinds())
 
@@ -190,7 +190,7 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         Output("import-findings", "children"), Output("import-go", "disabled"), Input("jobs-seen", "data"),
         Input("import-name", "id"), State("url", "search"),
     )  # fmt: skip
-    def tell(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
+    def show_findings(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
         """Show the findings about the item, which can be imported only after a check without errors."""
         item = _known_item(folder, search)
         found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
@@ -221,7 +221,7 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
         State("import-name", "value"), State("import-step", "value", allow_optional=True),
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
-    def take_in(looks: int | None, goes: int | None, name: Any, step: Any, search: str | None) -> Any:
+    def start_job(looks: int | None, goes: int | None, name: Any, step: Any, search: str | None) -> Any:
         """Start a job that checks the item, or that imports the item under the entered name."""
         item = _known_item(folder, search)
         if not (looks or goes) or item is None:

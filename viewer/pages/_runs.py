@@ -61,7 +61,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     """Return the Runs page, or instructions to create a run if the study contains no run."""
     runs = view.runs()
     if not runs:
-        return _nothing(view)
+        return _instructions(view)
     several = any(info.steps > 1 for info in runs)
     rows = _rows(view)
     grid = table(
@@ -88,7 +88,7 @@ def _columns(*, several: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _nothing(view: StudyView) -> Any:
+def _instructions(view: StudyView) -> Any:
     if not view.study.workloads():
         return no_workload("")
     text = "Simulate its workload in the browser, or with: chakrascope run STUDY --network PRESET"
@@ -119,7 +119,7 @@ def _question() -> dmc.Modal:
         dmc.Button("Keep", id="runs-keep", variant="default"),
         dmc.Button("Delete for good", id="runs-sure", color="red"),
     ]
-    parts = [html.Div(id="runs-doomed"), dmc.Group(buttons, justify="flex-end", mt="md")]
+    parts = [html.Div(id="runs-to-delete"), dmc.Group(buttons, justify="flex-end", mt="md")]
     return dmc.Modal(parts, id="runs-question", title="Delete?", opened=False)
 
 
@@ -209,7 +209,7 @@ def _rows(view: StudyView) -> pd.DataFrame:
 
 def _register_deletion(app: Dash, view: StudyView) -> None:
     @app.callback(
-        Output("runs-question", "opened"), Output("runs-doomed", "children"),
+        Output("runs-question", "opened"), Output("runs-to-delete", "children"),
         Input("runs-delete", "n_clicks"), Input("runs-keep", "n_clicks"), State("runs-table", "selectedRows"),
         prevent_initial_call=True,
     )  # fmt: skip

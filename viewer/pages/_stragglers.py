@@ -53,7 +53,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     """Return the Stragglers page, or instructions to record many steps."""
     stragglers = stragglers_of(view.study)
     if stragglers is None:
-        return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
+        return dmc.Stack([page_title(TITLE, _ABOUT), _instructions()], gap="md")
     matrix = slowdown_matrix(stragglers)
     tables = [
         table_card(title, f"stragglers-{name}", STRAGGLER_TABLES[name](stragglers), columns, scheme, query={})
@@ -90,7 +90,7 @@ def _texts(matrix: Matrix) -> list[list[str]]:
     return [[f"{1 + value:.2f}" for value in row] for row in matrix.values.tolist()]
 
 
-def _nothing() -> Any:
+def _instructions() -> Any:
     code = (
         "chakrascope trace --steps 0 -o STUDY -- torchrun --nproc-per-node 2 train.py\n"
         "chakrascope view operations.parquet"

@@ -57,7 +57,7 @@ def layout(workspace: Workspace, pathname: str, search: str | None, scheme: str)
         grid.rowData = rows
         parts.append(card("All studies", _tools(workspace, search), grid, exports=export_links("studies")))
     else:
-        parts.append(_nothing(workspace))
+        parts.append(_instructions(workspace))
     editor = note_editor("study", "Tags and note of the study", labelled=False)
     return dmc.Stack([page_title("Studies", _ABOUT), *parts, editor, _new_study()], gap="md")
 
@@ -73,7 +73,7 @@ def _find_of(search: str | None) -> str:
     return parse_qs((search or "").lstrip("?")).get("find", [""])[0][:_FIND_LENGTH]
 
 
-def _nothing(workspace: Workspace) -> Any:
+def _instructions(workspace: Workspace) -> Any:
     begin = [dmc.Button("New study", id="studies-new", mb="sm")] if workspace.home else []
     text = "Create a study here and import into it, or capture a training job into this folder:"
     code = "chakrascope profile -o FOLDER/NAME --network PRESET -- torchrun --nproc-per-node 2 train.py"

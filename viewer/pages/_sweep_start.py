@@ -211,7 +211,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         Input("sweep-trials", "value"), Input(_KEYS, "value"), Input(_VALUES, "value"),
         State("url", "search"),
     )  # fmt: skip
-    def tell(
+    def show_readings(
         kept: Any, trials: Any, keys: list[str | None], values: list[str], search: str | None
     ) -> tuple[str, str, list[str], list[str]]:
         """Show next to each field what is wrong with its text, or the value that it means."""

@@ -35,7 +35,7 @@ class Work(ABC):
     def text(self) -> str:
         """The progress as text."""
 
-    def go_on(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Raise `Cancelled` if the work was cancelled."""
         if self.is_cancelled:
             raise Cancelled("The work was cancelled.")
@@ -51,7 +51,7 @@ class Simulations(Work):
     def finish(self, done: int, most: int) -> None:
         """Record that *done* of *most* have finished; raises `Cancelled` if cancelled."""
         self.done, self.most = done, most
-        self.go_on()
+        self.raise_if_cancelled()
 
     @property
     def share(self) -> float:
@@ -83,18 +83,18 @@ class Reading(Work):
     def of(self, side: int) -> Reading:
         """Begin to read a *side* (0: before, 1: after); return the progress."""
         self.side, self.steps, self.ranks = side, (0, 0), (0, 0)
-        self.go_on()
+        self.raise_if_cancelled()
         return self
 
     def step(self, done: int, total: int) -> None:
         """Record that *done* of *total* steps of this side were read."""
         self.steps, self.ranks = (done, total), (0, 0)
-        self.go_on()
+        self.raise_if_cancelled()
 
     def rank(self, done: int, total: int) -> None:
         """Record that *done* of *total* ranks of the next step were read."""
         self.ranks = (done, total)
-        self.go_on()
+        self.raise_if_cancelled()
 
     @property
     def share(self) -> float:

@@ -352,11 +352,11 @@ def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> di
 
 def _notes(ranks: dict[int, RankLog]) -> list[str]:
     """Return the distinct notes of all logs, each with the ranks it concerns."""
-    saying: dict[str, list[int]] = defaultdict(list)
+    ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, log in ranks.items():
         for note in log.notes:
-            saying[note].append(rank)
-    return [note if len(of) == len(ranks) else f"{note} ({ranks_text(of)})" for note, of in saying.items()]
+            ranks_of[note].append(rank)
+    return [note if len(of) == len(ranks) else f"{note} ({ranks_text(of)})" for note, of in ranks_of.items()]
 
 
 def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:

@@ -221,10 +221,10 @@ def _faster(
     scaled = waits[chosen] + np.rint((durations - waits)[chosen] / times).astype(np.int64)
     durations[chosen] = np.maximum(scaled, least[chosen])
     faster = graph.with_columns(duration_ns=durations)
-    return _waiting_for_nothing(faster, chosen) if target.what == "sync" and times == math.inf else faster
+    return _without_waits(faster, chosen) if target.what == "sync" and times == math.inf else faster
 
 
-def _waiting_for_nothing(graph: Graph, chosen: Flags) -> Graph:
+def _without_waits(graph: Graph, chosen: Flags) -> Graph:
     """Return *graph* in which the *chosen* nodes wait for no node of another lane."""
     streams, ids = (np.asarray(graph.node_columns[name]) for name in ("stream", "node_id"))
     edges = np.stack([np.asarray(graph.edge_columns[name]).astype(np.int64) for name in EDGE_COLUMNS], axis=1)

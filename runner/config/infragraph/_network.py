@@ -105,7 +105,7 @@ class _Network:
         figures, from the file or from a default for this link.
         """
         behind: dict[int, set[int]] = {}
-        kept_apart: set[int] = set()
+        separate_ports: set[int] = set()
         for line in lines:
             for port, inner in ((line.a, line.b), (line.b, line.a)):
                 if self._nodes[port].choice != "port" or not line.device:
@@ -114,11 +114,13 @@ class _Network:
                 kind = line.kind
                 given = named_defaults(line, self._options.defaults)
                 if given or not kind.rate_bps is kind.transfers is kind.delay_ps is None:
-                    kept_apart.add(port)
+                    separate_ports.add(port)
         owner = {
             port: next(iter(inner))
             for port, inner in behind.items()
-            if len(inner) == 1 and port not in kept_apart and self._nodes[next(iter(inner))].choice != "port"
+            if len(inner) == 1
+            and port not in separate_ports
+            and self._nodes[next(iter(inner))].choice != "port"
         }
         if not owner:
             return list(lines)

@@ -126,9 +126,9 @@ def test_the_simulation_in_progress_ends_when_asked(simulated):
     )
     asked = []
     with pytest.raises(Cancelled):
-        difference_by_setting(base, other, goes_on=lambda: bool(asked.append(0)))
+        difference_by_setting(base, other, may_continue=lambda: bool(asked.append(0)))
     assert asked
-    table = difference_by_setting(base, other, goes_on=lambda: True)
+    table = difference_by_setting(base, other, may_continue=lambda: True)
     assert table["delta_ns"].tolist() == [after - before]
 
 

@@ -28,7 +28,7 @@ def uneven_job(times=10, late_us=4200, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "known_from"),
+    ("kind", "options", "source"),
     [
         ("flight", {}, "duration"),
         ("flight", {"timed": False}, "enqueue"),
@@ -37,9 +37,9 @@ def uneven_job(times=10, late_us=4200, **options):
         ("inspector", {"verbose": True}, "duration"),
     ],
 )
-def test_the_straggler_is_named_with_share_and_median(tmp_path, kind, options, known_from):
+def test_the_straggler_is_named_with_share_and_median(tmp_path, kind, options, source):
     found = matched(uneven_job(), tmp_path / "logs", kind, **options)
-    assert set(logged_table(found)["known_from"]) == {known_from}
+    assert set(logged_table(found)["source"]) == {source}
     table = logged_stragglers(found)
     assert table["rank"].tolist() == [3, 1]
     assert table["last"].tolist() == [6, 4]
@@ -62,8 +62,8 @@ def test_wrong_clocks_do_not_make_a_straggler(tmp_path):
 def test_unknown_clocks_yield_no_arrivals(tmp_path):
     job = uneven_job(times=2, ahead_ns={1: 10**12})
     found = matched(job, tmp_path / "logs", timed=False)
-    assert found.clocks.known_from == "nothing"
-    assert set(logged_table(found)["known_from"]) == {""}
+    assert found.clocks.source == "nothing"
+    assert set(logged_table(found)["source"]) == {""}
     assert set(logged_table(found)["last_rank"]) == {-1}
     assert logged_stragglers(found).empty
     assert straggler_texts(logged_stragglers(found)) == []
@@ -101,7 +101,7 @@ def test_broadcast_arrivals_come_from_enqueue_times(tmp_path):
         job.collective("broadcast")
         job.collective()
     table = logged_table(matched(job, tmp_path / "logs"))
-    assert table["known_from"].tolist() == ["enqueue", "duration"] * 4
+    assert table["source"].tolist() == ["enqueue", "duration"] * 4
     assert table["last_rank"].tolist() == [2, -1] * 4
 
 

@@ -257,7 +257,7 @@ def measured(late_ns):
 def test_the_rank_where_lateness_adds_up_most_counts():
     late = Lateness.of(workload(), measured([[0, 0, 9], [5, 5, 5]]))
     assert (late.rank, late.total, late.max, late.count) == (1, 15, 9, 6)
-    assert (late.to_json()["total"], late.to_json()["kept_waiting"]) == (15, 0)
+    assert (late.to_json()["total"], late.to_json()["long_delays"]) == (15, 0)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_computation_that_ends_early_makes_up_for_nothing():
 
 def test_what_waking_up_takes_ends_no_emulation():
     late = Lateness.of(workload(computations=2), measured([[19_000, 19_000], [0, 0]]))
-    assert late.kept_waiting == 0
+    assert late.long_delays == 0
     assert late.warning(50_000)
     assert not late.refusal(50_000)
 

@@ -240,7 +240,7 @@ function paintLabels(timeline, pinned) {
 
 /* Return the texts about a rank that are drawn to the left of its rows, one text per row. */
 function rankFacts({ settings, sources }, row) {
-  const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
+  const { ranks, facts, replaced: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
   const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
   if (many) { texts.push(`${ranks.length} equal ranks`); }
   const column = ORDERS[settings.order];

@@ -58,11 +58,11 @@ function groupsOf(source, settings) {
   const groups = new Map(), only = ranksOf(settings.ranks), hidden = ranksOf(settings.hidden) || new Set();
   for (const facts of source.ranks) {
     const key = settings.same === "apart" ? facts.rank : facts.same_as;
-    if (!groups.has(key)) { groups.set(key, { rank: key, ranks: [], facts, stood_in: false, apart: 0 }); }
+    if (!groups.has(key)) { groups.set(key, { rank: key, ranks: [], facts, replaced: false, apart: 0 }); }
     const group = groups.get(key);
     group.ranks.push(facts.rank);
     group.apart = Math.max(group.apart, facts.apart_ns);
-    group.stood_in = group.stood_in || facts.stood_in;
+    group.replaced = group.replaced || facts.replaced;
   }
   const column = ORDERS[settings.order];
   source.groups = [...groups.values()].filter((group) => source.lanesOf.has(group.rank));
