@@ -188,7 +188,7 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
             "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."
         )
     if len(sources) == 1 and not are_logs(sources):
-        Study.open(sources[0])  # fails early for a missing or damaged study
+        Study.open(sources[0])  # a missing or damaged study must fail before any measurement
     return records_of_logs(sources)
 
 

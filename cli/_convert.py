@@ -155,7 +155,7 @@ def print_accounting(workload: Workload) -> None:
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        # Some ranks lack a figure. Figures that are 0 on all ranks are left out.
+        # Some ranks lack a figure. Rows that are 0 on all ranks are left out.
         names = list(dict.fromkeys(name for figures in accounting.values() for name in figures))
         names = [name for name in names if any(figures.get(name) for figures in accounting.values())]
         rows = [

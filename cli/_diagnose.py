@@ -47,7 +47,7 @@ _NARROW = {
 _STEP_COLUMNS = ["step", "recorded_ns", "replayed_ns", "slowdown", "slowest_rank", "rank_slowdown"]
 _MAX_ROWS = 16
 _MAX_CELLS = 56
-_LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # slowdown up to -> character in the heat map
+_LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # maximum slowdown -> character in the heat map
 _HIGHEST = "#"
 
 

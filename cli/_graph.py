@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_COLUMNS = 2  # maximum number of groups of ranks with a column each
 _MAX_ROWS = 1_000_000  # the largest --count
-# Columns for which a terminal has no room.
+# Columns that are left out on a terminal to save width.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
 

@@ -48,7 +48,7 @@ def import_command(
     from ..runner.study import check_item, check_name, import_item, proposed_name
 
     if name is not None:
-        check_name(name, "a workload")  # before the conversion, which may take minutes
+        check_name(name, "a workload")  # fail before the conversion, which may take minutes
     items = find_items(folder)
     if place is None:
         _print_items(items, study_folder, folder, output_format)

@@ -98,7 +98,7 @@ _SECTIONS = {
     },
 }
 _HIDDEN = ("completion", "emulate-agent")
-# Old name -> words of the new command. The old name warns, and is removed two minor versions later.
+# Old command name -> words of the new command. The old name warns, and is removed two minor versions later.
 MOVED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("summary", "--view", "collectives"),
     "export": ("graph",),
@@ -196,7 +196,7 @@ class _Sections(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, then flush standard output."""
-        with flushed_output():  # click would exit with code 1 once the reader is gone
+        with flushed_output():  # click would exit with code 1 if the reader of a pipe is gone
             return super().invoke(ctx)
 
     def make_context(

@@ -174,7 +174,7 @@ def _print_why_long(experiment: Experiment) -> None:
 
     try:
         load = load_of(source.prefix)
-    except (OSError, ChakrascopeError):  # graph files must be decoded to know their load
+    except (OSError, ChakrascopeError):  # the size of graph files is unknown until they are decoded
         return
     key = experiment.network, experiment.system, load, experiment.backend
     seconds = estimate_s(*key)

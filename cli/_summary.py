@@ -16,7 +16,7 @@ from ._studies import open_run, run_option
 if TYPE_CHECKING:
     from ..runner.analysis import Summary
 
-# Columns for a terminal of 80 characters; JSON and CSV have all.
+# Columns that fit on a terminal of 80 characters; JSON and CSV have all columns.
 _KIND_COLUMNS = (
     "kind",
     "steps",

@@ -54,7 +54,7 @@ class Target:
             system = self.machine.system(origin)
         for backend in self.backends:
             made = prepare(workload, system, self.network, self.memory, groups, backend, **self.options)
-            if self.machine is None or origin is None or origin.is_of_cpus:  # CPU times get a warning instead
+            if self.machine is None or origin is None or origin.is_of_cpus:  # CPU times get another warning
                 yield made
             else:
                 yield replace(made, assumptions=(self.machine.text(origin), *made.assumptions))

@@ -57,8 +57,8 @@ __all__ = [
 _LONGEST_MESSAGE = 2_000
 _MAX_NAMES = 40
 _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
-_MEASURED = re.compile(r"(?P<family>.+?)-\d[\d.x]*[bmt]?")  # such as llama3-8b
-_ALIKE = 0.6  # least similarity of two families
+_MEASURED = re.compile(r"(?P<family>.+?)-\d[\d.x]*[bmt]?")  # names such as llama3-8b
+_ALIKE = 0.6  # least similarity of the words of two families of names
 
 
 class ChakrascopeError(Exception):

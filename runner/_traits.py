@@ -16,7 +16,7 @@ DEFAULT_BACKEND = "analytical-unaware"
 AWARE = "analytical-aware"
 PACKET = "packet"
 REPLAY = "replay"
-EMULATION = "emulation:"  # followed by the location of the ranks
+EMULATION = "emulation:"  # the location of the ranks follows this text
 
 
 @dataclass(frozen=True)

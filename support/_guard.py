@@ -33,7 +33,7 @@ def _watch(lifeline: int) -> None:
 
 
 if __name__ == "__main__":
-    # A normal exit would wait for the watcher thread, and that for the asking process.
+    # A normal exit would wait for the watcher thread, which waits for the asking process.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

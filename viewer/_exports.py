@@ -55,7 +55,7 @@ def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) 
         leave()
         raise
     response = _file(pieces, file, mimetype)
-    response.call_on_close(leave)  # without a first piece, no iterator runs that could do this
+    response.call_on_close(leave)  # without a first piece, the iterator never runs, so it cannot call `leave`
     return response
 
 

@@ -14,7 +14,7 @@ from ._access import protect, refuse_malformed
 
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
-_LONGEST_TITLE = 120  # characters
+_LONGEST_TITLE = 120  # maximum number of characters
 # Dash's default index page, plus the language of the text.
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -57,7 +57,7 @@ def new_dash(prefix: str = "/") -> Dash:
     def alive() -> str:
         return "yes"
 
-    # Flask-Compress would leave streamed files open, and assets are small enough without.
+    # Flask-Compress would leave streamed files open, and assets are small enough without compression.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
         ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")

@@ -23,10 +23,10 @@ from ..runner.analysis import RunAnalysis, measured_result
 from ..support.table import Ints
 from .timeline import TimelineIndex
 
-# Settings in the address, by page. Compare: against, why. Critical path: by, change, times. Graph:
-# edges, fold, hops, open. Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step.
-# Diff: before, after, starts. Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows,
-# colour, order, ranks, same, empty, pinned, hidden, seek, measured, `beside`, align.
+# Settings in the address, by page: Compare (against, why), Critical path (by, change, times), Graph (edges,
+# fold, hops, open), Runs (find), Import (item), New run (setup), Query (sql), Stragglers (step), Diff
+# (before, after, starts), Sweep (sweep, over, aim, pareto), and Timeline (t0 and t1 in ns, rows, colour,
+# order, ranks, same, empty, pinned, hidden, seek, measured, `beside`, align).
 OPTIONS = (
     "after",
     "against",

@@ -367,7 +367,7 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
         return _size(op.inputs), _overwritten(op)
     if not written and "!" in op.schema:
         written = _size(op.inputs[:1])
-    if name in GEMM_FACTORS:  # the next argument may be the output tensor
+    if name in GEMM_FACTORS:  # the argument after these may be the output tensor
         return _size(op.inputs[: GEMM_FACTORS[name][1] + 1]), written
     return _size(op.inputs[1:] if name in _OVERWRITES else op.inputs), written
 

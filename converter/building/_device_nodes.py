@@ -28,7 +28,7 @@ from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._host_causes import HostCauses
 from ._rank_graph import Group
 
-# The distance between the lane numbers of simultaneous sends and receives of a kernel.
+# The offset between the lane numbers of a kernel's simultaneous sends and receives.
 _LANE_DISTANCE = 1_000_000
 # Columns with the kind, size and members of a communication.
 _ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")

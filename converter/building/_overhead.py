@@ -336,7 +336,7 @@ def without_recording(
             - over[np.searchsorted(after, starts[rows])]
         )
         waits = which(nodes["kind"].texts, _WAITS.__contains__)[nodes["kind"].numbers[rows]]
-        payable = np.maximum(durations[rows] - 1, 0)  # a critical path contains no node of 0 ns
+        payable = np.maximum(durations[rows] - 1, 0)  # a critical path never contains a node of 0 ns
         payable = np.where(waits, np.minimum(costs, payable), payable)
         most = np.where(
             _stays(nodes["place"].numbers[rows], nodes["place"].texts),

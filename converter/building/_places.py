@@ -50,7 +50,7 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
     """
     sequences = ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
-    owners: dict[int, str] = {}  # of the first operator: operators of the backward pass have the same number
+    owners: dict[int, str] = {}  # by sequence number; operators of the backward pass repeat it
     for sequence, place, is_gradient in zip(sequences, of_starts, is_engine, strict=True):
         if sequence >= 0 and place and not is_gradient:
             owners.setdefault(sequence, place)

@@ -17,10 +17,10 @@ _MIN_PIECES = 4  # minimum pieces per step; fewer pieces are a loop within a ste
 _MIN_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
 _SAME = 0.9  # minimum share of the sequence that recurs one period later
 _AS_GOOD = 0.002  # a shorter period is preferred if its match is worse than the best by at most this much
-_CONTEXT = 4  # pieces that identify the beginning of a step
+_CONTEXT = 4  # number of pieces that identify the beginning of a step
 _SPACING = 0.1  # maximum deviation of the distance between beginnings, as a share of the period
 _MAX_PIECES = 1 << 18
-_MAX_PERIODS = 256  # candidate periods to compare in full
+_MAX_PERIODS = 256  # number of candidate periods to compare in full
 _DIMENSIONS = 8
 # The prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
 OPTIMIZER_STEP = "Optimizer.step#"

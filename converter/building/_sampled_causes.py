@@ -56,7 +56,7 @@ _BLOCKED = ("lock", "process_wait", "sleep")
 # The function with which a forked process begins. The callers of this function are the parent process's
 # code.
 _FORKED = re.compile(r"\b_bootstrap$")
-# Causes of waiting that needs no interpreter lock.
+# Causes of waits during which the thread does not need the interpreter lock.
 _WAITING = (
     "communication_call", "io", "lock", "process_wait", "sleep", "synchronisation", "worker_wait",
 )  # fmt: skip

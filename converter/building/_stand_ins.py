@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the results need no traces
 
 FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
-# Metadata key: the rank whose program a rank without traces uses, if a replica replaces the rank.
+# Metadata key: the replica whose program a rank without traces uses.
 STAND_IN_OF = "stand_in_of"
 # Metadata key: the script's names of process groups, by number.
 GROUP_NAMES = "group_names"

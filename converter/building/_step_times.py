@@ -30,8 +30,8 @@ _FEWEST, _FIRST = 6, 3
 # Minimum multiple of the median of a long step, and minimum share of the run in which long steps matter. Time
 # spent waiting for a processor does not count, because the script does not cause this time.
 _LONG, _MATTERS = 1.5, 0.05
-# The minimum share of long steps' excess time at the positions of a period, and the minimum share of these
-# positions with long steps.
+# Long steps are periodic if at least the first share of their excess time is at the positions of a period,
+# and at least the second share of these positions has long steps.
 _REGULAR = 0.8
 # Minimum number of long steps for a pattern, and minimum number of long steps for a cause.
 _TIMES, _SEVERAL = 3, 2
@@ -238,7 +238,7 @@ def _alike(long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[
     """
     columns = {rank: [getattr(own.steps, name) for name in _PHASES] for rank, own in evidence.items()}
     if any(not column for own in columns.values() for column in own):
-        return False  # the capture has no times of phases
+        return False  # the capture did not record the times of phases
     spent: dict[bool, list[list[int]]] = {True: [], False: []}
     for index, step in steps.items():
         phases = [column[step.end] - column[step.begin] for column in columns[step.rank]]

@@ -27,7 +27,7 @@ _EACH = ("all", "median")
 _STUMP_SHARE = 0.1
 _MAX_NAMES = 5
 _MAX_SUGGESTED = 20
-# Pattern of names that end with a number and contain no characters with a meaning in a glob.
+# Pattern of names that end with a number and contain no wildcards.
 _NUMBERED = re.compile(r"([^\[\]*?]*#)\d+")
 _UNKNOWN = -1
 # Kinds of batches by SGLang's forward mode (`ForwardMode`). Speculative drafts and their verification count

@@ -150,7 +150,7 @@ def _begin(
     opened = open_rank(traces, keep=True)
     graph = None
     if selection.steps <= {step.index for step in opened.steps}:
-        with suppress(ChakrascopeError, StepsDiffer):  # a conversion that is needed raises the error again
+        with suppress(ChakrascopeError, StepsDiffer):  # raised again if the result is needed
             graph = rank_graph(opened, selection)
     opened.trace = opened.host = None
     if graph is None:

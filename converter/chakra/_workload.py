@@ -209,7 +209,7 @@ class Workload:
         remove_leftovers(prefix.parent)
         _sibling(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
         for rank, path in _files_of_ranks(prefix).items():
-            if rank not in self.own_ranks:  # the file belongs to an earlier, larger workload
+            if rank not in self.own_ranks:  # the file is a remainder of an earlier, larger workload
                 path.unlink()
         try:
             self._write(prefix, linked=linked)

@@ -49,7 +49,7 @@ _CONVERT_HERE = (
 _MAY_BE_UNEVEN = frozenset(
     {CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER}
 )
-# A part of the assumption about traces that lack the groups of collectives.
+# A part of the text of the assumption that is made if traces lack the groups of collectives.
 _UNNAMED = "all ranks are assumed"
 # Attributes of PyTorch's host traces that only the public converter copies.
 _PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
@@ -60,7 +60,7 @@ def check_workload(workload: Workload, place: str = "workload") -> list[Finding]
     findings: list[Finding] = []
     for graph in workload.graphs:
         findings += _check_graph(graph, f"{place}, rank {graph.rank}")
-    if workload.representative_of_rank is not None:  # ranks that are represented have no graph
+    if workload.representative_of_rank is not None:  # ranks that another rank represents have no graph
         return findings
     findings += _check_presence(workload, place)
     findings += _check_groups(workload, place)

@@ -27,8 +27,8 @@ _COLOURS = {
     "idle": "#ffffff",
 }
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
-# Kinds of edges drawn as arrows between lanes. Arrows along a lane, and arrows for data, are not drawn
-# because they would hide these arrows.
+# Kinds of edges drawn as arrows between lanes. Edges along a lane and data edges are not drawn, because
+# they would hide the other arrows.
 _ARROWS = frozenset(
     {EdgeKind.LAUNCH, EdgeKind.EVENT_SYNC, EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.AUTOGRAD}
 )

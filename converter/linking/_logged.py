@@ -120,7 +120,7 @@ def match_logs(logs: Logs) -> MatchedLogs:
             elif _ended_early(ops, sequence, last):
                 after[group] += len(ops)
             elif any(op.completed is False for op in ops.values()):
-                pass  # such a collective is reported as unfinished
+                pass  # a collective that some rank did not enter is reported as unfinished
             else:
                 before[group] += len(ops)
             if any(op.completed is False for op in ops.values()):

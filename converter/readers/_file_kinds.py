@@ -20,14 +20,15 @@ from ...errors import ChakrascopeError, TraceFormatError, UsageError
 from ...support import load_plugin, plugin_names
 from .._files import most_unpacked_bytes
 
-# Words before a rank's number. A host may be called worker3, too, so the first pattern wins.
+# Words that precede a rank's number in file names. A host may be called worker3, too, so the first pattern
+# wins.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
 # A number on its own at the end of a file name, unlike the 8 in Qwen3-8B, a process id or a time.
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Indices of a rank in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
-# Where a name has only these indices, the tensor-parallel one is the rank, because expert-parallel
-# groups lie within tensor-parallel groups.
+# In a name with only tensor-parallel and expert-parallel indices, the tensor-parallel index is the rank,
+# because expert-parallel groups lie within tensor-parallel groups.
 _WITHIN_TENSOR = {"tp", "ep"}
 # Default names of torch.profiler: WORKER.TIME.pt.trace.json. The default WORKER is HOST_PID.
 _PYTORCH_NAME = re.compile(r"(?P<worker>.+)\.(?P<time>\d+)\.pt\.trace\.json(?P<gzip>\.gz)?")
@@ -383,7 +384,7 @@ def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, boo
             f"{path} is compressed with zstd. Unpack it with 'tar xf {path}' and give the folder."
         )
     source = stack.enter_context(opener(path) if opener else path.open("rb"))
-    # tarfile would read the gigabytes of names that a header can announce into memory.
+    # A header can announce gigabytes of names, which tarfile would read into memory.
     archive = stack.enter_context(tarfile.TarFile(fileobj=_Limited(source, most)))  # type: ignore[arg-type]
     for member in archive:
         if not (member.isreg() or member.isdir()) or member.issparse():

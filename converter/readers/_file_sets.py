@@ -41,7 +41,7 @@ NAMED_LIKE_TRACE = (
 
 _JSON_NAMES = (".json", ".json.gz")
 _MAX_FILES = 20_000
-# What traces of jobs on the host give as their device.
+# The device that traces of jobs without an accelerator name.
 HOST_DEVICES = frozenset({"", "cpu"})
 # The kinds of files that each side accepts in a folder.
 _KINDS = {"device": ("device",), "host": ("host", "linked"), "linked": ("linked",)}

@@ -19,7 +19,7 @@ from ._communications import described_groups, group_labels
 
 # Kinds of device work, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# Prefixes of annotations that the tracer records as operators, which is faster.
+# Prefixes of annotations that the tracer records as operators, because that is faster.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)

@@ -9,7 +9,7 @@ from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
 _LONGEST_NAME = 100
-_PROPER = "Python"  # keeps its capital inside a sentence
+_PROPER = "Python"  # a name, which keeps its capital inside a sentence
 _LINE = re.compile(r":\d+\)$")
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 

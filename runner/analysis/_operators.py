@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _VECTOR = "fp32"
 # The work per call of operators that are compared differs by at most this factor.
 _ABOUT = 2.0
-# Even operators of the same size vary by this factor, so a smaller speed-up proves nothing.
+# The times of operators of the same size vary by this factor, so a smaller difference proves nothing.
 _MIN_TIMES = 1.1
 _MUCH = 0.1  # fraction of the device's time in operators without shapes that is reported
-# Rates below 0.1 T are written in G.
+# Rates below 0.1 TFLOP/s or TB/s are written in G.
 _MIN_TERA = 0.1
 _REMEDIES = {
     "gemm": "pad its sizes to multiples of the kernel's tiles, or try another layout or tuned library",
@@ -260,7 +260,7 @@ def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, Ope
 
 
 def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
-    if other.roofline_share > 1:  # its data was in a cache
+    if other.roofline_share > 1:  # the operator's data was in a cache
         return False
     if other is rate or other.chip != rate.chip or other.is_by_operations != rate.is_by_operations:
         return False
@@ -268,7 +268,7 @@ def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
     if rate.is_by_operations and other.precision != rate.precision:
         return False
     if not rate.bound and rate.is_by_operations and not _is_about(rate.size_bytes, other.size_bytes):
-        return False  # either may be bound by memory
+        return False  # either operator may be bound by memory
     amounts = (one.flops if rate.is_by_operations else one.size_bytes for one in (rate, other))
     return alike and _is_about(*amounts)
 

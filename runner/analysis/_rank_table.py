@@ -164,7 +164,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     if alike.sum() == len(numbers) - 1:
         if not late.any():
             return None
-        alike[:] = False  # ranks are equal, so only the network can make one late
+        alike[:] = False  # all ranks do equal work, so only the network can make one late
     peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
     return SlowestRank(
         int(numbers[slowest]),

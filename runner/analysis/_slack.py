@@ -116,7 +116,8 @@ class _Events:
         rows = np.flatnonzero(self.apart)
         origin = self._origins(rows)
         needed = np.clip(plan.start[origin], plan.start[rows], plan.end[rows])
-        # A simulated receive takes no time on the receiver; a measured one takes what is left after its wait.
+        # A simulated receive takes no time on the receiver; a measured receive takes its duration without
+        # the wait.
         received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows) & (not self._measured)
         spare = np.where(received, plan.end[rows], needed) - plan.start[rows]
         self._add(self.starts(rows), self.end[rows], spare)

@@ -68,7 +68,8 @@ def _configured(experiment: Experiment) -> engine.Config:
         # The injection scale applies only to an explicit endpoint delay, not to the default of 10
         # ns.
         config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
-    # The engine needs UTF-8. In a folder of another name, it finds no custom algorithm, and says so.
+    # The engine needs a UTF-8 path. If the folder's name is not UTF-8, the engine finds no custom
+    # algorithms, and reports this.
     config.custom_base = str(system.folder).encode(errors="replace").decode()
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)

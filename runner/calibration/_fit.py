@@ -372,7 +372,7 @@ def _least_squares(rows: Floats, times: Floats, weights: Floats, held: Floats) -
     units = rows / scale[:, None, :]
     seen = (weights * rest)[:, :, None] * units
     wanted = seen.sum(axis=1)
-    alone = np.maximum(wanted, 0.0)  # each figure alone; the columns have length 1
+    alone = np.maximum(wanted, 0.0)  # the fit of each figure alone; the columns have length 1
     alone_first, alone_second = (np.where([True, False], alone, 0.0), np.where([False, True], alone, 0.0))
     if free.all():
         both = (weights * units[:, :, 0] * units[:, :, 1]).sum(axis=1)
@@ -380,7 +380,7 @@ def _least_squares(rows: Floats, times: Floats, weights: Floats, held: Floats) -
         first = (wanted[:, 0] - both * wanted[:, 1]) / room
         second = (wanted[:, 1] - both * wanted[:, 0]) / room
         inside = ((first >= 0) & (second >= 0))[:, None]
-        better = (alone[:, 0] >= alone[:, 1])[:, None]  # the first figure explains more of the times
+        better = (alone[:, 0] >= alone[:, 1])[:, None]  # whether the first figure explains more of the times
         edge = np.where(better, alone_first, alone_second)
         solution = np.where(inside, np.stack([first, second], axis=1), edge)
     else:

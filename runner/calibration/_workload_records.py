@@ -295,9 +295,8 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
         ordered[name].to_numpy(np.int64).reshape(-1, len(members))
         for name in ("start_ns", "end_ns", "request_ns", "comm_size_bytes", "comm_type", "mutual")
     )
-    # A collective does not overlap with the previous collective if some rank requested it after the end of
-    # the previous collective. A collective without duration in its lane ran at the same time as the previous
-    # collective.
+    # A collective does not overlap with the previous one if some rank requested it after the previous one
+    # had ended. A collective without duration in its lane ran at the same time as the previous collective.
     anew = np.ones(len(starts), dtype=bool)
     if not serial:
         anew[1:] = (asked[1:] >= ends[:-1]).any(axis=1) & (ends[1:] - starts[1:] > 1).all(axis=1)

@@ -83,7 +83,7 @@ class _Shown(reprlib.Repr):
 
 
 _MAX_BITS = 4096
-_SHOWN = _Shown()  # bounds the output for values of any size or depth
+_SHOWN = _Shown()  # limits the output for values of any size or depth
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 

@@ -300,7 +300,7 @@ class _Streams:
         self.torch = torch
         self.group = group
         self.streams = {peer: [_Stream(peer, path) for path in range(paths)] for peer in peers}
-        generator = torch.Generator().manual_seed(1)  # incompressible data
+        generator = torch.Generator().manual_seed(1)  # random data cannot be compressed
         self.payload = torch.randint(256, (_PIECE,), dtype=torch.uint8, generator=generator)
         self.discarded = torch.zeros(_PIECE, dtype=torch.uint8)
 
@@ -318,7 +318,7 @@ class _Streams:
         streams = self.streams[peer]
         least = min(streams, key=lambda stream: stream.queued_bytes)
         streams.remove(least)
-        streams.append(least)  # round-robin on a tie in bytes
+        streams.append(least)  # of paths with equally many bytes, take the next in turn
         least.put(frame, size, urgent)
 
     def _send(self, transport: engine.ThreadedTransport, stream: _Stream) -> None:

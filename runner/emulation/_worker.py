@@ -91,7 +91,8 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
     except ChannelClosed:
         raise
     except BackendError as error:
-        # The agent of a lost peer reports the reason. If a peer is silent, no other process does.
+        # The agent of a lost peer reports the reason. If a peer is silent, no other process reports the
+        # failure.
         silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
     _send_output(channel, output)

@@ -138,7 +138,7 @@ def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
     if pp > 1:
         if "schedule" in request.only:
             names.append(("zero-bubble", 1))
-        counts = layers if layers % pp == 0 else layers + 2  # the embedding and the loss count as layers
+        counts = layers if layers % pp == 0 else layers + 2  # embedding and loss count as a layer each
         if counts % pp == 0:
             names += [("interleaved", chunks) for chunks in _divisors(counts // pp) if chunks > 1]
     for schedule, chunks in names:

@@ -27,8 +27,8 @@ from ._predict import OTHER_CHIP, Prediction, what_bounds
 from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_network
 from .models import USUAL_HEAD, Operator
 
-_ASSUMED = (0.65, 1.5)  # factors of the interval for costs without a fit
-_WIDER = 1.5  # widens the interval, because no measured step was recorded from a script
+_ASSUMED = (0.65, 1.5)  # factors that widen the interval for costs without a fit
+_WIDER = 1.5  # the interval is wider, because no measured step was recorded from a script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _MIN_SHARE = 0.1  # TF32 is suggested if at least this share of operations is in FP32

@@ -17,7 +17,7 @@ from .models import OFFLOAD, RECOMPUTATIONS, Plan, Transformer, fullest_memory, 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
 _MAX_GPUS = 1_000_000
 _ALIKE = 1.5  # measured shares are assumed to hold for bandwidths that differ by up to this factor
-_KERNELS = 0.1  # launches of a convolution and its pointwise operators, relative to a transformer layer
+_KERNELS = 0.1  # ratio of a convolution's launches to a transformer layer's
 
 
 @dataclass(frozen=True)

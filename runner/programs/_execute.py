@@ -105,7 +105,7 @@ class Run:
     overlaps: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
     inputs: dict[Cell, Value] = field(default_factory=dict)
     values: dict[Cell, Value] = field(default_factory=dict)
-    packets: set[Cell] = field(default_factory=set)  # cells that hold packets
+    packets: set[Cell] = field(default_factory=set)  # memory cells that hold packets
     tokens: dict[Token, int] = field(default_factory=dict)
     done: list[Step] = field(default_factory=list)
     began: dict[int, tuple[int, int]] = field(default_factory=dict)  # (strand, position on it) by id(step)

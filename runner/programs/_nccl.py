@@ -22,8 +22,8 @@ _SLICES = 2
 _ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
-# How many of a channel's 20 warps reduce, by number of ranks in the node. The others copy data in
-# and out (NCCL 2.30, src/device/all_reduce.h).
+# How many of a channel's 20 warps reduce, by number of ranks in the node. The other warps copy data in and
+# out (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
 # In each part of a channel that sends, one warp only issues fences and signals (src/device/prims_simple.h).

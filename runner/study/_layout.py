@@ -14,7 +14,7 @@ from ...tracer import MANIFEST_NAME
 
 NAME_LENGTH = 80
 _NAME = re.compile(rf"\w[\w .+-]{{0,{NAME_LENGTH - 1}}}")
-_ENTRY_BYTES = 200  # leaves room for temporary suffixes below the 255 bytes of file systems
+_ENTRY_BYTES = 200  # maximum length; with a temporary suffix, names stay below the 255 bytes of file systems
 
 
 def check_name(name: str, what: str) -> None:

@@ -89,7 +89,7 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
     if Path(name).suffix == ".xml":
         return {}
     try:
-        return yaml_mapping(content.decode(), name)  # JSON is YAML
+        return yaml_mapping(content.decode(), name)  # JSON files are also YAML files
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not text in UTF-8; is it the right file?") from error
 

@@ -359,7 +359,7 @@ class Study(StudyLayout):
         folder = self.run_dir(run_id)
         if folder.exists():
             self._check_same(run_id, result)
-            with contextlib.suppress(OSError):  # fails in a read-only study, which already has the run
+            with contextlib.suppress(OSError):  # a read-only study already has the run
                 write_file(self.current_file, json.dumps({"run": run_id, "asked": _now()}) + "\n")
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
@@ -469,7 +469,7 @@ class Study(StudyLayout):
             try:
                 yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if self.run_file(folder.name).exists():  # otherwise another process deleted the run
+                if self.run_file(folder.name).exists():  # otherwise, another process has deleted the run
                     raise
 
 

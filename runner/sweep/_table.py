@@ -73,7 +73,7 @@ class PointTable:
         except ChakrascopeError:
             self._lock.close()
             raise
-        (self.path.parent / CHECKSUMS_FILE).unlink(missing_ok=True)  # until the files no longer change
+        (self.path.parent / CHECKSUMS_FILE).unlink(missing_ok=True)  # no checksums while the files change
         return self
 
     def _load(self) -> None:

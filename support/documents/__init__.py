@@ -29,7 +29,7 @@ _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
-# Numbers with an exponent as in YAML 1.2; PyYAML wants a point and a sign, and reads ``1e30`` as text.
+# Numbers with an exponent as in YAML 1.2; PyYAML requires a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 _OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]")
 

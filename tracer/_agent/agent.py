@@ -236,7 +236,7 @@ class Agent:
     def boundary(self) -> None:
         """Handle the end of a training step; start or stop the capture if it is due."""
         if not self._busy.acquire(blocking=False):
-            return  # another thread also takes steps
+            return  # a second thread also takes optimizer steps
         try:
             self._count()
             self._advance()
@@ -250,7 +250,7 @@ class Agent:
         self._observation.time_step(self.steps_seen, recorded=self.recorder is not None)
 
     def _advance(self) -> None:
-        ended_ns = time.time_ns()  # work after this time is the agent's
+        ended_ns = time.time_ns()  # work after this time is done by the agent, not by the script
         self._time_step()
         if self._own is not None and self._own.recording:
             if not self._own.marked:
@@ -355,7 +355,7 @@ class Agent:
         """Handle the end of a step that the script marks in its profiler."""
         with self._own_failures():
             if self._marked_at not in (None, -1, self.steps_seen - 1):
-                self._marked_at = None  # a part of a step, or several steps: use the agent's step count
+                self._marked_at = None  # a mark is not a whole step: use the agent's count
             elif self._marked_at is not None:
                 self._marked_at = self.steps_seen
             own = self._own

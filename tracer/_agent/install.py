@@ -234,7 +234,7 @@ def watch_the_reduction(parallel_module: Any) -> None:
         return register(*args, **kwargs)
 
     model_class.register_comm_hook = register_comm_hook
-    model_class._sync_buffers = phases.waiting(model_class._sync_buffers)  # rank 0 broadcasts, others wait
+    model_class._sync_buffers = phases.waiting(model_class._sync_buffers)  # other ranks wait for rank 0
 
 
 def _communication_hook_dropped() -> None:

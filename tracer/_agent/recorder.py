@@ -63,7 +63,7 @@ def _group_class() -> Any:
     return getattr(bindings, "ProcessGroup", object)
 
 
-GRACE_SECONDS = 0.05  # longer than a thread stays inside the observer or the profiler
+GRACE_SECONDS = 0.05  # maximum wait for a thread to leave the observer or the profiler
 _open_traces: set[str] = set()  # host traces that this process's observer is writing
 
 
@@ -299,7 +299,7 @@ class Recorder:
         whole = wanted_steps == 0 or None not in (self.files["host_trace"], self.files["device_trace"])
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
         structure_step, steps = self.structure_step, self.timed_steps
-        if not steps:  # the job ended early: one step serves as structure step and timed step
+        if not steps:  # the job ended early, so one step serves as structure step and timed step
             structure_step, steps = None, [structure_step] if structure_step else []
         entry.update(
             complete=whole and len(steps) >= wanted_steps, structure_step=structure_step, steps=steps

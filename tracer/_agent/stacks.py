@@ -158,7 +158,7 @@ class StackSampler:
             number, clock = self._clocks.get(ident) or self._clock_of(ident)
             cpu_ns = self._cpu_ns(ident, clock)
             last_cpu_ns, stack = self._seen.get(ident, (-1, 0))
-            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # otherwise the thread has not moved
+            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # with equal CPU time, the thread did not run
                 stack = self._stack_of(frames[ident])
                 self._seen[ident] = (cpu_ns, stack)
             if number == 0:

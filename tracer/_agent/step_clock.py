@@ -74,7 +74,7 @@ class StepFile:
         is_much = len(member) * _NS_PER_HOUR > MAX_BYTES_PER_HOUR * (now - before)
         total = FIRST_BYTES + MAX_BYTES_PER_HOUR * (now - self._begin_ns) // _NS_PER_HOUR
         if is_much and self._bytes > total:
-            self._apart = max(4, 2 * self._apart)  # every second, fourth, ... step has its two boundaries
+            self._apart = max(4, 2 * self._apart)  # record only every second, fourth, ... step
 
     def _append(self, member: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -92,7 +92,7 @@ COLUMNS = (
     "system_ns", "read_bytes", "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "compile_ns",
     "recorded",
 )  # fmt: skip
-MAX_ROWS = 8192  # number of rows for the first steps, and for the last steps
+MAX_ROWS = 8192  # number of table rows for the first steps, and for the last steps
 # The least time between readings of the kernel's counter files, which take about 5 us to read.
 MIN_PERIOD_NS = 1_000_000
 # The least time between readings of idle times, which take a millisecond on machines with hundreds of cores.

@@ -161,7 +161,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
                 "traceorder": "normal"}
     )  # fmt: skip
-    # Fewer than 8 ranks leave room for 8, so that bars stay narrow.
+    # With fewer than 8 ranks, the chart leaves space for 8, so that bars stay narrow.
     few = len(ranks) < _FEW_RANKS
     ticks = {"tickvals": ranks["rank"].tolist()} if few else {"dtick": max(1, len(ranks) // 16)}
     figure.update_xaxes(title="rank", range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5], **ticks)
@@ -210,7 +210,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     return styled(
         figure,
         scheme,
-        margin={"l": 8, "r": 12, "t": 56, "b": 40},  # room for the buttons above the legend
+        margin={"l": 8, "r": 12, "t": 56, "b": 40},  # space for the buttons above the legend
         alt=(
             f"The critical path over time, on {len(ranks):,} ranks; the table Segments below lists all "
             "segments"

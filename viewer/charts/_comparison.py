@@ -441,7 +441,7 @@ def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, st
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         distinct = np.unique(numbers[~np.isnan(numbers)])
-        # Few distinct values are spaced evenly, many lie on a linear scale.
+        # Few distinct values are spaced evenly; many values lie on a linear scale.
         if len(distinct) > _MAX_TICKS:
             low, high = float(distinct[0]), float(distinct[-1])
             ticks = [(float(place), f"{low + place * (high - low):.4g}") for place in np.linspace(0, 1, 5)]

@@ -151,7 +151,7 @@ def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
             showlegend=False,
             hoverinfo="skip",
         )
-        # Within the axis, because Plotly hides a label whose place rounds to beyond it.
+        # The position is within the axis, because Plotly hides a label that rounding moves beyond the axis.
         figure.add_annotation(
             x=np.log10(x[2] / 1.02), y=np.log10(tflops_per_s),
             text=f"{name.upper()} {tflops_per_s:,.0f} TFLOP/s",

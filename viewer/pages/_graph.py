@@ -455,7 +455,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
                 "text-background-opacity": 0.85,
             },
         },
-        # Names are above the nodes in every second column, so that each may be two columns wide.
+        # Names are above the nodes in every second column, so that each name may be two columns wide.
         {"selector": ".above", "style": {"text-valign": "top", "text-margin-y": -4}},
         {"selector": ".opened", "style": {"shape": "round-octagon"}},
         {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},

@@ -63,7 +63,7 @@ def register(app: Dash, view: StudyView) -> None:
             jobs.resume()
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
-            # In the list itself, because every poll would add another notification.
+            # Errors are shown in the list itself, because every poll would add another notification.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
@@ -72,7 +72,7 @@ def register(app: Dash, view: StudyView) -> None:
         if now == seen:
             return no_update, no_update, no_update
         runs = view.runs()
-        lengths = {info.workload: info.makespan_ns for info in runs}  # the latest of each workload
+        lengths = {info.workload: info.makespan_ns for info in runs}  # of the latest run of each workload
         if isinstance(seen, dict) and state == seen.get("state"):
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})

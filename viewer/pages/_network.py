@@ -316,7 +316,7 @@ def register_programs(app: Dash, view: StudyView) -> None:
         State("dark", "checked"),
     )
     def programs(identity: str, run: str, dark: bool) -> Any:
-        del identity  # a constant, which triggers the callback once
+        del identity  # a constant input, which triggers the callback once
         return _chooser(view.open(run), _scheme(dark))
 
     @app.callback(

@@ -180,7 +180,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
     steps = captured_steps(run.workload.metadata)
     what = "Step" if steps == 1 else count_text(steps, "step")
-    # Of ranks with equal programs, the result may hold only one.
+    # The result may hold only one of several ranks with equal programs.
     executed = max(run.result.num_nodes, int(run.result.provenance.get("nodes_executed", 0)))
     shown = [
         (what, duration_text(run.result.makespan_ns), run_name(info)),

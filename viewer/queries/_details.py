@@ -232,7 +232,7 @@ def memory_verdict(run: OpenRun) -> str:
         return ""
     room, holds = int(prediction.get("chip_memory_bytes", 0)), int(prediction["memory_bytes_per_rank"])
     verdict = "fits" if prediction["fits"] else "does NOT fit"
-    usable = int(prediction.get("chip_usable_bytes", 0))  # missing in runs of earlier versions
+    usable = int(prediction.get("chip_usable_bytes", 0))  # the column is missing in runs of earlier versions
     share = f"the {bytes_text(usable)} usable of " if usable else ""
     return (
         f"{verdict}: the fullest rank holds {bytes_text(holds)} of {share}the {bytes_text(room)} of "

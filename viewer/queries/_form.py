@@ -140,7 +140,7 @@ def decode_form(
     machine = ignored.one_of("machine", fields, ["", *chain(*networks.machines.values())], "")
     try:
         setup = networks.start(network, system, machine, workload)
-    except ChakrascopeError as error:  # damaged or replaced
+    except ChakrascopeError as error:  # a stored file is damaged or was replaced
         ignored.append(error.message)
         setup = first.setup
     if "dimensions" in fields:
@@ -446,7 +446,7 @@ def _setup_of(
         for key in sorted({*hidden, *kept})
         if hidden.get(key) != kept.get(key)
     ]
-    # In the order of the preset, as in a setup read from the fields.
+    # The keys are in the order of the preset, as in a setup read from the fields.
     keys = [*start.system, *(key for key in shown if key not in start.system)]
     whole = {key: (shown if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**shown, **kept}}
     return replace(start, dimensions=own.dimensions, system=whole), notes

@@ -62,7 +62,8 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
         near = links.loc[links["src"] == switch, "dst"].unique()
         known = [places[int(end)] for end in near if int(end) in places]
         middle = sum(known) / len(known) if known else 0j
-        # Between the centre and its neighbours, or near the centre if these are all around.
+        # The label is between the centre and its neighbours, or near the centre if neighbours are on all
+        # sides.
         turn = np.exp(2j * np.pi * (switch - ranks) / max(1, len(numbers) - ranks))
         places[switch] = 0.55 * middle if abs(middle) > _NEAR_MIDDLE else complex(0.2 * several * turn)
     return places

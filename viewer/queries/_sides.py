@@ -182,7 +182,7 @@ class Sides:
         captures, runs = study.trace_sets(), study.runs()
         if len(captures) > 1:
             return f"@{captures[-2]}", f"@{captures[-1]}"
-        # Only these execute the same nodes.
+        # Only runs of the same workload execute the same nodes.
         pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
         return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
 
@@ -250,7 +250,7 @@ def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
     """
     items = []
     for capture in study.trace_sets()[::-1]:
-        with suppress(TraceError):  # shown when the user selects it
+        with suppress(TraceError):  # the error is shown when the user selects the run
             numbers = step_numbers(study.trace_dir(capture))
             items += [(capture, number) for number in numbers if len(numbers) > 1]
     return [

@@ -44,7 +44,7 @@ from ._pictures import (
 
 _MAX_SEGMENTS, _MAX_COLLECTIVES, _MAX_KEYS = 200, 500, 15
 _MAX_LINKS = 10
-_MIN_DATE_NS = 1_000_000_000 * 10**9  # in 2001; earlier times of traces do not count from 1970
+_MIN_DATE_NS = 1_000_000_000 * 10**9  # a time in 2001; earlier times in traces do not count from 1970
 _NETWORK_NOTE = (
     "The busiest links, with the share of the step in which they carry data, and the bytes they carry."
 )

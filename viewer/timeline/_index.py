@@ -154,7 +154,7 @@ class TimelineIndex:
         self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
         self._stride = _MIN_STRIDE
-        self._model = 0  # whose lanes are assumed for parts not read yet
+        self._model = 0  # the part whose lanes are assumed for parts not read yet
         has_lanes = (place for place in range(len(self.parts)) if len(self._part(place).slices.table))
         self._model = next(has_lanes, 0)
 

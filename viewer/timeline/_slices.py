@@ -16,7 +16,7 @@ from ...runner.analysis import CALLS, KIND_LABELS, Lanes
 from ...support.table import Flags, Ints
 from .._theme import KIND_COLOURS, NAME_COLOURS
 
-# pixels from which a slice shows its name, and characters of a name.
+# Minimum width in pixels of a slice that shows its name, and maximum number of characters of a name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 
 

@@ -283,7 +283,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
-        # On the critical path, too, a node that no operator issued goes by its own name.
+        # The critical path also uses the own name of a node that no operator issued.
         named &= texts_where(nodes, "operator", "".__eq__)
     if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MAX_OFF = 0.1  # relative error above which a replay without changes is not trusted
 _REPEATS, _SETTLED = 4, 0.01  # limits: consecutive steps, and relative change of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
-_LEAST, _MOST = 0.01, 1000  # factors of speed
+_LEAST, _MOST = 0.01, 1000  # limits on the factor of a change
 
 
 def what_if(
@@ -59,7 +59,7 @@ def what_if(
 @dataclasses.dataclass(frozen=True)
 class _Unchanged:
     experiment: Experiment
-    progress: Progress | None = dataclasses.field(compare=False)  # does not affect the result
+    progress: Progress | None = dataclasses.field(compare=False)  # progress does not affect the result
 
 
 @functools.lru_cache(maxsize=2)

@@ -40,7 +40,8 @@ _LABELS = {
     "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, performed only once",
 }
-# Labels of the GPU model's machine figures that can change. The last two need several nodes.
+# Labels of the GPU model's machine figures that can change. The last two figures apply only to several
+# nodes.
 _FIGURES = {
     "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",
     "scale_up.latency_ns": "links between GPUs: less latency",

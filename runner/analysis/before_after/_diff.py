@@ -92,8 +92,8 @@ VERDICTS = ("more", "less", "same", "within noise", "undecided")
 """The verdicts on a difference; ``undecided`` means that the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
 """The colour of each verdict in figures; grey differences may be noise."""
-# One operator of these classes computes a whole layer, so a new one replaces the one of its class
-# that is gone.
+# An operator of these classes computes a whole layer, so a new operator replaces a removed operator of the
+# same class.
 _LAYERS = (*MATRIX_CLASSES, "normalization", "softmax", "embedding")
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 

@@ -128,7 +128,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     if limit.change == "value":
         return _by_value(found, limit, change)
     verdict = str(row["verdict"])
-    if verdict == "within noise" and passes(0, limit.value):  # no difference at all would exceed the limit
+    if verdict == "within noise" and passes(0, limit.value):  # even a difference of 0 would exceed the limit
         ends = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
         verdict = "" if all(passes(end, limit.value) for end in ends) else verdict
     if verdict in _UNSURE:

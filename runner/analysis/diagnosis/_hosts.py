@@ -14,7 +14,7 @@ from ....support.table import Floats
 MIN_SLOWER = 0.15
 """The least relative excess of compute times for a host to be reported."""
 _TIMES = 16  # number of intervals; a constantly slow host is slow in most of them
-_TIMES_OF_STOPS = 64  # shorter intervals, to separate intervals with a stop from the others
+_TIMES_OF_STOPS = 64  # number of shorter intervals, to separate intervals with a stop from the others
 _FEW = 1  # minimum number of computations in an interval
 _DRAWS = 1000
 _MAX_PERMUTED = 1_000_000  # maximum number of (interval, host) entries in all random draws together

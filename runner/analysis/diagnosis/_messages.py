@@ -99,7 +99,7 @@ def _interfaces(result: Result) -> Sequence[Mapping[str, Any]]:
 
 
 def _own(rank: int) -> str:
-    return f"{_RANK}{rank:09}"  # padded, so that names sort as numbers
+    return f"{_RANK}{rank:09}"  # names are padded, so that they sort as numbers
 
 
 def _ends(flows: pd.DataFrame, end: str, interfaces: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -68,7 +68,7 @@ def query_run(
         head | {"columns": {name: COLUMN_TABLES[name].names for name in chosen if name in COLUMN_TABLES}},
         partial(_tables, run, chosen),
     )
-    if answer.get("error") and answer["partial"]:  # DuckDB cannot suggest columns that were not sent
+    if answer.get("error") and answer["partial"]:  # DuckDB cannot suggest columns of unsent tables
         answer = ask(head | {"columns": {}}, partial(_tables, run, chosen))
     if "refused" in answer:
         raise UsageError(

@@ -69,7 +69,7 @@ def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
         *finder.host(),
     ]  # fmt: skip
     if any(cause.kind == "descheduled" for cause in every):
-        # Where processors are scarce, anything on a rank may be late now and then.
+        # If processors are scarce, any work on a rank may be late at times.
         every = [cause for cause in every if cause.is_regular or cause.kind == "descheduled"]
     return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
 

@@ -14,7 +14,7 @@ _CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
 _MAX_STEPS = 8  # maximum number of steps that a sentence lists
 _MIN_REPEATS = 3
-_MIN_SIDE, _MAX_EXCEPTIONS = 3, 0.2  # minimum steps on either side, maximum exceptions
+_MIN_SIDE, _MAX_EXCEPTIONS = 3, 0.2  # minimum steps on each side of a change, maximum exceptions
 
 
 @dataclass(frozen=True)

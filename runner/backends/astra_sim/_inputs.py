@@ -157,7 +157,7 @@ def parallel_warning(fabric: Fabric) -> list[str]:
 
 # ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
 TRACE_LIMIT_NODES = 400_000
-# ASTRA-sim's ns-3 would write every queue's length every 100 ns to a file that we do not read.
+# ASTRA-sim's ns-3 would write every queue's length every 100 ns to a file that Chakrascope does not read.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}
 _CUSTOM_KEYS = tuple(
     f"{name}_implementation_custom" for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")

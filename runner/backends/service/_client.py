@@ -48,7 +48,7 @@ def parse_address(name: str) -> ServiceAddress:
     """Parse ``service://HOST:PORT[/KIND]``; raises `ConfigError` if it is invalid."""
     rest = name.removeprefix(SCHEME)
     if "@" in rest:
-        # What precedes the @ may be a password, so the message leaves it out.
+        # The text before the @ may be a password, so the message leaves it out.
         raise ConfigError(
             "The address of an ASTRA-sim Service holds '@', but the service has no users; write "
             "service://HOST:PORT."
@@ -159,7 +159,7 @@ _CHUNK_BYTES = 1 << 20
 _STATUS = {1: "running", 2: "completed", 3: "failed", 4: "terminated", 5: "inactive"}
 _START, _STOP, _BY_NAME = 1, 2, 2
 _REASON_CHARACTERS = 300
-# The service's gRPC library puts this in front of an exception's text.
+# The service's gRPC library writes these words before an exception's text.
 _RAISED = "Exception calling application: "
 _HINT = "Next: check that it is an ASTRA-sim Service of version 1.x"
 _BUSY = "Another user may be using the service, which runs one simulation at a time"

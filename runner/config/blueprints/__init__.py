@@ -16,7 +16,7 @@ from .._values import shown
 
 _HOME = "infragraph.blueprints"
 _SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # component names misspelt in edges, and their correct forms
-# Module, class and arguments of each device blueprint, by our name of the device.
+# Module, class and arguments of each device blueprint, by Chakrascope's name for the device.
 _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "dgx1": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx1",)),
     "dgx2": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx2",)),
@@ -129,7 +129,7 @@ def _package(module: str) -> Any:
 def _plain_values(make: Callable[[], Any], where: str) -> dict[str, Any]:
     """Return the result of *make* as plain values; the package's exceptions become `ConfigError`."""
     try:
-        with redirect_stdout(StringIO()):  # some blueprints print
+        with redirect_stdout(StringIO()):  # some blueprints print to standard output
             return dict(make().serialize("dict"))
     except ConfigError:
         raise

@@ -216,7 +216,7 @@ class _Network:
         )
 
         def moved(node: int) -> int:
-            return node + ranks  # a rank's number becomes its router's; all other nodes follow
+            return node + ranks  # a router gets its rank's number; other nodes get the next numbers
 
         own = [FabricLink(rank, moved(rank), fastest, 0) for rank in range(ranks)]
         outer = [FabricLink(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]

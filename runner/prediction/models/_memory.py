@@ -175,7 +175,7 @@ def _state(
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
     each = plan.shards_each_pass
-    # The host stores the moments. Megatron leaves the weights in single precision on the chip.
+    # The host stores the optimizer's moments. Megatron leaves the weights in single precision on the chip.
     moments = 0 if plan.offload_optimizer else _ADAM
     masters = 0 if plan.offload_optimizer and plan.eager else _MASTER
     # Weights in single precision need no separate master copy.

@@ -15,7 +15,7 @@ from ._passes import Passes
 from ._plan import Plan
 from ._transformer import Transformer
 
-_NODES_PER_LAYER = 50  # of a forward and a backward pass, roughly
+_NODES_PER_LAYER = 50  # approximate number for a forward and a backward pass
 _MOST_NODES = 10_000_000
 
 

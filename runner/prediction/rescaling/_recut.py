@@ -237,7 +237,7 @@ class NewStage:
     def _related(self, key: Key, piece: Piece, other: Key) -> Key | None:
         if other in (START, END):
             return other
-        if key == END:  # from the last pass, which ends with the first layer
+        if key == END:  # taken from the last pass, which ends with the first layer
             return other[0], other[1] + self.shape.micro_batches - piece.stage.micro_batches, other[2]
         if key == START:
             return None

@@ -20,7 +20,7 @@ COLLECTIVES = {
     "broadcast": "broadcast",
     "sendrecv": "send-receive",
     "custom": "custom",
-    "test": "custom",  # used in the unit tests of MSCCL++'s language
+    "test": "custom",  # a name that occurs in the unit tests of MSCCL++'s language
 }
 
 

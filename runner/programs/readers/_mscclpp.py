@@ -168,7 +168,7 @@ def _as_executed(
 
     Raises `ConfigError` for those that it would ignore.
     """
-    if name in _READ_SCRATCH:  # reads packets from the scratch buffer only
+    if name in _READ_SCRATCH:  # the op reads packets from the scratch buffer only
         plain = 0 if name in _ONE_SOURCE else 1
         packets = tuple(replace(region, buffer=Buffer.SCRATCH) for region in sources[plain:])
         sources = (*sources[:plain], *packets)

@@ -106,7 +106,7 @@ def _tf32_classes(torch: Any) -> list[str]:
     for name, setting in settings.items():
         try:
             precision = getattr(setting, "conv", setting).fp32_precision
-        except AttributeError:  # before PyTorch 2.9
+        except AttributeError:  # the attribute is new in PyTorch 2.9
             precision = "tf32" if setting.allow_tf32 else "ieee"
         if precision == "tf32":
             classes.append(name)
