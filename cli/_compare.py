@@ -106,8 +106,8 @@ def compare_command(
     of errors and the point where the critical paths diverge. Nodes are aligned by their ids.
 
     With --why, all combinations of the differing settings are simulated, at most 32. The contribution of a
-    setting is its mean over every order in which the settings can be changed, so that the contributions
-    add up to the difference.
+    setting is the mean effect of changing it, over all orders in which the settings can be changed; the
+    contributions add up to the difference.
     """
     import numpy as np
 

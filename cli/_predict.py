@@ -284,7 +284,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--all-ranks",
     "every_rank",
     is_flag=True,
-    help="Generate a graph for every rank, instead of one graph for each set of equal ranks.",
+    help="Generate a graph for every rank, instead of one graph for each set of identical ranks.",
 )
 @click.option(
     "-o",

@@ -68,7 +68,8 @@ def rescale_command(
 ) -> None:
     """Scale a captured workload of STUDY to a larger job, and store it as a new workload.
 
-    The options change the number of replicas, pipeline stages, micro-batches or equal layers, or the chip.
+    The options change the number of replicas, pipeline stages, micro-batches or identical layers, or the
+    chip.
     """
     from ..converter import Workload
     from ..runner import Study

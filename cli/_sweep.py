@@ -90,7 +90,8 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 @click.option(
     "--against",
     metavar="SETTING",
-    help="Second objective of --front, in addition to the step time. [default: ranks or cost]",
+    help="Second objective of --front, in addition to the step time. [default: cost with --price, "
+    "otherwise ranks]",
 )
 @click.option(
     "--pairs",

@@ -182,7 +182,7 @@ class DeviceNodes(GraphBuilder):
         gap_ns: np.ndarray,
         costs: np.ndarray,
     ) -> WorkNodes:
-        """Append nodes of *launches* with *start_ns* and *busy_ns*, after a gap node per *gap_ns* above 0."""
+        """Append a node per launch, and before it a gap node if its *gap_ns* is above 0."""
         ends_of = {index: found for index, comms in launches.comms.items() if (found := self._ends(comms))}
         count = np.ones(len(launches), dtype=np.int64)
         for index, ends in ends_of.items():

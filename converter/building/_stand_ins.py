@@ -171,7 +171,9 @@ def _stand_in(
     alike = [other for other in own if other in survivors]
     first = survivors[alike[0]]
     if any(len(set(sizes)) > 1 for other in alike for sizes in survivors[other].splits.values()):
-        raise _Refused("its data-parallel group exchanges uneven amounts, so its own amount is unknown")
+        raise _Refused(
+            "its data-parallel group exchanges uneven amounts, so the amount of this rank is unknown"
+        )
     if len({_traffic(survivors[other].graph) for other in alike}) > 1:
         raise _Refused(f"the ranks of its data-parallel group ({_named(own)}) communicate differently")
     graph = _as_rank(first.graph, rank, _Moved(first.rank, rank, own, replicas), known)

@@ -285,7 +285,7 @@ _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """The facts of a cached graph: its sources, the steps of its traces, and its other facts."""
+    """A cached graph, the sources and choices that it results from, and the facts of its traces."""
 
     made_from: str
     of_traces: str

@@ -155,8 +155,8 @@ class Graph:
 
     The data of a graph are stored in columns. *node_columns* have the names of `NODE_COLUMNS` and are sorted
     by ``node_id``. *edge_columns* are ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts.
-    *nodes* and *edges* are the same data as tables, built on first use. *extra* has the encoded fields of a
-    read file that have no column, by node id, and the file's metadata under `FILE_METADATA`. Writing the
+    *nodes* and *edges* are the same data as tables, built on first use. *extra* has the fields of a file
+    that have no column, encoded, by node id, and the file's metadata under `FILE_METADATA`. Writing the
     graph writes these fields again.
 
     Make a graph by `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are immutable:

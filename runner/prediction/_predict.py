@@ -200,7 +200,7 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
     plan, costs = setting.plan, setting.costs
     if not about_backend(backend).folds and not every_rank:
         raise UsageError(
-            f"'{backend}' simulates every rank, but the prediction has one graph per set of equal ranks. "
+            f"'{backend}' simulates every rank, but the prediction has one graph per set of identical ranks. "
             "Next: add --all-ranks, or leave out --backend."
         )
     every_rank = every_rank or needs_every_rank(setting.network)

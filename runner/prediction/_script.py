@@ -323,7 +323,7 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
     if len(groups) > 1:
         raise TraceError(
             "rank 0 of the script exchanges messages with single ranks in several groups (for example, "
-            f"pipeline and ring attention), so equal ranks are unknown. {_SMALLER}"
+            f"pipeline and ring attention), so it is unknown which ranks are identical. {_SMALLER}"
         )
     stages = groups.pop() or tuple(range(world))
     lacking = [rank for rank in stages if rank not in roles]

@@ -59,7 +59,7 @@ class _NotPlain(Exception):
 def _plain_values(data: bytes) -> Any:
     """Unpickle containers, strings, numbers, None and booleans.
 
-    Raises `_NotPlain` for anything else, before any object is imported or called.
+    Raises `_NotPlain` for any other object, before importing or calling anything.
     """
     try:
         return _Unpickler(io.BytesIO(data)).load()

@@ -66,7 +66,7 @@ def with_layers(workload: Workload, count: int) -> Workload:
 
 
 def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
-    """Return the graph of *layers* with the last of the equal layers repeated *times* additional times."""
+    """Return the graph of *layers* with the last identical layer repeated *times* more times."""
     graph, name_of = layers.graph, layers.name_of()
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}
     forward = _periods(graph, cuts["forward"], name_of, "forward")
