@@ -143,8 +143,8 @@ def prove_command(
 ) -> int:
     """Prove that PROGRAM is correct in every order that it allows; exit with 1 if PROGRAM is incorrect.
 
-    The proof covers every rank. It finds reads before writes, overwritten data, deadlocks and wrong results.
-    For an error, it prints the shortest execution that shows the error.
+    The proof covers every rank, and finds reads before writes, overwritten data, deadlocks and wrong
+    results. For an error, `prove` prints the shortest execution that shows the error.
     """
     from ..runner.programs import prove
 

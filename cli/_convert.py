@@ -283,7 +283,7 @@ def convert_command(
 
     The options --device-trace, --host-trace and --linked-trace convert traces from other tools; {rank} in a
     file name stands for the rank. Kineto traces are sufficient; host traces add costs and data dependencies.
-    The graphs are stored in STUDY, which is created if needed, or without a STUDY in PREFIX.{rank}.et.
+    The graphs are stored in STUDY (created if needed) or, without STUDY, in the files PREFIX.{rank}.et.
 
     LOGS are production logs recorded without a profiler, such as dumps of PyTorch's flight recorder: files,
     folders or archives. `convert` converts the collectives in LOGS and, if LOGS have timestamps, the time

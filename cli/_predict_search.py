@@ -121,7 +121,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--rows",
     type=click.IntRange(1),
-    help="Number of plans to print. [default: 20; in CSV and JSON, 10,000 and the Pareto front]",
+    help="Number of plans to print. [default: 20; in CSV and JSON, the best 10,000 and the Pareto front]",
 )
 @click.option(
     "--front",

@@ -127,7 +127,7 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
     """Return *backends* with the variant *value* added to the backend of the option *what*.
 
-    Raises `UsageError` if that backend is not among them.
+    Raises `UsageError` if the backend of the run is not among the given backends.
     """
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:

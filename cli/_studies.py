@@ -112,8 +112,8 @@ def _measured(study: Study) -> str:
 def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 0) -> None:
     """Print the first line: the run, its workload, ranks, backend and network.
 
-    *chosen_of* are the runs from which a default was chosen. *measured* is the number of ranks
-    measured, which is printed if others repeat them.
+    *chosen_of* are the runs from which a default was chosen. *measured* is the number of measured ranks,
+    which is printed if other ranks repeat these ranks.
     """
     ranks = count_text(info.num_ranks, "rank")
     if 0 < measured < info.num_ranks:

@@ -90,8 +90,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 @click.option(
     "--against",
     metavar="SETTING",
-    help="Second objective of --front, in addition to the step time. [default: cost with --price, "
-    "otherwise ranks]",
+    help="Second objective of --front beside the step time. [default: ranks, or cost if ranks are equal]",
 )
 @click.option(
     "--pairs",

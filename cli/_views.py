@@ -25,7 +25,7 @@ _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_by
 class _View:
     """A table of ``summary --view``: its name in `runner.analysis.TABLES`, and its columns on a terminal.
 
-    *needs* names the required records of a backend, and a backend that has them. A matrix is
+    *needs* names the required records of a backend, and a backend that writes these records. A matrix is
     printed as pairs of ranks, and *pairs* names its values.
     """
 

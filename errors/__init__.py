@@ -98,7 +98,7 @@ class NothingCaptured(CaptureError):
 
 
 class CommandFailed(NothingCaptured):
-    """The training command failed before a step was captured; ``exit_code`` is the command's own."""
+    """The training command failed before a step was captured; ``exit_code`` is the command's exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

@@ -27,8 +27,8 @@ def exports_of(package: str, file: str) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for *package* that imports an export from its module on first use.
 
     Each export's module is read from the imports for type checkers in *file*, the package's
-    ``__init__.py``. So exports are listed once, and importing one does not load the modules of the
-    others. ``__all__`` is computed from the same list.
+    ``__init__.py``. So exports are listed once, and importing one export does not load the modules of other
+    exports. ``__all__`` is computed from the same list.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 

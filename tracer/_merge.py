@@ -54,7 +54,7 @@ def read_statuses(out: Path) -> list[Status]:
     """Return the status of every agent; the status that was written last comes last."""
     found: list[tuple[int, str, Status]] = []
     for file in (out / "status").glob("[!.]*.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer merged or overwrites the file
             written_ns = file.stat().st_mtime_ns
             found.append((written_ns, file.name, msgspec.json.decode(file.read_bytes(), type=Status)))
     return [status for _, _, status in sorted(found, key=lambda entry: entry[:2])]

@@ -178,10 +178,9 @@ class OpenRun(RunAnalysis):
 class Surroundings:
     """Objects that the viewers of all studies on one server share.
 
-    *workspace* has the studies, and *name* is that of the viewer's own. Users may import traces
-    from *import_from*. All studies share one cache of open runs, so that memory does not grow with
-    their number. *replayed* are the folders of captured workloads that this server has replayed, or
-    failed to.
+    *workspace* has the studies, and *name* is the name of this viewer's study. Users may import traces from
+    *import_from*. All studies share one cache of open runs, so that memory does not grow with their number.
+    *replayed* are the folders of captured workloads that this server has replayed, or failed to.
     """
 
     name: str = ""

@@ -67,7 +67,7 @@ def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> st
     """Return a line that distinguishes a run from the others of its study.
 
     A name of more than *longest* characters is cut in the middle, so that step time and ranks stay
-    visible. With *workload*, its name is included.
+    visible. With *workload*, the name of the workload is included.
     """
     name = run_name(info)
     if len(name) > longest:

@@ -138,8 +138,9 @@ def states_of_other_steps(
     section. The sample also applies if the phase is a single section, and all its samples show the same
     place. *steps* are the phases of the steps to describe.
 
-    A few samples say little of a long section, so a section with few of them also gets the samples of phases
-    that took about as long. This does not apply to activities, such as checkpoints, which seldom recur.
+    A few samples say little about a long section, so a section with few samples also gets the samples of
+    phases of about the same length. This does not apply to activities, such as checkpoints, which seldom
+    recur.
     """
     seen: dict[int, list[State]] = {}
     for state in own:

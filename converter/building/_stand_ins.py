@@ -324,7 +324,7 @@ def pose_for_all(
 def groups_like(
     ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
 ) -> list[tuple[int, ...]]:
-    """Return the groups created together with the group of *ranks*, which contain each rank once.
+    """Return the group *ranks* and the groups created with it that together contain each rank once.
 
     Raises `TraceError` naming *place* if the script created no groups for the other ranks.
     """

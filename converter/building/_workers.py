@@ -78,8 +78,9 @@ class Workers(Protocol):
 def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | None) -> Iterator[Workers]:
     """Yield the executor: a Dask *cluster*, or up to *jobs* processes (None: as many as are useful).
 
-    *finished* stores the graphs of large traces. If *finished* is missing, graphs stay in memory. For a batch
-    system's cluster, *jobs* is the number of the batch system's jobs. Raises the errors of `connected`.
+    *finished* stores the graphs of large traces. If *finished* is missing, all graphs stay in memory. For a
+    batch system's cluster, *jobs* is the number of the batch system's jobs. Raises the errors of
+    `connected`.
     """
     if cluster is None:
         yield _Processes(jobs, finished or FinishedRanks.nowhere())

@@ -177,7 +177,7 @@ def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_
     return Bursts(starts[first], last_ends, alone[first])
 
 
-_ALIGNED_AT_MOST = 1000  # longer alignments are slow, and such steps hardly match
+_ALIGNED_AT_MOST = 1000  # maximum length of an alignment; longer alignments are slow, and hardly match
 _NONE = np.empty(0, dtype=np.int64)
 _APART = 1 << 48  # distance between the record ids of consecutive steps; record ids of a process count from 1
 

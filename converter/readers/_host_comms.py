@@ -142,7 +142,7 @@ class _Spans(msgspec.Struct, frozen=True):
     def measured(self, op: Op) -> tuple[int, int]:
         """Return the start and end of the annotations between *op* and the next operator's record.
 
-        Without annotations, both are the end of *op*.
+        Without annotations, the start and the end are the end of *op*.
         """
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1
@@ -155,8 +155,8 @@ class _Spans(msgspec.Struct, frozen=True):
 def issuing(ops: Ops) -> np.ndarray:
     """Return the operators that issue a communication, in order.
 
-    A functional collective issues one itself only if no operator inside it does. With fake tensors,
-    the trace records it twice, nested.
+    A functional collective issues one itself only if no operator inside it does. With fake tensors, the
+    trace records a collective twice, nested.
     """
     plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
     functional = np.flatnonzero(which(ops.trace.texts, FUNCTIONAL_OPS.__contains__)[ops.name])

@@ -426,7 +426,7 @@ class _Unrolled(GraphBuilder):
                 )
 
     def _input_first(self, index: int) -> None:
-        """Compute the input gradient, then the weight gradient while the former is communicated."""
+        """Compute the input gradient, then the weight gradient while the input gradient is communicated."""
         layer = self.loop.layers[index]
         node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
         comm = None
@@ -437,7 +437,7 @@ class _Unrolled(GraphBuilder):
         self.tail = [weights] if comm is None else [weights, comm]
 
     def _weights_first(self, index: int) -> None:
-        """Compute the weight gradient, then the input gradient while the former is communicated."""
+        """Compute the weight gradient, then the input gradient while the weight gradient is communicated."""
         layer = self.loop.layers[index]
         self.tail = [self._weights(index, self.tail)]
         if index:

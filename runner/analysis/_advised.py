@@ -149,8 +149,8 @@ UNKNOWN = "less work of this kind, or overlap with other work"
 def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tuple[int, str]:
     """Return how much work (ns) of a *cause* free *cores* can take over in a step, and the remedy.
 
-    If that is hardly any, returns 0 and other remedies. If the free cores are unknown, or the cause
-    cannot be moved, returns *work_ns* and the general remedy.
+    Returns 0 and other remedies if free cores can take over hardly any work. If the free cores are unknown,
+    or the cause cannot be moved, returns *work_ns* and the general remedy.
     """
     if cores is None or cause not in MOVABLE:
         return work_ns, REMEDIES.get(cause, UNKNOWN)
@@ -166,10 +166,10 @@ class Advice:
     """One cause of step time and a remedy.
 
     *gain_ns* is the gain in a replay of the step with *key* changed (``what-if --faster KEY``), and
-    *share* that gain as a fraction of the step. With *is_bound*, it is an upper bound without a
-    replay. Work without a known best time is removed entirely, and *half_ns* is the gain of halving
-    it. Work moved to free cores is limited by them, and *whole_ns* is the gain of removing it. *half_ns*
-    and *whole_ns* are 0 for other advice.
+    *share* that gain as a fraction of the step. With *is_bound*, the gain is an upper bound without a
+    replay. Work without a known best time is removed entirely, and *half_ns* is the gain of halving it. The
+    free cores limit the work that can be moved, and *whole_ns* is the gain of removing all of the work.
+    *half_ns* and *whole_ns* are 0 for other advice.
 
     Advice on recurring long steps, or on a cause whose mean time in the run differs, has no key and
     a measured gain. If *what* names the median unprofiled step, the gain of the replay was scaled

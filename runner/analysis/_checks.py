@@ -68,8 +68,8 @@ class Communication:
     def on(self, num_ranks: int) -> Communication:
         """Return this communication in a simulation of *num_ranks* ranks.
 
-        In a repeated workload, the first repetition stands for all of them, but groups may span
-        all. Raises `WorkloadError` for a workload that cannot be repeated.
+        In a repeated workload, the first repetition represents all repetitions, but groups may span all
+        repetitions. Raises `WorkloadError` for a workload that cannot be repeated.
         """
         if num_ranks <= self.num_ranks or not self.repeats or num_ranks % self.num_ranks:
             return self

@@ -67,8 +67,8 @@ class _Walk:
 class CriticalPath:
     """The segments of the critical path in order of time, without gaps from 0 to *makespan_ns*.
 
-    *table* has the columns of :attr:`segments`. If it lacks ``reason``, which takes as long as all
-    others together, *walk* provides that column when it is first used. Ranks of equal
+    *table* has the columns of :attr:`segments`. If the column ``reason`` is missing, whose computation
+    takes as long as all other columns together, *walk* provides the column at its first use. Ranks of equal
     *program_of_rank* (int32) run the same program.
     """
 

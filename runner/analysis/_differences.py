@@ -266,7 +266,7 @@ def difference_columns(
 ) -> Columns:
     """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes.
 
-    *relative* refers to the base's time, or with *relative_to_other* to the other's. It is NaN for
+    *relative* refers to the base's time, or with *relative_to_other* to the other's. The value is NaN for
     the nodes in *unlike* (ranks and ids).
     """
     parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]

@@ -318,7 +318,7 @@ def _instant_synchronisations(
 ) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
     """Return the synchronisations that returned just as the device had finished.
 
-    Such synchronisations take no time and have no segment; the returned rows are the host work after each.
+    Synchronisations that take no time have no segment; the returned rows are the host work after each.
     """
     causes, ranks = path.causes, path.columns["rank"]
     resumed = ~device & (causes >= 0) & (causes != np.append(-1, path.columns["node_id"][:-1]))

@@ -93,8 +93,8 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
     """Return the dimension (from 1) in which the ranks at the ends of each link differ.
 
-    A link of a rank to itself belongs to the first. It is 0 for links that several dimensions
-    share, such as one from a rank to its NIC, and for networks of unknown shape.
+    A link of a rank to itself belongs to the first. The dimension is 0 for links that several dimensions
+    share, such as a link from a rank to its NIC, and for networks of unknown shape.
     """
     links = result.links
     sizes = np.array(result.provenance.get("network", {}).get("npus_count", []), np.int64)

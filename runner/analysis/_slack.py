@@ -289,7 +289,7 @@ def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
 def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
     """Return *nodes* with their slack, least slack first, then longest duration.
 
-    It is empty if the slack is unknown.
+    The table is empty if the slack is unknown.
     """
     if len(slack_ns) != len(nodes):
         nodes = nodes.head(0)

@@ -212,8 +212,8 @@ def _arrives_before_reuse(
 ) -> bool:
     """Return whether late packets arrive before the packets of the call that reuses their memory.
 
-    With a double scratch buffer, that is the call after the next. The writer's stores have arrived
-    if neither *owner* nor another writer in *accesses* can end the next call before the writer has
+    With a double scratch buffer, the overwriting call is the call after the next. The writer's stores have
+    arrived if neither *owner* nor another writer in *accesses* can end the next call before the writer has
     begun it. A proxy must also have served its next request.
     """
     begun = write.strand if write.proxied else write.step.rank
@@ -224,7 +224,7 @@ def _arrives_before_reuse(
 def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:
     """Return whether *writer* ends a call only after *owner* has read the packets it may overwrite.
 
-    With a double scratch buffer, only packets of the call after the next could overwrite them.
+    With a double scratch buffer, only packets of the call after the next could overwrite unread packets.
     """
     end = run.ends[writer]
     if program.double_scratch:
@@ -366,7 +366,7 @@ def _spread(
 
 
 def _open(doubts: _Doubts, moved: Moved, spoilers: list[Clock]) -> _Doubts:
-    """Return those of *doubts* whose write may precede a move."""
+    """Return the *doubts* whose write may precede a move."""
     return frozenset(
         doubt for doubt in doubts if doubt == _ALWAYS or spoilers[doubt][moved.strand] < moved.time
     )

@@ -34,10 +34,9 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML); return the name it got.
 
-    It is saved as YAML, with an InfraGraph expanded to links. *content* may come from a browser, so
-    it must not refer to other files. If another network has the name, the new one becomes
-    ``NAME-2``. Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be
-    written.
+    The network is saved as YAML, with an InfraGraph expanded to links. *content* may come from a browser,
+    so it must not refer to other files. If another network has the name, the new one becomes ``NAME-2``.
+    Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be written.
     """
     if not _is_name(name):
         raise ConfigError(

@@ -122,7 +122,7 @@ class ModuleRanges:
         return self._open.stack  # type: ignore[no-any-return]
 
     def _learn(self, root: Any) -> None:
-        unhashable = type(root).__hash__ is None  # such as a dataclass, in which torch cannot list modules
+        unhashable = type(root).__hash__ is None  # torch cannot list the modules of a dataclass
         for name, module in [(type(root).__name__, root)] if unhashable else module_names(root):
             self._names.setdefault(id(module), f"chakrascope::module {name}")
             self._kept.append(module)

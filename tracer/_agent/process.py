@@ -193,7 +193,7 @@ def entries_of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
 
 def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
     for file in folder.glob("[!.]*.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer merged or overwrites the file
             yield json.loads(file.read_bytes())
 
 

@@ -124,8 +124,8 @@ _CAUSES_NOTE = (
 )
 _COLLECTIVES_NOTE = (
     "Collectives are aligned by node id, with means over the common ranks; the largest difference comes "
-    "first. The transfer begins when all required ranks have arrived; the time before is waiting. The export "
-    "contains both."
+    "first. The transfer begins when all required ranks have arrived; the time before is waiting. The "
+    "export contains the transfer and the waiting time."
 )
 _ERRORS_NOTE = (
     "Relative differences of node durations, compared with the measurement if one of the runs is measured, "

@@ -291,7 +291,7 @@ def _late_peer(
 ) -> list[dict[str, Any]]:
     """Return the node of the rank that arrived last, and its edge to the focus.
 
-    Empty if that rank is the focus's own.
+    The list is empty if the rank of the focused node arrived last.
     """
     rank, focus = int(node["rank"]), int(node["node_id"])
     other, its_node = int(node["origin_rank"]), int(node["origin_node"])

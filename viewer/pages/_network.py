@@ -298,7 +298,7 @@ _PROGRAM_NOTE = (
 def programs_card(run: OpenRun) -> list[Any]:
     """Return the card of collective programs; empty if *run* used none.
 
-    It is filled after the page has loaded, because programs are proved when they are read.
+    The section is filled after the page has loaded, because programs are proved when they are read.
     """
     if not run.has_programs:
         return []

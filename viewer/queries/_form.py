@@ -269,8 +269,8 @@ class Reading:
 class NumberField:
     """A number from *least* to *most*, in the field's unit unless another one is typed.
 
-    *parse* converts typed text, and *text* formats the value. With *may_be_empty*, no text is fine,
-    too.
+    *parse* converts typed text, and *text* formats the value. With *may_be_empty*, an empty text is also
+    valid.
     """
 
     title: str

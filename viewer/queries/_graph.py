@@ -49,7 +49,7 @@ def fold_of(asked: str) -> str:
 
 
 def has_selected(run: OpenRun, selection: Selection) -> bool:
-    """Return whether *run* has the selected node; true without one."""
+    """Return whether *run* has the selected node; true if no node is selected."""
     return not selection.has_node or run.node(selection.rank, selection.node) is not None
 
 

@@ -84,7 +84,7 @@ def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
 def _drawn_links(links: pd.DataFrame, places: Mapping[int, complex]) -> pd.DataFrame:
     """Return a line per linked pair, with the figures of the busier direction.
 
-    The busiest comes last, to be drawn above the others.
+    The busiest link comes last, to be drawn above the other links.
     """
     low, high = links[["src", "dst"]].min(axis=1), links[["src", "dst"]].max(axis=1)
     busier = links.assign(low=low, high=high).sort_values("share").groupby(["low", "high"]).tail(1)

@@ -90,8 +90,8 @@ class Slices(Lanes):
     ) -> SliceBatch:
         """Return the slices that overlap [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
-        Slices shorter than a pixel are merged with others in it, and get *colour* and node of the
-        longest. *matches* marks the nodes that a search finds.
+        Slices shorter than a pixel are merged with other slices in the pixel, and get *colour* and node of
+        the longest. *matches* marks the nodes that a search finds.
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))

@@ -74,8 +74,8 @@ def _refused(unpickler: Any) -> None:
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ignore]
     """Python's unpickler in pure Python, restricted to plain opcodes.
 
-    The one in C allocates memory for the highest memo number, which a file of ten bytes can set
-    arbitrarily high; this one uses a dict.
+    The unpickler in C allocates memory for the highest memo number, which a file of ten bytes can set
+    arbitrarily high; the unpickler in Python uses a dict.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {

@@ -1,9 +1,9 @@
 """The plug-in for logs of NCCL Inspector, a profiler that ships with NCCL (JSON lines).
 
-Up to format 4.0, every line names its communicator and process. From 4.3 on, a line with
-``dump_stats`` names them for the lines that follow. Each line has the duration of an operation; the
-times of its start and end need NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives
-of one kind in a communicator.
+Up to format 4.0, every line names its communicator and process. From 4.3 on, a line with ``dump_stats``
+names these fields for the lines that follow. Each line has the duration of an operation; the times of its
+start and end need NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives of one kind in a
+communicator.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     named = nodes["operator"][rows].filled(nodes["name"][rows])
     kinds, causes, texts = nodes["kind"], nodes["cause"], named.texts
     sizes = max(1, len(kinds.texts)), max(1, len(causes.texts)), max(1, len(texts))
-    # Numbering the triples first, because sorting numbers is much faster.
+    # The triples are numbered first, because sorting numbers is much faster than sorting triples.
     keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named.numbers), sizes)
     distinct, number = np.unique(keys, return_inverse=True)
     work = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)

@@ -82,7 +82,7 @@ class Differences:
 def rank_cut(count: int, others: int) -> tuple[int, float]:
     """Return how many pairs to cut at each end, and the confidence of the remaining interval.
 
-    It is at least 95 %, or the most that *count* and *others* samples allow.
+    The confidence is at least 95 %, or the most that *count* and *others* samples allow.
     """
     pairs = count * others
     if pairs > _MAX_EXACT:

@@ -34,10 +34,10 @@ class Cost:
 class Replay:
     """A run's messages and computations in order of start, with their dependencies.
 
-    *began_ns* and *took_ns* cover messages first, then computations. *events* are the arrivals and
-    ends on each rank in order of time. *cause* is the index among them of the last event before an
-    item began (-1: none). *before* is the message on the same path that a message queued behind
-    (-1: none).
+    *began_ns* and *took_ns* cover messages first, then computations. *events* are the arrivals and ends on
+    each rank in order of time. *cause* is the index in *events* of the last event before a message or
+    computation began (-1: none). *before* is the message on the same path that a message queued behind (-1:
+    none).
     """
 
     makespan_ns: int

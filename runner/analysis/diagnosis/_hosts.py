@@ -79,7 +79,7 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
 
 
 def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return computations with actual and expected durations, and where the latter come from."""
+    """Return computations with actual and expected durations, and the source of the expected durations."""
     compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
     compute = compute.assign(took_ns=compute["end_ns"] - compute["start_ns"])
     asked = compute["duration_ns"]

@@ -60,8 +60,8 @@ def _needed(
 ) -> dict[str, list[str]]:
     """Return the columns that *sql* may read, or an empty dict if it may read all.
 
-    A column counts if its name occurs anywhere in the query. All count if the query may use columns
-    without naming them: by ``*``, by position, as whole rows, or by something unknown.
+    A column counts if its name occurs anywhere in the query. All columns count if the query may use columns
+    without naming them: by ``*``, by position, as whole rows, or by an unknown expression.
     """
     try:
         ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()

@@ -34,7 +34,7 @@ class Replay:
     def step_ns(self, measured: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Return the step times (what-ifs, steps) if only *measured* operations are as measured.
 
-        *measured* has the shape (what-ifs, operations, replicas). All others take `ideal_ns`.
+        *measured* has the shape (what-ifs, operations, replicas). All other operations take `ideal_ns`.
         """
 
         def block(what_ifs: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -45,7 +45,7 @@ class Replay:
     def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
         """Return the step times (replicas, steps) if only one replica's operations are as measured.
 
-        All other replicas are equal, so one represents them.
+        All other replicas are identical, so one replica represents the rest.
         """
 
         def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:

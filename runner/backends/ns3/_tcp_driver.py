@@ -299,7 +299,7 @@ def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
 def mark_thresholds(fabric: Fabric, settings: Mapping[str, Any]) -> dict[int, int]:
     """Return the queue length in bytes above which packets are marked, keyed by link rate in bit/s.
 
-    It is empty if the settings do not mark.
+    The result is empty if the settings do not mark packets.
     """
     if settings["queue-disc"] != "red" or settings["red-thresholds"]:
         return {}

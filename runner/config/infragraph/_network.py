@@ -101,7 +101,7 @@ class _Network:
     def _ports_merged(self, lines: Sequence[Line]) -> list[Line]:
         """Merge ports into their components where the links between them have no figures.
 
-        A port is the end of a link. It is a node of its own only if its link inside the device has
+        A port is the end of a link. A port is a separate node only if its link inside the device has
         figures, from the file or from a default for this link.
         """
         behind: dict[int, set[int]] = {}

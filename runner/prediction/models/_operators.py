@@ -230,7 +230,7 @@ class _Sizes:
     ) -> list[Item]:
         """Return the collective along *axis* before (*gather*) or after the matrices that its ranks share.
 
-        If *alone*, the collective never overlaps a matmul.
+        If *alone* is true, the collective never overlaps a matmul.
         """
         plan = self.plan
         ranks = plan.degree(axis)

@@ -145,9 +145,9 @@ def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
 def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
     """Return *workload* with the times of its operators on a chip with the given peaks.
 
-    Each operator takes the longer of two times: for its operations, and for its bytes (roofline). If a device
-    computed, host work is unchanged. On a CPU rank, host work other than operators takes no time. The
-    function raises `WorkloadError` if no operator has operations or bytes.
+    Each operator takes the longer of two times: for its operations, and for its bytes (roofline). If the
+    job computed on a device, host work is unchanged. On a CPU rank, host work other than operators takes no
+    time. The function raises `WorkloadError` if no operator has operations or bytes.
     """
     on_host = computed_on_host(workload)
     graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)

@@ -225,8 +225,9 @@ class _Pipeline:
             and has_reductions(self.stages)
         ):
             raise WorkloadError(
-                f"The capture has {count_text(self.micro_batches, 'micro-batch', 'micro-batches')}, and none "
-                "in the middle of a step, which reduces no gradients. Capture the job with at least three."
+                f"The capture has {count_text(self.micro_batches, 'micro-batch', 'micro-batches')}, too "
+                f"few to find one that reduces no gradients. Next: capture the job with at least three "
+                f"micro-batches."
             )
 
     def _check_alike(self, kind: str, number: int) -> None:
