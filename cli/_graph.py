@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..converter import Workload
 
 _MAX_COLUMNS = 2  # maximum number of groups of ranks with a column each
-_MAX_ROWS = 1_000_000  # the largest --count
+_MAX_ROWS = 1_000_000  # maximum value of --count
 # Columns that are left out on a terminal to save width.
 _WIDE = ("start_ns", "kind", "hops", "band")
 

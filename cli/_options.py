@@ -29,7 +29,7 @@ class LateChoice(click.Choice[str]):
         return tuple(self._known())
 
 
-_TOO_LARGE = 10**18  # bytes or ns, so that the sum of a few fits into 64 bits
+_TOO_LARGE = 10**18  # maximum number of bytes or ns; the sum of a few values fits into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
 
 

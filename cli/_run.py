@@ -256,7 +256,7 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
         notes.append(foreign_compute(study.result(run), workload))
         if about_backend(info.backend).network:
             network, _ = study.run_configs(run)
-            network = replace(network, name=info.network)  # stored networks lack names
+            network = replace(network, name=info.network)  # stored without a name
             notes.append(foreign_text(workload, network))
     for text in dict.fromkeys(filter(None, notes)):
         error_console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
-_NAME_BYTES = 200  # of NAME, so that temporary names stay below 255 bytes
+_NAME_BYTES = 200  # maximum bytes of NAME, so that temporary names stay below 255 bytes
 _SYNCED_AT_ONCE = 16  # in parallel, syncing 2,000 files takes 0.4 s instead of 8 s
 _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems without fsync
 

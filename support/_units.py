@@ -16,7 +16,7 @@ from typing import Literal
 
 _DURATIONS = ("ns", "µs", "ms", "s")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_RATES = {  # value of 1 byte/ns in the first unit, factor between units, and the units
+_RATES = {  # (1 byte/ns in the first unit, factor between two units, names of the units)
     "GB/s": (10**9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
     "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
     "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),

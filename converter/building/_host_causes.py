@@ -53,7 +53,7 @@ _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait"
 _PLACED = ("garbage_collection", "lock")
 # The cause of run delay, and the share of other work at or above which a gap also has another cause.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
-# Gaps next to an operator that waits for a value also have this cause.
+# The cause that is not exclusive: gaps next to an operator that waits for a value also have it.
 _SHARED = "synchronisation"
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")

@@ -16,7 +16,7 @@ from ...support import duration_text
 from .._columns import which
 from ..chakra import COMM_LANE, Graph, NodeType, Workload
 
-if TYPE_CHECKING:  # the results need no traces
+if TYPE_CHECKING:  # not imported at run time, because the results need no traces
     from ...tracer import Evidence, RankEntry, StepRange
     from ..readers import Events
     from ._rank_graph import RankGraph

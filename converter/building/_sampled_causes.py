@@ -60,8 +60,8 @@ _FORKED = re.compile(r"\b_bootstrap$")
 _WAITING = (
     "communication_call", "io", "lock", "process_wait", "sleep", "synchronisation", "worker_wait",
 )  # fmt: skip
-# Functions that call into C++ and wait there. In jobs of several ranks, they wait for the other ranks'
-# gradients and buffers.
+# Functions that call into C++ and wait there. In jobs of several ranks, these functions wait for the other
+# ranks' gradients and buffers.
 _ENGINE = "_engine_run_backward"
 _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
 # Functions that autograd's engine calls and that are not hooks: backward passes in Python, and recomputation

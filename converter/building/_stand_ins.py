@@ -14,7 +14,7 @@ from ...errors import TraceError
 from ...support import count_text
 from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, TextColumn, Workload, have_messages, recognise
 
-if TYPE_CHECKING:  # the results need no traces
+if TYPE_CHECKING:  # not imported at run time, because the results need no traces
     from ._rank_graph import RankGraph
 
 FROM_LOGS = "logs"

@@ -263,7 +263,7 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
     excess is comparatively small.
     """
     periods = range(2, (len(steps) + 1) // 2)
-    tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # places that occur three times
+    tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # positions with three steps
     for every in periods:
         by_place: Counter[int] = Counter()
         for index, longer in excess.items():

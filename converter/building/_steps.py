@@ -413,13 +413,12 @@ def _sizes(text: str) -> Mapping[str, int]:
     return {name: int(value) for name, value in re.findall(r"(\w+)=(\d{1,18})", text)}
 
 
-# Published formats of annotations. vLLM: ``execute_context_2(6144)_generation_3(3)``
+# Published formats of annotations: vLLM ``execute_context_2(6144)_generation_3(3)``
 # (``GPUWorker.annotate_profile``), earlier ``execute_new_2_cached_3`` (vLLM pull request 22496), and ROCm's
-# variant with squares of lengths,
-# ``execute_6147_context_2(sq6144sk7144sqsq..sqsk..)_generation_3(sq3..)``; SGLang ``step[DECODE bs=32]``,
-# ``step[EXTEND bs=15 toks=15360]``, ``step[MIXED bs=66 c=2 g=64 c_sq=2048 g_sq=64 ..]`` (pull requests 23419
-# and 24911); ATOM ``prefill[bs=2 tok=14721 ctx=[..]]``, ``decode[bs=117/128 tok=117 p=0 d=117]``; xDiT
-# ``execute_diffusion_1_1024x1024``.
+# variant with squares of lengths, ``execute_6147_context_2(sq6144sk7144sqsq..sqsk..)_generation_3(sq3..)``;
+# SGLang ``step[DECODE bs=32]``, ``step[EXTEND bs=15 toks=15360]``, ``step[MIXED bs=66 c=2 g=64 c_sq=2048
+# g_sq=64 ..]`` (pull requests 23419 and 24911); ATOM ``prefill[bs=2 tok=14721 ctx=[..]]``,
+# ``decode[bs=117/128 tok=117 p=0 d=117]``; xDiT ``execute_diffusion_1_1024x1024``.
 _FORMATS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Batch]], ...] = (
     (
         re.compile(

@@ -431,7 +431,7 @@ class Extra(Mapping[int, bytes]):
     def spans(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the content, and the start and end of the entries of *ids*; missing entries are empty."""
         at = positions(self._ids, ids)
-        ends = np.concatenate([self._ends, [0]])  # the position -1 of a missing id selects this 0
+        ends = np.concatenate([self._ends, [0]])  # a missing id has the position -1, which selects this 0
         begins = np.concatenate([[0], self._ends])
         begins[-1] = 0
         return self._content, begins[at], ends[at]

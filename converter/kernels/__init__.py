@@ -108,7 +108,7 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
                 f"The file of kernel patterns {path} is larger than 1 MiB. Next: keep one entry per library."
             )
         content = path.read_text(encoding="utf-8")
-        if path == _SHIPPED:  # the strict parser is slower
+        if path == _SHIPPED:  # a strict parser would be slower
             libraries = msgspec.yaml.decode(content, type=list[_Library])
         else:
             found = parse_yaml(content, f"The file of kernel patterns {path}")

@@ -39,7 +39,7 @@ _CHANCE_NAME = re.compile(r"tmp[a-z0-9_]{8}\.et\.json")
 _NOT_ONE_RANK = re.compile(r".*\.async_llm\..*|merged-.*")
 _ENDING = re.compile(r"(\.\d+\.pt)?(\.trace|\.et)?\.json(\.gz)?$")
 _HOST_PREFIX = "execution_trace_"
-RANK = "{rank}"  # stands for the rank in patterns of file names
+RANK = "{rank}"  # a placeholder for the rank in patterns of file names
 LOG_READERS = "log_readers"
 """The group of plug-ins that read production logs, each a `LogReader`."""
 
@@ -419,7 +419,7 @@ class _Limited:
 
     def __init__(self, source: IO[bytes], most: int) -> None:
         self._source = source
-        # Headers and padding count as well.
+        # Headers and padding also count towards the limit.
         self._most = most + _MAX_MEMBERS * 2 * tarfile.BLOCKSIZE
         self._place = 0
 

@@ -135,7 +135,8 @@ class _Spans(msgspec.Struct, frozen=True):
         own = events.take(which(texts, lambda text: text.startswith(GLOO))[events.name])
         order = np.argsort(own.record_id, kind="stable")
         communicates = which(texts, COMM_OPS.__contains__)
-        # Records of the whole trace, because those of the next step bound the last annotations of this one.
+        # The records are of the whole trace, because the records of the next step bound the last
+        # annotations of this step.
         records = np.sort(events.record_id[communicates[events.name] & events.is_operator])
         return cls(issuing(ops), records, own.record_id[order], own.start_ns[order], own.end_ns[order])
 

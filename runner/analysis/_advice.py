@@ -46,7 +46,7 @@ _MAX_PATH_NODES = 200_000  # maximum number of nodes of a replay with a critical
 # The largest run to replay, up to 14 times. A replay takes over 1 µs per node of a program, and a
 # twentieth of that per event of each rank.
 _MAX_NODES, _MAX_EVENTS = 125_000, 2_000_000
-_SLOW = 0.1  # communication below this fraction of the network's bandwidth is not limited by it
+_SLOW = 0.1  # communication below this fraction of the network's bandwidth has another limit
 _MIN_RATE = 0.125  # in bytes/ns: 1 Gb/s Ethernet, assumed as the slowest network
 _COVERED = 0.5
 _NEAR = 0.1  # the gain of all advice is shown if it differs by more than this fraction from the sum

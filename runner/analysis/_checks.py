@@ -262,7 +262,7 @@ _EVENT_S = 1 / 5e6
 _ROW_S = 1e-6
 _PACKET_S = 4e-6
 _PACKET_BYTES = 1000
-_SEGMENT_S = 2.5e-5  # per TCP segment in ns-3
+_SEGMENT_S = 2.5e-5  # time per TCP segment in ns-3
 _SEGMENT_BYTES = 1448
 _EVENTS_A_MESSAGE = 2.5
 # From this many ranks, the engine computes contention-free phases as a whole, in 10 events each.

@@ -54,7 +54,7 @@ _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield the lines and functions of a script that call short operators in a loop, with their rows.
 
-    A function replaces its lines if they form a loop only together, or several of them are loops.
+    A function replaces its lines if only the function is a loop, or if several of its lines are loops.
     """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
     delayed = rows[causes == DELAYED]

@@ -59,7 +59,7 @@ _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "opti
 _ON_HOST = ("host", "sync")
 _ON_DEVICE = {"compute": "compute_ns", "communication": "exposed_comm_ns", "copy": "exposed_copy_ns"}
 DEVIATES = 0.1  # fraction of the measured step above which a simulated step's difference is reported
-_BUSY = 0.9  # fraction of a step that cannot be replayed for which a device must be busy to bound it
+_BUSY = 0.9  # minimum busy fraction of a device that bounds a step without a replay
 _CONTRADICTED = 0.5  # fraction of the gain expected from the path, below which a what-if contradicts the path
 
 

@@ -115,7 +115,7 @@ class Database:
             if self.path.stat().st_size < pages * page_bytes:  # SQLite would pad a truncated last page
                 problem = "its end is missing"
         except sqlite3.Error as error:
-            if "locked" in str(error):  # in use, not damaged
+            if "locked" in str(error):  # the database is in use, not damaged
                 return
             problem = str(error)
         if problem != "ok":

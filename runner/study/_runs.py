@@ -142,7 +142,7 @@ def steps_of(prefix: Path) -> int:
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
         steps = load_json(description).get("steps")
-    except (ValueError, AttributeError):  # reported when the workload is opened
+    except (ValueError, AttributeError):  # the error is reported when the workload is opened
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1
 

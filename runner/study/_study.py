@@ -491,7 +491,7 @@ def _object_in(file: Path) -> dict[str, Any]:
     """Read a JSON object; empty if *file* is missing or damaged."""
     try:
         return read_json(file, str(file))
-    except StudyError:  # reported when the workload is opened
+    except StudyError:  # the error is reported when the workload is opened
         return {}
 
 
@@ -499,7 +499,7 @@ def _is_measured(file: Path) -> bool:
     """Return whether a description belongs to a measurement without added ranks."""
     try:
         return _is_measured_at(file, file.stat().st_mtime_ns)
-    except (OSError, StudyError):  # reported when the workload is read
+    except (OSError, StudyError):  # the error is reported when the workload is read
         return False
 
 

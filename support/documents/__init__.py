@@ -149,7 +149,7 @@ def read_text(path: Path, what: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:  # such as /dev/zero
+        if len(content) > _MAX_BYTES:  # an endless file such as /dev/zero
             raise ConfigError(
                 f"The {what} {path} is larger than {_MAX_BYTES >> 20} MiB; is it the right file?"
             )

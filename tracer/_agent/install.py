@@ -56,7 +56,7 @@ class ForwardCounter:
 
         @functools.wraps(inherited)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if compiling() or tracing():  # by torch.compile, torch.export or torch.jit
+            if compiling() or tracing():  # a call by torch.compile, torch.export or torch.jit
                 return inherited(module, *args, **kwargs)
             return around(functools.partial(inherited, module, *args, **kwargs), module)
 

@@ -135,7 +135,7 @@ class Recorder:
         with without_chatter():
             observer.register_callback(str(self._raw_host))
         if not self._raw_host.exists():
-            observer._registered = False  # otherwise, its end would stop the script's observer
+            observer._registered = False  # otherwise, the end of this observer would stop the script's
             raise RuntimeError("the script records an execution trace of its own")
         _open_traces.add(os.path.realpath(self._raw_host))
         return observer

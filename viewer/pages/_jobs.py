@@ -39,7 +39,7 @@ def jobs_card(title: str) -> dmc.Paper:
     return card(
         title,
         dcc.Store(id="jobs-seen"),
-        dcc.Store(id="job-asked"),  # set by 05_pages.js
+        dcc.Store(id="job-asked"),  # the data is set by 05_pages.js
         dcc.Interval(id="jobs-clock", interval=_POLL_MS),
         html.Div(id="job-list", **{"aria-live": "polite"}),
         dmc.Modal(

@@ -195,7 +195,7 @@ def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
         for text in named:
             failure_of_text(text)
     except ConfigError as error:
-        ignored.append(f"A failure of it: {error.message}")
+        ignored.append(f"One of the failures is invalid: {error.message}")
         return ()
     return tuple(named)
 

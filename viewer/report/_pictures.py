@@ -23,7 +23,7 @@ from ..timeline import TimelineIndex
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 
 
-# columns of a lane, and lanes; they bound the size of the report
+# Maximum number of columns of a lane, and maximum number of lanes; both limit the size of the report.
 _COLUMNS, _MAX_LANES = 400, 32
 
 

@@ -23,7 +23,7 @@ from ._step import Step
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
 _MIN_COMMON = 0.5  # below this fraction of operator calls in common, the programs look different
-_MAX_LEGS = 800  # aligning legs takes time quadratic in their number
+_MAX_LEGS = 800  # maximum number of legs to align, in quadratic time
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:

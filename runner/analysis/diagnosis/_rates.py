@@ -35,7 +35,7 @@ _FLOOR = 0.02
 _MODEL_ERROR = 0.03  # relative error of a rate that more messages do not reduce
 _MIN_EXPLAINED = 0.3
 _INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several senders at once
-_ALONE = 1.5  # maximum mean number of concurrent messages at a NIC used by one message
+_ALONE = 1.5  # a NIC counts as used by one message up to this mean number of concurrent messages
 _SEVERAL_ALONE = 8
 _SMALL = 0.1  # fraction of the median size below which latency dominates a message
 

@@ -11,7 +11,7 @@ from ._dependencies import COMPUTE_TYPES, Dependencies
 from ._layout import Layout
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
-_LATE_CLOCK_NS = 10_000_000  # a transfer that ends earlier than it begins by this counts as 0
+_LATE_CLOCK_NS = 10_000_000  # a transfer that ends at most this long before it begins counts as 0
 _MAX_NS = 2**62
 _MAX_NUMBERS = 2**24  # maximum number of array entries in memory at once
 

@@ -137,14 +137,14 @@ _USUAL = 0.1  # quantile over steps, so that effects of only some steps do not c
 
 
 def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple[Floats, float]:
-    """Return each micro-batch's time relative to other steps, and the correlation of both directions.
+    """Return relative times of micro-batches, and the correlation of forward and backward times.
 
-    The factors (operations, steps, replicas) are medians over all stages and both directions, and 1
-    for operations other than computation. The correlation is the median over workers of that
-    between forward and backward times within steps: 0.9 or more means that sequence lengths differ
-    (OSDI 2025), 0 that times vary by noise alone. The mean compute time of a worker affects neither the
-    factors nor the correlation. The mean compute time of a step affects the correlation only with one
-    micro-batch per step, when forward and backward times come from different stages.
+    The factors (operations, steps, replicas) are medians over all stages and both directions, and 1 for
+    operations other than computation. For the correlation, forward and backward times are compared
+    within steps, and the median is taken over workers. 0.9 or more means that sequence lengths differ
+    (OSDI 2025), and 0 that times vary by noise alone. The mean compute time of a worker affects neither
+    the factors nor the correlation. The mean compute time of a step affects the correlation only with
+    one micro-batch per step, when forward and backward times come from different stages.
     """
     factors = np.ones(work_ns.shape)
     places = layout.select(*COMPUTE_TYPES)
