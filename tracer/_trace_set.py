@@ -150,8 +150,9 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
             )
         if self.unusable_ranks:
             raise TraceError(
-                f"{self.lacking(self.unusable_ranks)}. Capture again if it died; if another "
-                "`chakrascope trace` captured it, merge both with `chakrascope trace --collect`."
+                f"{self.lacking(self.unusable_ranks)}. Capture again if the ranks died; if another "
+                "`chakrascope trace` captured these ranks, merge both captures with "
+                "`chakrascope trace --collect`."
             )
 
     @property

@@ -69,7 +69,7 @@ _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, which the profiler marks with ranges.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
-# The activities with ranges that the tracer marks completely. Samples do not extend these ranges.
+# The activities with ranges that the tracer marks completely, so that samples do not extend the ranges.
 _MARKED = frozenset({"recomputation", "anomaly_detection", "object_collective", "sampler"})
 
 

@@ -136,8 +136,8 @@ def with_stand_ins(
         except _Refused as refusal:  # noqa: PERF203 - names the rank
             raise TraceError(
                 f"{why_missing}. No other rank can stand in for rank {rank}: {refusal}. Capture again, and "
-                "let every rank complete the captured steps; if another `chakrascope trace` captured it, "
-                "merge both with `chakrascope trace --collect`."
+                "let every rank complete the captured steps; if another `chakrascope trace` captured rank "
+                f"{rank}, merge both captures with `chakrascope trace --collect`."
             ) from None
     complete = {**survivors, **made}
     del known[0]

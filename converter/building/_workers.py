@@ -151,7 +151,7 @@ def _begin(
     opened = open_rank(traces, keep=True)
     graph = None
     if selection.steps <= {step.index for step in opened.steps}:
-        with suppress(ChakrascopeError, StepsDiffer):  # raised again if the result is needed
+        with suppress(ChakrascopeError, StepsDiffer):  # an error is raised again if the result is needed
             graph = rank_graph(opened, selection)
     opened.trace = opened.host = None
     if graph is None:

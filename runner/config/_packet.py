@@ -213,7 +213,7 @@ def _read_topology(path: Path, where: str) -> Fabric:
     except (StopIteration, RuntimeError) as error:
         raise ConfigError(
             f"{place}: the topology ends early; it needs 'nodes switches links', the switches, and five "
-            f"values for each link."
+            "values for each link."
         ) from error
     topology = Fabric(nodes, switches, links)
     topology.check(place)

@@ -125,7 +125,7 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
             f"Nodes of '{family}' have {size} GPUs, and {ranks} is not a multiple of {size}. Next: use "
-            f"--gpus "
+            "--gpus "
             f"{near}, or --network with nodes of another size."
         )
     return NetworkConfig.preset(f"{family}-{ranks // size}x{size}")

@@ -46,7 +46,7 @@ def all_pairs_program(
     if ranks < 2 or workgroups < 1:
         raise ConfigError(
             f"An exchange needs at least 2 ranks and a workgroup, not {ranks} and {workgroups}, to "
-            f"exchange data."
+            "exchange data."
         )
     writer = _Writer(transfer, collective, ranks, workgroups)
     scratch = ranks if transfer == "packet" or (transfer, collective) == ("put", "reduce-scatter") else 0

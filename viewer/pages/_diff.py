@@ -213,7 +213,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
         table_card("Collectives", "diff-collectives", found.collectives, _COLLECTIVES, scheme, query=asked,
                    note="Wait is the time until the last rank has arrived; transfer is the time after that."),
         table_card("Critical paths side by side", "diff-paths", paths, _PATHS, scheme, query=asked,
-                   note="In order of time, aligned by common nodes of the paths."),
+                   note="The rows are in order of time, aligned by common nodes of the paths."),
     ]  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def _lasted(job: Job) -> str:
     if not job.started:
         return ""
     lasted = (job.ended or time.time()) - job.started
-    # In whole seconds while the job runs, so that digits stay readable.
+    # Times are in whole seconds while the job runs, so that digits stay readable.
     return duration_text(1e9 * lasted) if job.ended else f"{int(lasted):,} s so far"
 
 

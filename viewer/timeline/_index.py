@@ -187,7 +187,7 @@ class TimelineIndex:
         Names that the index *like* colours, too, get its colours.
         """
         other = None if like is self else like
-        # Before locking: two indices that read each other would deadlock.
+        # The other index is read before locking: two indices that read each other would deadlock.
         known = {} if other is None else other.colours(by).places
         with self._lock:
             cached = self._colours.get((by, other is None))

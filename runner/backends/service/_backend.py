@@ -242,7 +242,7 @@ class _Watch:
             raise BackendError(
                 f"The ASTRA-sim Service at {self._place} hangs: ASTRA-sim wrote more than {_MAX_LINES} "
                 f"lines, the last of which is '{last}'. Restart the service, and use the backends "
-                f"'astra-sim:...' or Chakrascope's for this experiment."
+                "'astra-sim:...' or Chakrascope's for this experiment."
             )
         self._ranks_done = len(set(_FINISHED.findall(content)))
         self._now_ns = max(self._now_ns, *map(int, _TICK.findall(content[-_TAIL_BYTES:])), 0)

@@ -138,7 +138,7 @@ class _Expansion:
             if not devices:
                 raise ConfigError(
                     f"{where} names the device {shown(name)}, but there are no 'devices'; add the device "
-                    f"there."
+                    "there."
                 )
             raise ConfigError(f"{where} names the unknown device {shown(name)}{did_you_mean(name, devices)}")
         return devices[name]
@@ -150,7 +150,7 @@ class _Expansion:
             raise ConfigError(
                 f"{self._where}: the device {chain} contains itself, or devices are nested more than "
                 f"{_DEEPEST} deep; a component of choice 'device' must name a device that does not contain "
-                f"it."
+                "it."
             )
         if device.name in self._layouts:
             return self._layouts[device.name]

@@ -83,7 +83,9 @@ def _default(data: Any, where: str) -> Default:
         raise ConfigError(f"{where}: the bandwidth must be more than 0.")
     width = data.get("width")
     if width is not None and (type(width) is not int or not 1 <= width <= 1024):
-        raise ConfigError(f"{where}: 'width' is the lanes of the link, from 1 to 1024, not {shown(width)}.")
+        raise ConfigError(
+            f"{where}: 'width' is the number of lanes of the link, from 1 to 1024, not {shown(width)}."
+        )
     return Default(rate, delay, width, {key: str(value) for key, value in data.items()})
 
 

@@ -398,7 +398,7 @@ class Plan:
             raise UsageError(
                 f"Sequence parallelism divides the {tokens // self.cp} tokens of a rank among --tp "
                 f"{self.tp} ranks, but this is not possible without a remainder. Next: add "
-                f"--no-sequence-parallel, or change --sequence."
+                "--no-sequence-parallel, or change --sequence."
             )
 
     def _check_experts(self, model: Transformer) -> None:

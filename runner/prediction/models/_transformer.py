@@ -127,7 +127,7 @@ class Transformer:
             if self.heads > 0 and self.hidden % self.heads:
                 raise UsageError(
                     f"The model '{self.name}' has {self.hidden} hidden units and {self.heads} heads, but "
-                    f"the number of heads must divide the hidden units. Correct 'heads', or give 'head_size'."
+                    "the number of heads must divide the hidden units. Correct 'heads', or give 'head_size'."
                 )
             object.__setattr__(self, "head_size", self.hidden // max(self.heads, 1))
         for key in ("layers", "hidden", "heads", "ffn", "sequence", "kv_heads", "head_size"):
@@ -141,7 +141,7 @@ class Transformer:
         if self.window and self.chunk:
             raise UsageError(
                 f"The model '{self.name}' has both 'window' and 'chunk', which exclude each other. Leave "
-                f"one of them out."
+                "one of them out."
             )
         if self.experts and min(self.expert_ffn, self.expert_every) < 1:
             raise UsageError(
@@ -151,7 +151,7 @@ class Transformer:
             raise UsageError(
                 f"The model '{self.name}' has {self.experts} experts in {self.expert_groups} groups, and a "
                 f"token uses {self.top_groups} groups; 'expert_groups' must divide the number of experts, "
-                f"and 'top_groups' must be from 1 to 'expert_groups'."
+                "and 'top_groups' must be from 1 to 'expert_groups'."
             )
         if self.experts and not 1 <= self.top_k <= self.experts:
             raise UsageError(

@@ -226,8 +226,8 @@ class _Pipeline:
         ):
             raise WorkloadError(
                 f"The capture has {count_text(self.micro_batches, 'micro-batch', 'micro-batches')}, too "
-                f"few to find one that reduces no gradients. Next: capture the job with at least three "
-                f"micro-batches."
+                "few to find one that reduces no gradients. Next: capture the job with at least three "
+                "micro-batches."
             )
 
     def _check_alike(self, kind: str, number: int) -> None:

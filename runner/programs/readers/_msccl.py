@@ -101,7 +101,7 @@ def _check_joined(first: Op, second: Op, waits: int, where: str) -> None:
         )
         raise ConfigError(
             f"{where}: MSCCL's executor joins this step with the reduction before it, so that {reason}. "
-            f"Give this step its own 'depid'."
+            "Give this step its own 'depid'."
         )
 
 

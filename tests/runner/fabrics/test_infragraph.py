@@ -454,7 +454,7 @@ WRONG_OPTIONS = [
     ({"link-defaults": {"cable": {"latency": "1e3"}}}, "'1e3' has no unit"),
     ({"link-defaults": {"cable": {"bandwidth": "0Gb/s"}}}, "must be more than 0"),
     ({"link-defaults": {"cable": {"speed": "25Gb/s"}}}, "there is no figure 'speed'"),
-    ({"link-defaults": {"cable": {"width": 0}}}, "'width' is the lanes"),
+    ({"link-defaults": {"cable": {"width": 0}}}, "'width' is the number of lanes"),
     ({"link-defaults": {"cable": {}}}, "must have at least one of bandwidth, latency, width"),
     ({"link-defaults": ["cable"]}, "'link-defaults' must map links to figures"),
     ({"without": "cable"}, "'without' must be a list"),
