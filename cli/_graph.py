@@ -135,11 +135,11 @@ def graph_command(
 ) -> None:
     """Count the nodes and bytes of a graph, find nodes, show the dependencies of a node, or export the graph.
 
-    Without options, `graph` prints counts. With TEXT, it lists the longest nodes with TEXT in their name,
-    operator or module, or the node with the id TEXT. With --node, it shows the dependencies and dependents of
-    a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o, it exports the
-    graph: to Parquet, the nodes of all ranks (or their edges, if the name of FILE ends in .edges.parquet);
-    to GraphML and DOT, one rank.
+    Without options, `graph` prints counts. With TEXT, `graph` lists the longest nodes with TEXT in their
+    name, operator or module, or the node with the id TEXT. With --node, `graph` shows the dependencies and
+    dependents of a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o,
+    `graph` exports the graph: to Parquet, the nodes of all ranks (or their edges, if the name of FILE ends
+    in .edges.parquet); to GraphML and DOT, one rank.
     """
     from ..runner import Study
 

@@ -199,7 +199,7 @@ def report(table: pd.DataFrame) -> str:
         "means that the backend's makespan is 5 % longer. All experiments use the system `default` "
         "(ring algorithms, direct all-to-all, 4 chunks) without congestion control. The model of "
         "`packet` is [validated](../reference/backends.md#packet) separately. Times are CPU times on "
-        "one core, of which 2 ms are constant.",
+        "one core, and include a constant 2 ms.",
         "",
         f"The row *{TRAINS}* shows `packet` with [`PACKET_TRAIN: "
         f"{_TRAIN}`](../reference/backends.md#packet-trains). "

@@ -56,8 +56,8 @@ def record_script(
         raise UsageError(f"A job has 1 to {MAX_RANKS} ranks, not {world}. Change --world.")
     if every_rank and world > _MAX_RUN:
         raise UsageError(
-            f"At most {_MAX_RUN} ranks are run one by one, not {world}: larger jobs repeat the graphs "
-            "of equal ranks. Predict a smaller job."
+            f"At most {_MAX_RUN} ranks are run one by one, not {world}: larger jobs repeat the graphs of "
+            f"identical ranks. Predict a smaller job."
         )
     run = _Run([*command], Path(out).absolute(), world, on_status)
     try:

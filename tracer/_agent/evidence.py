@@ -42,7 +42,7 @@ _SYSCALLS = {
         206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
     },
 }  # fmt: skip
-_running: dict[int, EvidenceRecorder] = {}  # by process id, because forks do not inherit the recorder
+_running: dict[int, EvidenceRecorder] = {}  # keyed by process id, because forks do not inherit the recorder
 
 
 class EvidenceRecorder:

@@ -202,7 +202,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
     paths = found.paths.copy()
     for name in ("start_base_ns", "start_other_ns", "rank_base", "rank_other"):
         paths[name] = paths[name].where(paths[name] >= 0)  # a new piece has no start time on the old path
-    means = "Means over the ranks of one step; the median over the steps."
+    means = "Each value is the median over the steps, of the mean over the ranks of a step."
     return [
         table_card("Figures", "diff-figures", figures, _FIGURES, scheme, query=asked, note=means, most=320),
         table_card("Classes of operators", "diff-classes", found.classes, _CLASSES, scheme, query=asked,
