@@ -106,9 +106,9 @@ struct Config {
     NetworkModel network_model = NetworkModel::Unaware;
     ExternalAdvance external_network;      // replaces the network models if set
     NetworkBetween network_between;        // replaces the network models if set; one rank per process
-    Fabric fabric;                         // replaces the network dimensions if it has nodes
+    Fabric fabric;                         // replaces the network dimensions if the fabric has nodes
     packet::Settings packet;               // packet-level settings of the fabric
-    std::shared_ptr<const GpuConfig> gpu;  // replaces networks; computations and collectives run on it
+    std::shared_ptr<const GpuConfig> gpu;  // replaces networks; computations and collectives use it
 
     // Whether the network has a separate clock and runs in lockstep with the ranks, like ASTRA-sim's
     // packet-level networks.

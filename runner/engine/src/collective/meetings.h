@@ -1,11 +1,10 @@
 // Computes phases of collectives as a whole, once all members have begun the phase, instead of message
 // by message.
 //
-// In a ring, and in halving and doubling, no member can end before all members have begun, so all end
-// times can be computed before the first of them. On a network without queues, the computed times are
-// exact. Events of one rank in one tick may run in a different order than in a simulation of all
-// messages. If the order may change the result, the simulation restarts and simulates every message
-// (`Cluster::tied`).
+// In a ring, and in halving and doubling, no member can end before all members have begun, so all end times
+// can be computed before the first member ends. On a network without queues, the computed times are exact.
+// Events of one rank in one tick may run in a different order than in a simulation of all messages. If the
+// order may change the result, the simulation restarts and simulates every message (`Cluster::tied`).
 #pragma once
 
 #include <cstdint>

@@ -95,7 +95,7 @@ class RingOrDirect final : public Algorithm {
     std::int32_t step_;
     std::uint64_t parallel_;  // number of messages in flight
     std::uint64_t sends_left_;
-    // number of injections per cycle with a reduction; they follow `parallel_` injections without one
+    // number of injections with a reduction per cycle, after `parallel_` injections without a reduction
     std::uint64_t reduced_length_;
     std::uint64_t message_;
     std::uint64_t injected_ = 0, sent_ = 0, received_ = 0, credits_ = 0;

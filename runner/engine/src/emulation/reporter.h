@@ -44,7 +44,7 @@ class Reporter {
 
     const Tell tell_;
     std::atomic<bool> stopped_ = false;
-    std::exception_ptr error_;  // written by the thread, read after it has ended
+    std::exception_ptr error_;  // written by the thread, read after the thread has ended
     std::mutex lock_;           // protects the following members
     std::condition_variable wake_;
     bool over_ = false;

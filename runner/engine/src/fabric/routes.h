@@ -99,7 +99,7 @@ class Routes {
     std::vector<Direction> directions_;
     std::vector<std::vector<std::uint32_t>> out_;
     std::vector<std::vector<std::uint32_t>>
-        sorted_;                       // like out_ without links that are down, ordered by the other node
+        sorted_;                       // like out_ without links that are down, sorted by the far node
     std::vector<std::uint32_t> last_;  // of each host with one link: the link from its switch to the host
     std::vector<std::optional<Table>> tables_;
 };

@@ -97,7 +97,7 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
     }
 }
 
-// Resume the stopped flows; those in flight keep the rates they had.
+// Resume the stopped flows; flows in flight keep their rates.
 void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
     std::vector<double> reached(flows_.size(), time);
     for (; !reaches_.empty(); reaches_.pop()) reached[reaches_.top().flow] = reaches_.top().time;

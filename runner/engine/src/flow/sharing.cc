@@ -85,7 +85,7 @@ void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
     affect(bundle);
 }
 
-// Note that changed queues affect a bundle. Flows within one window are not limited by it.
+// Note that changed queues affect a bundle. Queues do not limit flows that fit into one window.
 void Sharing::affect(std::uint32_t bundle) {
     Limits& limits = limits_[bundle];
     if (limits.affected || limits.window.count <= 1) return;
@@ -388,7 +388,7 @@ void Sharing::freeze(std::uint32_t number, double rate, std::uint32_t binding) {
     }
 }
 
-// Update the load of acknowledgements on links; those where it changed are solved again.
+// Update the load of acknowledgements on links; links with a changed load are solved again.
 void Sharing::publish() {
     const bool many = (whole_ ? active_.size() : part_bundles_.size()) > kMany;
     const double tolerance = many ? kManyTolerance : kAnswerTolerance;

@@ -27,12 +27,12 @@ class Sharing {
 
     explicit Sharing(const std::vector<Line>& lines);
 
-    // Add a bundle; they are numbered from 0. Its path can change while it has no flows.
+    // Add a bundle; bundles are numbered from 0. Its path can change while it has no flows.
     void add();
     void set_path(std::uint32_t bundle, std::span<const std::uint32_t> forward,
                   std::span<const std::uint32_t> back, const Window& window);
-    // Return the queues at links. They limit flows whose acknowledgements wait in them; the flows of a bundle
-    // wait at one link or at their sender.
+    // Return the queues at links. Queues limit flows whose acknowledgements wait in the queue; the flows of a
+    // bundle wait at one link or at their sender.
     Clusters& clusters() { return clusters_; }
     const Clusters& clusters() const { return clusters_; }
     void set_queue(std::uint32_t bundle, std::uint32_t link);

@@ -86,8 +86,8 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.data = data;
     parcel.way = std::move(way);
     parcel.entered = entered;
-    // Requests that leave by one port, or end at one place, share a virtual channel, so that a blocked one
-    // delays few others.
+    // Requests that leave by one port, or end at one place, share a virtual channel, so that a blocked
+    // request delays few other requests.
     const auto lane = [&](std::int32_t aim) { return aim % machine_.virtual_channels; };
     if (entered > 0) parcel.lane_out = lane(parcel.way[entered - 1]);
     parcel.lane_in = lane(parcel.way.back());

@@ -115,7 +115,7 @@ class Devices {
         std::int64_t value = 1;
         void arrived() override;
     };
-    // A transfer by a proxy; those between the same two GPUs become visible in order.
+    // A transfer by a proxy; transfers between the same two GPUs become visible in order.
     struct Errand final : Arrival {
         Devices* devices = nullptr;
         std::shared_ptr<Run> run;  // the run of the transfer; null outside of runs

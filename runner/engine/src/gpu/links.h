@@ -41,7 +41,7 @@ struct LinkSettings {
     std::int32_t buffer_flits = 0;  // buffer per virtual channel; 0: unlimited
     std::uint32_t header_bytes = 0;
     Arbitration arbitration = Arbitration::InTurn;
-    // Whether it leads to a switch, which accepts every parcel and has a queue per output.
+    // Whether the link leads to a switch, which accepts every parcel and has a queue per output.
     bool to_switch = false;
 };
 
@@ -53,7 +53,7 @@ class Links {
 
     std::int32_t add(const LinkSettings& settings);
     Parcel& parcel();
-    // Send a parcel; it queues with all others that start at the same link.
+    // Send a parcel, which queues with all parcels that start at the same link.
     void send(Parcel& parcel);
     // Free a parcel that was not sent.
     void drop(Parcel& parcel) { free_.push_back(&parcel); }

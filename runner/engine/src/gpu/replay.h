@@ -12,7 +12,7 @@ namespace chakrascope::gpu {
 inline std::int64_t to_ns(Fs time) { return (time + kFsPerNs - 1) / kFsPerNs; }
 
 struct Replay {
-    std::vector<Fs> rank_end;  // end of each rank; -1 if it never ends
+    std::vector<Fs> rank_end;  // end of each rank; -1 if the rank never ends
     std::vector<Stamp> stamps;
     std::vector<LinkReport> links;
     std::vector<Stuck> stuck;

@@ -52,7 +52,7 @@ class Server : public Served {
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(ways_) * bytes + 0.5);
     }
-    // Serve a train. With `ahead`, it has priority, and waits for at most one line of queued data.
+    // Serve a train. With `ahead`, the train has priority, and waits for at most one line of queued data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const Fs line = line_time(bytes);
         const Fs work = work_of(train.lines, bytes);

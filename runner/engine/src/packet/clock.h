@@ -59,7 +59,7 @@ class Clock {
     }
 
     // Run events until `stop` is called or none is left. `keep_going` is called regularly with the current
-    // time; if it returns false, so does this.
+    // time; if `keep_going` returns false, so does this function.
     bool run(const std::function<bool(Ticks)>& keep_going);
     void stop() { stopped_ = true; }
 

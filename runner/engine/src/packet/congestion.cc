@@ -155,7 +155,7 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        // The gap before the packet that is already waiting stays as it is; only HPCC changes it.
+        // The gap before the packet that is already waiting stays as it is; only HPCC changes this gap.
         flow.rate_bps = rate_;
     }
 

@@ -54,8 +54,8 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// Update the largest queue length. It is largest when a train's last packet arrives, by which time earlier
-// packets may have left.
+// Update the largest queue length. The queue is longest when a train's last packet arrives, by which time
+// earlier packets may have left.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
@@ -66,8 +66,8 @@ void Port::count_queue(const Packet& train) {
     use_.largest_queue_bytes = std::max({use_.largest_queue_bytes, queued, std::uint64_t{world_.full_bytes}});
 }
 
-// Return the queueing delay of a train's further packets together; it grows or shrinks linearly from one to
-// the next.
+// Return the total queueing delay of a train's further packets; the delay grows or shrinks linearly from
+// packet to packet.
 Ticks Port::followers_waited(const Packet& train, Ticks first) {
     if (train.kind != Kind::Data) return train.followers * first;
     const Ticks last = first + train.followers * sending_time(true, world_.full_bytes) - train.spread;
@@ -147,8 +147,8 @@ Ticks Port::sending_time_of_all(const Packet& packet) {
            world_.settings.transmission(last, rate_bps_);
 }
 
-// Send a train. A switch processes it when the first packet arrives, a host when the last does. If the
-// outgoing link is faster than the incoming one, the last packet cannot leave before it has arrived.
+// Send a train. A switch processes a train when the first packet arrives, a host when the last packet does.
+// If the outgoing link is faster than the incoming one, the last packet cannot leave before it has arrived.
 // Acknowledgements really arrive one by one, so the last is as early as if it were alone.
 void Port::transmit_train(Packet* packet) {
     const Ticks now = world_.clock.now();

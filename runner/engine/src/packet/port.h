@@ -95,7 +95,8 @@ class Port {
     void send_control(Packet* packet);
     void send_data(Packet* packet);
     // Send an acknowledgement or control packet between the packets of the train being sent: with `at_once`,
-    // or if it arrived before the train's last packet and nothing else waits. Returns false if it must queue.
+    // or if it arrived before the train's last packet and nothing else waits. Returns false if the packet
+    // must queue.
     bool pass(Packet* packet, bool at_once);
     // Whether the packets of a train have to be sent one by one.
     bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
@@ -138,7 +139,7 @@ class Port {
     bool paused_ = false;
     Ticks paused_since_ = 0;
     std::uint64_t arrived_ = 0;     // packets from the peer
-    std::uint64_t lost_until_ = 0;  // last packet on the link when it went down
+    std::uint64_t lost_until_ = 0;  // last packet on the link when the link went down
     // The train being sent.
     Ticks step_ = 0;         // transmission time of each packet of the train; 0: no train
     Ticks free_at_ = 0;      // time at which the train has left

@@ -80,7 +80,7 @@ void Switch::receive(Port& port, Packet* packet) {
     out.send_data(packet);
 }
 
-// From now on, send no trains, because they would be lost as a whole.
+// From now on, send no trains, because trains would be lost as a whole.
 void Switch::end_trains() {
     world_.split_trains = world_.split_trains || world_.train > 1;
     world_.train = 1;
@@ -194,8 +194,8 @@ void Switch::pause_if_needed(std::size_t port) {
     send_pause(port, Kind::Pause);
 }
 
-// Return whether a port's peer may soon be paused. Trains would then be wrong, because they are counted and
-// paused as a whole.
+// Return whether a port's peer may soon be paused. Trains would then give wrong results, because trains are
+// counted and paused as a whole.
 bool Switch::near_pause(const Port& port) const {
     const Ingress& ingress = ingress_[port.index()];
     return ingress.pausing || ingress.headroom_bytes > 0 || 8 * shared(ingress) >= 7 * threshold(ingress);

@@ -46,7 +46,7 @@ struct Cluster {
     SyncPoints sync_points;
     CustomAlgorithms customs;
     Attendance attendance;        // filled only if chunks may overtake
-    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
+    std::uint64_t overtaken = 0;  // number of chunks and nodes that overtook other chunks or nodes
     std::uint64_t replayed = 0;   // collectives replayed with recorded times
     // Whether two events of one tick might have run in another order without the fold or the meetings.
     bool tied = false;

@@ -60,7 +60,7 @@ struct Output {
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
     int overtaking = 0;           // final value of Config::overtaking
-    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
+    std::uint64_t overtaken = 0;  // number of chunks and nodes that overtook other chunks or nodes
     std::uint64_t replayed = 0;   // collectives replayed with recorded times
     // Upper bound of the number of collectives whose unequal amounts were ignored.
     std::uint64_t evened = 0;

@@ -23,7 +23,7 @@ std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
     return nodes;
 }
 
-// Describe the current operation of a rank that others wait for.
+// Describe the current operation of a rank that other ranks wait for.
 std::string state_of(const Rank& rank) {
     const std::string name = "rank " + std::to_string(rank.id());
     const auto stuck = started_and_not_ended(rank);

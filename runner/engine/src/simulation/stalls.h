@@ -15,8 +15,8 @@ namespace chakrascope::engine {
 // Return the operations that began and never ended, with the ranks and operations that they wait for.
 std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks);
 
-// Return a cycle of operations, each of which waits for the next. It is empty if there is none, for example
-// if a message is never sent, and always the same for the same stall.
+// Return a cycle of operations, each of which waits for the next. The cycle is empty if there is none, for
+// example if a message is never sent, and always the same for the same stall.
 std::vector<Blocked> find_deadlock(const Cluster& cluster, const std::deque<Rank>& ranks);
 
 // Return the activity of a node in one word.
