@@ -187,7 +187,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
     logs = Path(targets[0]).is_file() or are_logs(targets)
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
-            f"{targets[0]} is a file or logs, not a study. Next: `chakrascope summary {targets[0]}` prints "
+            f"{targets[0]} is not a study. Next: `chakrascope summary {targets[0]}` prints "
             "what bounds the step; to keep the graphs, name a STUDY first, or add -o PREFIX."
         )
     _refuse_traces(targets[1:])

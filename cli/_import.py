@@ -71,7 +71,7 @@ def import_command(
                     study, folder, item.id, chosen, counter(status, "ranks"), finished=finished, **asked
                 )
     if not check:
-        console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")
+        console.print(f"Imported as the workload '{escape(made)}' of {escape(str(study_folder))}.")
         print_next("run", study_folder, "--workload", made, then="--network PRESET")
 
 

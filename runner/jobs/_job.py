@@ -247,7 +247,7 @@ def _import(study: Study, _job: Job, request: str, note: Note) -> str:
             step=step_choice(asked.step),
             finished=finished,
         )
-    return f"It is now the workload '{made}'."
+    return f"Imported as the workload '{made}'."
 
 
 def _progress(note: Note) -> Progress:

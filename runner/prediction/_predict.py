@@ -386,7 +386,7 @@ def assumptions(setting: Setting) -> list[str]:
         )
     beyond = unmeasured(setting)
     if beyond:
-        assumptions.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
+        assumptions.append(f"No measured step has {', '.join(beyond)}; the interval is wider for this reason")
     chip = setting.chip
     assumptions.append(
         f"A plan fits in {bytes_text(chip.usable_bytes)} of a chip's {bytes_text(chip.memory_bytes)}; "

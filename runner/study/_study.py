@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -73,9 +74,10 @@ class Study(StudyLayout):
                 raise
             if not folder.exists():
                 raise StudyError(f"There is no file or folder {folder}. Next: check the path.") from error
+            source = shlex.join((str(folder.parent), folder.name) if folder.is_file() else (str(folder),))
             raise StudyError(
                 f"{folder} is not a study: it has no {name}. Next: check the path; if it has traces or "
-                "graphs, make a study from them with `chakrascope import STUDY FOLDER`."
+                f"graphs, make a study from them with `chakrascope import STUDY {source}`."
             ) from error
         if head.get("format") != _FORMAT or head.get("version") != 1:
             raise StudyError(

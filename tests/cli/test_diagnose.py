@@ -294,7 +294,7 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["convert", "LOGS"], "is a file or logs, not a study"),
+        (["convert", "LOGS"], "is not a study. Next: `chakrascope summary"),
         (["convert", "STUDY", "--back-to-back"], "apply only to production logs"),
         (["convert", "LOGS", "-o", "w", "--step", "3"], "--step does not apply to production logs"),
         (["convert", "LOGS", "-o", "w", "--rescale-host"], "--rescale-host does not apply"),

@@ -116,6 +116,21 @@ def test_traces_with_the_names_that_pytorch_gives_are_found_by_the_ranks_they_st
     assert study.workload("mine").num_ranks == 2
 
 
+@pytest.mark.parametrize("read", [find_items, Study.open])
+def test_a_file_instead_of_a_folder_names_the_command_that_imports_it(tmp_path, read):
+    trace = tmp_path / "rank 0.json"
+    trace.write_text("{}")
+    with pytest.raises(StudyError) as error:
+        read(trace)
+    assert error.value.message.endswith(f"`chakrascope import STUDY {tmp_path} 'rank 0.json'`.")
+
+
+def test_a_folder_that_is_no_study_names_the_command_that_imports_it(folder):
+    with pytest.raises(StudyError) as error:
+        Study.open(folder)
+    assert error.value.message.endswith(f"`chakrascope import STUDY {folder}`.")
+
+
 @pytest.mark.parametrize("inner", ["captures", "graphs", "loose"])
 def test_archive_yields_the_workload_of_its_content(study, folder, tmp_path, inner):
     packed = tmp_path / "packed"
@@ -388,7 +403,7 @@ class TestJobs:
         assert (done.kind, done.state, store.findings(look)) == ("check", "done", [])
         done = store.wait(store.submit_import(ImportRequest(str(folder), item.id, "mine")).id, 600)
         assert (done.kind, done.state) == ("import", "done")
-        assert done.message == "It is now the workload 'mine'."
+        assert done.message == "Imported as the workload 'mine'."
         assert study.workloads() == ["mine"]
 
     def test_sweep_job_resumes(self, study):

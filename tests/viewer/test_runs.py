@@ -342,7 +342,7 @@ def test_job_without_progress_shows_its_elapsed_time(monkeypatch):
 
 
 def test_import_links_to_its_form():
-    message = "It is now the workload 'imported-2'."
+    message = "Imported as the workload 'imported-2'."
     (link,) = _jobs._result(job(kind="import", state="done", message=message, workload="imported"), set())
     text = Selection.parse(link.href.partition("?")[2]).option("setup")
     begun = Form("job", Setup.of_presets("hgx-h100-2x8", "direct"))

@@ -173,7 +173,7 @@ def find_model(name: str | Path) -> Transformer:
     if path.suffix not in (".json", ".yml", ".yaml") and not path.is_file():
         raise UsageError(
             f"There is no model '{text}'{did_you_mean(text, _MODELS, 'chakrascope predict --list-models')} "
-            "A YAML with its sizes, or a config.json of Hugging Face, works as well."
+            "--model also accepts a YAML file with the sizes, or a Hugging Face config.json."
         )
     return read_model(path)
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -83,8 +84,8 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
     if not folder.is_dir():
         if folder.exists():
             raise StudyError(
-                f"{folder} is a file, but `import` reads a folder. Next: name the folder that contains the "
-                "file."
+                f"{folder} is a file, but `import` reads a folder. Next: `chakrascope import STUDY "
+                f"{shlex.join((str(folder.parent), folder.name))}`."
             )
         raise StudyError(f"There is no folder {folder} to import from. Check its path.")
     items: list[ImportItem] = []
