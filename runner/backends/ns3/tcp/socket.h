@@ -21,7 +21,8 @@ struct SenderTotals {
 class HostSocket final : public ns3::TcpSocketBase {
   public:
     struct Habits {
-        std::uint64_t most_unsent_bytes = 0;  // limit on a connection's bytes in its own host's queue; 0: none
+        // The limit on a connection's bytes in its own host's queue; 0: none.
+        std::uint64_t most_unsent_bytes = 0;
         bool slow_start_after_idle = true;
         SenderTotals* totals = nullptr;
     };
