@@ -19,7 +19,7 @@ from ._address import register_address
 from ._shell import frame, new_dash, register_share, share_link
 from ._state import Selection, StudyView, Surroundings
 from ._theme import run_options
-from .pages import card, link_to, no_workload, node_search, page_address
+from .pages import card, link_to, no_workload, node_search, page_address, prose
 from .queries import rank_text, stragglers_of
 
 
@@ -191,4 +191,4 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
 
 
 def _notice(title: str, text: str, *more: Any) -> html.Div:
-    return html.Div(card(title, dmc.Text(text, mb="xs"), *more, order=2), id="notice")
+    return html.Div(card(title, dmc.Text(prose(text), mb="xs"), *more, order=2), id="notice")

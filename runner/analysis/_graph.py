@@ -175,12 +175,16 @@ def neighbourhood(
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A direct neighbour of a node: its id, its name, the kind of edge, and whether it runs *before*."""
+    """A direct neighbour of a node: its id, its name, the kind of edge, and whether it runs *before*.
+
+    It is one *of* so many that run before, or so many that run after.
+    """
 
     before: bool
     node_id: int
     name: str
     why: str
+    of: int
 
 
 def neighbours(
@@ -189,9 +193,10 @@ def neighbours(
     """Return the dependencies and the dependents of *focus*, at most *count* of each."""
     rows = []
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
-        near = edges[edges[here] == focus].head(count)
-        for kind, node in zip(near["kind"].tolist(), near[there].tolist(), strict=True):
-            rows.append(Neighbour(before, node, name_of(node), edge_label(kind)))
+        near = edges[edges[here] == focus]
+        first = near.head(count)
+        for kind, node in zip(first["kind"].tolist(), first[there].tolist(), strict=True):
+            rows.append(Neighbour(before, node, name_of(node), edge_label(kind), len(near)))
     return rows
 
 

@@ -353,14 +353,15 @@ def rooflines(points: pd.DataFrame) -> list[Roof]:
 def longest_call(workload: Workload, operator: str, size_bytes: int) -> tuple[int, int]:
     """Return rank and node of the longest piece of an *operator*, preferably in a call of *size_bytes*.
 
-    The rank is the one where the operator takes most time. The result is (-1, -1) if it runs
-    nowhere.
+    The rank is the one where these calls take most time. The result is (-1, -1) if the operator
+    runs nowhere.
     """
     table = operator_table(workload)
-    own = table[table["operator"] == operator].nlargest(1, "time_ns")
+    own = table[table["operator"] == operator]
     if own.empty:
         return -1, -1
-    rank = int(own["rank"].iloc[0])
+    sized = own[own["size_bytes"] == size_bytes]
+    rank = int((own if sized.empty else sized).nlargest(1, "time_ns")["rank"].iloc[0])
     nodes = program_of_rank(workload, rank)
     nodes = nodes[(nodes["operator"] == operator) & nodes["kind"].isin(["compute", "copy"])]
     alike = nodes[nodes["tensor_size_bytes"] == size_bytes]

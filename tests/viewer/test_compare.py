@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from studies import make_workload, run_in, study_of
 
-from chakrascope.converter import convert_files
+from chakrascope.converter import Graph, NodeType, Workload, convert_files
 from chakrascope.converter.readers import read_operation_table
-from chakrascope.errors import Cancelled, TraceFormatError
+from chakrascope.errors import Cancelled, ConfigError, TraceFormatError
 from chakrascope.runner import Study, cached_traces, clear_cached_traces, study_of_traces
 from chakrascope.runner.analysis import (
     TABLES,
@@ -28,8 +28,9 @@ from chakrascope.runner.analysis import (
 from chakrascope.support import duration_text, share_text
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
-from chakrascope.viewer.charts import roofline_scatter
+from chakrascope.viewer.charts import roofline_scatter, step_bars
 from chakrascope.viewer.pages import _compare as page_compare
+from chakrascope.viewer.pages import _diff as page_diff
 from chakrascope.viewer.pages import _parts
 from chakrascope.viewer.queries import (
     Reading,
@@ -437,3 +438,42 @@ def test_column_without_values_is_left_out():
     rows = pd.DataFrame({"name": ["a", ""], "share": [float("nan")] * 2, "note": [""] * 2})
     columns = [{"field": name} for name in (*rows, "drawn")]
     assert [one["field"] for one in _parts._filled(columns, rows)] == ["name", "drawn"]
+
+
+def test_longest_call_is_on_a_rank_with_calls_of_that_size():
+    node = {
+        "node_id": 0,
+        "name": "aten::mm",
+        "type": NodeType.COMP,
+        "kind": "compute",
+        "operator": "aten::mm",
+    }
+    graphs = tuple(
+        Graph.build(rank, [node | {"duration_ns": 1_000 + rank, "tensor_size_bytes": size}], [])
+        for rank, size in enumerate((64, 4_096))
+    )
+    kinds = [["aten::mm", "gemm", "fp32", f"[{size}]", 100, size, 0] for size in (64, 4_096)]
+    operators = {"kinds": kinds, "ranks": {"0": [[0, 1, 1, 1_000]], "1": [[1, 1, 1, 1_001]]}}
+    program = Workload(graphs, np.arange(2, dtype=np.int32), metadata={"operators": operators})
+    assert longest_call(program, "aten::mm", 64) == (0, 0)
+    assert longest_call(program, "aten::mm", 4_096) == (1, 0)
+
+
+def test_workers_of_a_step_keep_their_order_if_some_read_no_input():
+    rows = [(0, "input"), (0, "forward-compute"), (1, "forward-compute"), (2, "input")]
+    operations = pd.DataFrame(rows, columns=["rank", "type"]).assign(start_ns=0, duration_ns=5)
+    axis = step_bars(operations, "light").layout.yaxis
+    assert list(axis.categoryarray) == ["rank 0", "rank 1", "rank 2"]
+
+
+def test_a_run_is_not_compared_with_itself(pair):
+    study, (base, other) = pair
+    view = StudyView(study)
+    assert page_compare._against(view, view.open(base), Selection.parse(f"?against={base}")) == [other]
+
+
+def test_variation_of_starts_must_be_a_number():
+    assert page_diff._share(" 5 %") == pytest.approx(0.05)
+    assert page_diff._share("") is None
+    with pytest.raises(ConfigError, match="Variation of starts: 'much' is not a number"):
+        page_diff._share("much")

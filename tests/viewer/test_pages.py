@@ -24,7 +24,7 @@ from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import KIND_COLOURS, MEMORY_PARTS, ON_KIND_INK, PATH_COLOUR, kind_colour
 from chakrascope.viewer.charts import memory_area
 from chakrascope.viewer.charts._comparison import COLOURS
-from chakrascope.viewer.pages import PAGES, _critical_path, _graph, _summary, _sweep
+from chakrascope.viewer.pages import PAGES, _critical_path, _graph, _parts, _summary, _sweep
 from chakrascope.viewer.report import report_html
 
 from .conftest import READY, control, follow, serving, settle, watched
@@ -446,3 +446,17 @@ def test_a_search_for_plans_is_shown_as_a_sweep(tmp_path):
     shown = str(_sweep.layout(StudyView(study), selection, "light"))
     assert "The shortest step is" in shown
     assert "of memory of a rank (bytes), the smallest costs least" in shown
+
+
+def test_commands_in_texts_are_code():
+    shown = str(_parts.empty("Next: use `chakrascope diagnose`, or wait."))
+    assert "Code('chakrascope diagnose')" in shown
+    assert "`" not in shown
+    assert _parts.prose("a single ` stays") == "a single ` stays"
+
+
+def test_the_graph_of_ranks_marks_the_rank_of_the_selected_node(run):
+    drawing = _graph.draw(run, Selection.parse("?rank=1&node=4&fold=ranks"))
+    assert drawing.details[0] == ("Group", "rank 1")
+    marked = [one["data"]["rank"] for one in drawing.elements if "focus" in one.get("classes", "").split()]
+    assert marked == [1]

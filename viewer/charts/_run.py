@@ -68,13 +68,15 @@ def step_bars(operations: pd.DataFrame, scheme: str) -> go.Figure:
             ],
             hovertemplate="%{y}: %{customdata}<extra></extra>",
         )
-    workers = operations["rank"].nunique()
+    rows = ("rank " + operations["rank"].astype(str)).unique()
+    workers = len(rows)
     figure.update_layout(
         barmode="overlay", height=110 + 20 * workers, bargap=0.2,
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
     )  # fmt: skip
     figure.update_xaxes(ticksuffix=unit)
-    figure.update_yaxes(automargin=True, type="category")
+    # In the order of the table, even if some ranks lack the operations of the first series.
+    figure.update_yaxes(automargin=True, categoryorder="array", categoryarray=rows)
     return styled(
         figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 28}, alt=f"Operations of {workers} workers"
     )

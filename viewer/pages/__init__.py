@@ -29,6 +29,7 @@ from ._parts import link_to as link_to
 from ._parts import no_workload as no_workload
 from ._parts import node_search as node_search
 from ._parts import page_address as page_address
+from ._parts import prose as prose
 
 NEW_RUN_PATH: str = configure.PATH
 STRAGGLERS_PATH: str = stragglers.PATH

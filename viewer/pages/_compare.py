@@ -34,6 +34,7 @@ from ._parts import (
     card,
     column,
     empty,
+    error_alert,
     export_links,
     kind_column,
     page_title,
@@ -171,7 +172,7 @@ def _unknown(view: StudyView, selection: Selection) -> list[Any]:
     known = {info.id for info in view.runs()}
     names = ", ".join(f"'{name[:80]}'" for name in _requested_runs(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
-    return [dmc.Alert(text, id="compare-unknown", color="red", variant="light")] if names else []
+    return [error_alert(text, id="compare-unknown")] if names else []
 
 
 def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
@@ -182,7 +183,7 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
     """
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
-    asked = _requested_runs(selection)
+    asked = [name for name in _requested_runs(selection) if name != run.info.id]
     if asked or not infos:
         return [name for name in asked if name in known][:MAX_RUNS]
     alike = [info for info in infos if info.workload == run.info.workload]
@@ -365,7 +366,7 @@ def register(app: Dash, view: StudyView) -> None:
         try:
             return _comparison(view.open(run), chosen, "dark" if dark else "light")
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light")
+            return error_alert(error.message)
 
     @app.callback(
         Output("comparison-details", "children"), Input("comparison-details", "id"),
@@ -397,7 +398,7 @@ def register(app: Dash, view: StudyView) -> None:
         except Cancelled:
             return empty("The simulation was cancelled; press Simulate each change to start again.")
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light")
+            return error_alert(error.message)
         query = {"run": run, "against": chosen[0]}
         return table_card("Settings", "causes", causes, _CAUSES, "dark" if dark else "light", query=query,
                           whole=True)  # fmt: skip

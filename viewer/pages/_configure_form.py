@@ -41,7 +41,7 @@ from ..queries import (
     machine_text,
     typed_text,
 )
-from ._parts import empty, link_to, page_address
+from ._parts import empty, error_alert, link_to, page_address
 
 Row = dict[str, Any]
 """A network dimension's fields by name; numbers are texts as typed."""
@@ -473,7 +473,7 @@ def _register_buttons(app: Dash, view: StudyView) -> None:
         read, findings = _read(view)
         problem = _blocker(findings)
         if read is None or (problem and ctx.triggered_id == "new-start"):
-            return dmc.Alert(problem, color="red", variant="light"), no_update
+            return error_alert(problem), no_update
         if ctx.triggered_id == "new-yaml":
             content = yaml.safe_dump(read.setup.network_mapping(), sort_keys=False)
             return no_update, {"content": content, "filename": "network.yml"}

@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from flask import Response, abort, request
 
-from ...errors import Cancelled, ChakrascopeError
+from ...errors import Cancelled, ChakrascopeError, ConfigError
 from ...runner import StepDiff
 from ...runner.analysis import PARTS
 from ...support import parse_number
@@ -23,6 +23,7 @@ from ._parts import (
     card,
     column,
     empty,
+    error_alert,
     export_links,
     kind_column,
     link_to,
@@ -97,7 +98,8 @@ _PATHS = [
 ]
 _WATERFALL_NOTE = (
     "The critical path of the median step, before and after; the parts add up exactly to the difference. "
-    "Orange parts are longer, green parts are shorter, grey parts may be noise. The axis does not start at 0."
+    "Orange parts are longer and green parts are shorter. Grey parts may be noise, or sum up all further "
+    "parts. The axis does not start at 0."
 )
 _DEVICE_NOTE = (
     "Work and idle time of the device in the median step, as means over the ranks. Overlapping work counts "
@@ -155,11 +157,11 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _share(text: str) -> float | None:
-    """Parse a percentage to a fraction; None if *text* is no number."""
+    """Parse a percentage to a fraction; None for an empty text. Raises `ConfigError` for other texts."""
     try:
         return float(parse_number(text.strip().removesuffix("%")) / 100) if text.strip() else None
-    except ValueError:
-        return None
+    except ValueError as error:
+        raise ConfigError(f"Variation of starts: {error}") from None
 
 
 def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) -> Any:
@@ -284,4 +286,4 @@ def _register_reading(app: Dash, sides: Sides) -> None:
         except Cancelled:
             return empty("The comparison was cancelled; press Compare to start again."), None
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light", id="diff-error"), asked
+            return error_alert(error.message, id="diff-error"), asked

@@ -41,7 +41,7 @@ from ..queries import (
     placed_groups,
     placed_nodes,
 )
-from ._parts import card, details_list, export_links, kind_legend, link_to, separator
+from ._parts import card, details_list, error_alert, export_links, kind_legend, link_to, separator
 
 PATH, TITLE = "/graph", "Graph"
 _HOPS = option_id("hops", str(FEW_HOPS))
@@ -108,7 +108,7 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
             f"Node {node} of rank {rank} is not on the critical path, but only edges of the critical path "
             "are selected below."
         )
-    return [dmc.Alert(text, color="red", variant="light", mb="xs") for text in texts]
+    return [error_alert(text, mb="xs") for text in texts]
 
 
 def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
@@ -123,6 +123,8 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
             text = f"{found.name[:60]}, node {found.node_id}"
             links.append(html.Li([link_to(text, PATH, search), f" ({found.why}), ",
                                   _opener(selection.with_run(run.info.id), found.node_id)]))  # fmt: skip
+        if near and near[0].of > len(near):
+            links.append(html.Li(f"and {near[0].of - len(near):,} more"))
         if links:
             parts += [html.H4(title, className="side-title"), html.Ul(links, className="side-list")]
     return [*parts, *_exports(run, selection)] if drawing.elements else parts
@@ -319,8 +321,9 @@ def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str)
         groups = folded(run, rank, fold, edges)
     except StudyError as error:
         return Drawing([], error.message, [], [])
-    own = run.nodes_of(rank)["node_id"]
-    chosen = int(groups.group_of.get(own.index[own == focus][0], -1))
+    # Tables of all ranks and of one rank number their rows differently.
+    nodes = run.nodes if fold == "ranks" else run.nodes_of(rank)
+    chosen = int(groups.group_of[(nodes["rank"] == rank) & (nodes["node_id"] == focus)].iloc[0])
     largest = max(1, int(groups.nodes["duration_ns"].max()))
     labelled = "labelled" if len(groups.edges) <= _FEW_EDGES else ""
     placed = placed_groups(groups, square=fold == "ranks")

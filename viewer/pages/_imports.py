@@ -22,6 +22,7 @@ from ._parts import (
     column,
     details_list,
     empty,
+    error_alert,
     export_links,
     fitting,
     page_title,
@@ -39,7 +40,7 @@ _WITHOUT_STEPS = ("graphs", "logs")
 _STEPS = ("median", "all")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
-    "trace set": "The output of `chakrascope trace`: a folder with a manifest.json and two traces per rank.",
+    "trace set": "The output of 'chakrascope trace': a folder with a manifest.json and two traces per rank.",
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
     "logs": "Production logs without a profiler, of one job in a folder, such as dumps of PyTorch's flight "
     "recorder.",
@@ -116,9 +117,7 @@ def _details(item: ImportItem | None) -> Any:
     if item is None:
         return None
     if item.problem:
-        return card(
-            item.place, dmc.Alert(f"It cannot be imported: {item.problem}.", color="red", variant="light")
-        )
+        return card(item.place, error_alert(f"It cannot be imported: {item.problem}."))
     more = len(item.files) + len(item.host_files) - _MAX_FILES
     named = ", ".join([*item.files, *item.host_files][:_MAX_FILES]) + (
         f" and {more:,} more" if more > 0 else ""

@@ -16,7 +16,7 @@ from ...support import duration_text
 from .._state import Selection, StudyView
 from .._theme import run_options
 from ..queries import form_of_workload
-from ._parts import card, empty, page_address
+from ._parts import card, empty, error_alert, page_address
 
 _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
@@ -64,7 +64,7 @@ def register(app: Dash, view: StudyView) -> None:
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
             # Errors are shown in the list itself, because every poll would add another notification.
-            return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
+            return error_alert(error.message), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
         clocks = {str(job.id): _lasted(job) for job in listed[:_MAX_SHOWN] if job.state == "running"}

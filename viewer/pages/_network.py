@@ -183,8 +183,9 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
         "Traffic between ranks",
         dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
         html.Div(_traffic(run, "busy_ns", scheme), id="traffic"),
-        note="Bytes over each link of the network: the bytes that each rank sends to and receives from its "
-        "switch. If ranks are linked directly, rows send and columns receive.",
+        note="Busy time and bytes are those of links: between each rank and its switch or, if ranks are "
+        "linked directly, from the rank of a row to that of a column. Bytes end to end are those of "
+        "messages, from the first sender to the last receiver.",
     )
 
 
@@ -365,7 +366,7 @@ def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
     if ops > _MAX_OPS:
         text = (
             f"{program.name} does {ops:,} ops for {bytes_text(demand.size_bytes)}, too many to draw here. "
-            "'chakrascope algorithm inspect' prints a summary, and with '--view traffic' every step."
+            "`chakrascope algorithm inspect` prints a summary, and with `--view traffic` every step."
         )
         return [empty(text)]
     found = inspect_program(program, demand.size_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ _MOST_WHOLE = 8
 _SHORT_NS = 10_000_000
 _FINE = f"{_FORMATS['instant']}(params.value, 1)"
 _MAX_NAME = 120
+_CODE = re.compile("`([^`]+)`")
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
@@ -101,7 +103,18 @@ def begun_notice(begun: Begun) -> Any:
 
 def empty(text: str) -> dmc.Text:
     """Return a placeholder for missing content; *text* says why and what to do next."""
-    return dmc.Text(text, size="sm", c="dimmed", className="empty")
+    return dmc.Text(prose(text), size="sm", c="dimmed", className="empty")
+
+
+def error_alert(text: str, **properties: Any) -> dmc.Alert:
+    """Return a notice about an error."""
+    return dmc.Alert(prose(text), color="red", variant="light", **properties)
+
+
+def prose(text: str) -> Any:
+    """Return *text* as the content of a component, with commands between backticks as code."""
+    parts = _CODE.split(text)
+    return [html.Code(part) if place % 2 else part for place, part in enumerate(parts)] if parts[1:] else text
 
 
 def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
@@ -211,6 +224,7 @@ def table(
         "headerHeight": 44,
         "animateRows": False,
         "enableCellTextSelection": True,
+        "suppressFieldDotNotation": True,  # columns of a query may have dots in their names
         "tooltipShowDelay": 400,
     }
     if scheme == "dark":

@@ -12,7 +12,7 @@ from .._address import set_option
 from .._state import Selection, StudyView
 from ..charts import graph, heat_map, step_bars
 from ..queries import slowdown_matrix, step_operations, stragglers_of, worst_step
-from ._parts import card, column, empty, page_title, table_card, text_column
+from ._parts import card, column, empty, page_title, prose, table_card, text_column
 
 PATH, TITLE = "/stragglers", "Stragglers"
 NEEDS_RUN = False
@@ -65,8 +65,8 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             page_title(TITLE, _ABOUT),
-            html.Div([dmc.Text(text, mb=4) for text in stragglers.sentences], id="stragglers-text"),
-            *(dmc.Text(f"Note: {remark}.", size="sm", c="dimmed") for remark in stragglers.remarks),
+            html.Div([dmc.Text(prose(text), mb=4) for text in stragglers.sentences], id="stragglers-text"),
+            *(dmc.Text(prose(f"Note: {remark}."), size="sm", c="dimmed") for remark in stragglers.remarks),
             card("Workers and steps", drawn, note=_MAP_NOTE),
             html.Div(_step_card(stragglers, selection, scheme), id=_STEP),
             *tables,

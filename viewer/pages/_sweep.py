@@ -39,6 +39,7 @@ from ._parts import (
     card,
     column,
     empty,
+    error_alert,
     export_links,
     fitting,
     no_workload,
@@ -113,7 +114,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     try:
         found = read_sweep(view.study, name)
     except ChakrascopeError as error:
-        return dmc.Alert(error.message, color="red", variant="light")
+        return error_alert(error.message)
     points = answered(found.points)
     goal = available_goal(found.points, aim_goal(decode_aim(selection.option("aim"))))
     if points.empty:

@@ -38,7 +38,7 @@ from ..queries import (
     request_of,
     suggested,
 )
-from ._parts import BY_CTRL_ENTER, card, ignored_notice, link_to
+from ._parts import BY_CTRL_ENTER, card, error_alert, ignored_notice, link_to
 
 _NAME_LENGTH = 80
 
@@ -270,12 +270,12 @@ def _register_go(app: Dash, view: StudyView) -> None:
         try:
             kept, aim = int(SAVED_RUNS.value(keep) or 0), _aim(fields)
         except ConfigError as error:
-            return dmc.Alert(error.message, color="red", variant="light", mt="sm")
+            return error_alert(error.message, mt="sm")
         plan = _plan(view, form, axes, aim)
         if form.ignored:
-            return dmc.Alert(" ".join(form.ignored), color="red", variant="light", mt="sm")
+            return error_alert(" ".join(form.ignored), mt="sm")
         if plan.problem:
-            return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
+            return error_alert(plan.problem, mt="sm")
         name = str(title or "").strip()[: _NAME_LENGTH + 1] or _free_name(view)
         jobs.submit_sweep(request_of(form, plan, name, kept), label=name)
         text = f"The sweep '{name}' has started. You can close this page while it runs."

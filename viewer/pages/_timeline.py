@@ -16,7 +16,7 @@ from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, stacks_icicle
 from ..queries import Sides, stand_ins_note
-from ._parts import card, empty, export_links, page_address, page_title, separator
+from ._parts import card, empty, error_alert, export_links, page_address, page_title, separator
 
 PATH, TITLE = "/timeline", "Timeline"
 _ABOUT = (
@@ -158,7 +158,7 @@ def register_stacks(app: Dash, view: StudyView) -> None:
         try:
             return _window_stacks(view.open(str(asked["run"])), asked, "dark" if dark else "light")
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light")
+            return error_alert(error.message)
 
     @app.callback(
         Output("path-stacks", "children"), Input("path-stacks", "id"), State("run", "data"),
@@ -168,4 +168,4 @@ def register_stacks(app: Dash, view: StudyView) -> None:
         try:
             return path_stacks(view.open(run), "dark" if dark else "light")
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light")
+            return error_alert(error.message)

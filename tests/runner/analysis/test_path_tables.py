@@ -196,6 +196,8 @@ def test_neighbours_say_why(run):
         (True, 3, names[3], "launch"),
         (False, 5, names[5], "event sync"),
     ]
+    many = pd.DataFrame({"src": 0, "dst": [1, 2, 3], "kind": 0})
+    assert [(near.node_id, near.of) for near in neighbours(many, str, 0, 2)] == [(1, 3), (2, 3)]
 
 
 def test_module_groups_hold_every_node_and_nanosecond_of_the_rank(run):

@@ -60,6 +60,8 @@ export class Panel {
         item.append(element("a", `${name}, node ${node}`, "text-link", { href: `./timeline?${query}`, onclick: (event) => this.follow(event, rank, node) }), ` (${why})`);
         return item;
       }));
+      const more = near.length ? near[0].of - near.length : 0;
+      if (more) { items.append(element("li", `and ${more.toLocaleString("en")} more`)); }
       return near.length ? [element("h3", title, "side-title"), items] : [];
     });
   }
