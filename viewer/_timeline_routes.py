@@ -275,6 +275,7 @@ def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, An
     path = _path(run, index)
     return {
         "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
+        "simulated_ns": max(1, int(run.result.makespan_ns)),
         "nested": _is_nested(run),
         "edition": index.edition,
         "lanes": index.table.reset_index(names="lane").to_dict("records"),

@@ -373,6 +373,15 @@ def test_large_traces_and_many_ranks_are_read_when_asked(captured, monkeypatch):
     assert not _timeline._reads_calls(opened)
 
 
+def test_calls_are_shown_by_default_if_the_host_works_at_its_measured_times(captured):
+    """Calls are drawn at measured times; below nodes at other times, they would seem to cause other nodes."""
+    study, run = captured
+    opened = StudyView(study).open(run)
+    late = opened.nodes.assign(start_ns=opened.nodes["start_ns"] + opened.result.makespan_ns // 100)
+    vars(opened)["nodes"] = late
+    assert not _timeline._reads_calls(opened)
+
+
 def test_runs_without_their_traces_have_no_calls(captured):
     study, run = captured
     kept = study.trace_dir("mlp").rename(study.path / "elsewhere")

@@ -90,6 +90,12 @@ _COLOURS = {"compute": ("#3b82c4", "bound by compute"), "memory": ("#e08214", "b
             "": ("#9aa3ad", "no peaks known")}  # fmt: skip
 _LARGEST, _SMALLEST = 56, 5  # diameters in pixels
 _ROOF = "#9aa3ad"
+_RATES = {
+    f"{10**digits} {prefix}FLOP/s": 10.0 ** (digits + power)
+    for prefix, power in (("", -12), ("k", -9), ("M", -6), ("G", -3), ("T", 0), ("P", 3))
+    for digits in range(3)
+}
+"""Ticks of the rate axis, in TFLOP/s."""
 _LABELS = 6  # makes the intensity axis longer by this factor, for the names of the peaks
 
 
@@ -119,7 +125,7 @@ def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go
         _add_roof(figure, roof, points)
     figure.update_layout(height=480, legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
     figure.update_xaxes(type="log", title="FLOP per byte", showgrid=True, exponentformat="none", dtick=1)
-    figure.update_yaxes(type="log", title="TFLOP/s", showgrid=True, exponentformat="none", dtick=1)
+    figure.update_yaxes(type="log", showgrid=True, tickvals=[*_RATES.values()], ticktext=[*_RATES])
     longest = points.nlargest(3, "time_ns")
     return styled(
         figure,

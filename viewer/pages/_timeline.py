@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
+from ...converter import NodeType
+from ...converter.chakra import DEVICE_LANE
 from ...errors import ChakrascopeError
 from ...runner.analysis import host_stack_table
 from ...support import duration_text
@@ -24,6 +26,7 @@ _ABOUT = (
     "with Shift to sum up an area."
 )
 _MAX_DEFAULT_BYTES = 64 << 20
+_MAX_SHIFT = 0.001  # of the step: about a pixel
 
 # Tabs of the side panel, whose content is from assets/timeline/panel.js.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
@@ -60,9 +63,21 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _reads_calls(run: OpenRun) -> bool:
-    """Return whether host calls are shown by default: traces are small and ranks few."""
+    """Return whether host calls are shown by default, below the simulated rows.
+
+    Traces must be small and ranks few, and the host must work at its measured times, because these
+    are the times of its calls.
+    """
     few = run.has_few_ranks and not run.is_large and run.is_measured
-    return few and 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES
+    return few and 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES and _is_host_on_time(run)
+
+
+def _is_host_on_time(run: OpenRun) -> bool:
+    nodes = run.nodes
+    on_host = (nodes["stream"] < DEVICE_LANE) & (nodes["type"] == NodeType.COMP)
+    timed = nodes[on_host & (nodes["measured_start_ns"] >= 0)]
+    shift_ns = (timed["start_ns"] - timed["measured_start_ns"]).abs().max()
+    return bool(shift_ns <= _MAX_SHIFT * run.result.makespan_ns)
 
 
 def _comparable_runs(run: OpenRun) -> str:

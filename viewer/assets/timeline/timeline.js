@@ -62,7 +62,8 @@ class Timeline {
     if (load !== this.current || !first || !this.isShown) { return; }
     this.nested = first.nested;
     this.sources = [first, ...others];
-    this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
+    // Without measured rows, the time axis ends with the simulated rows.
+    this.view.makespan = Math.max(...this.sources.map((source) => (this.settings.measured === "1" ? source.makespan : source.simulated_ns)));
     this.overview = null;
     if (!isSame) { this.area = null; this.selection.key = ""; }
     this.beside.place();
