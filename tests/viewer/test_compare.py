@@ -34,6 +34,7 @@ from chakrascope.viewer.pages import _diff as page_diff
 from chakrascope.viewer.pages import _parts
 from chakrascope.viewer.queries import (
     Reading,
+    Sides,
     _sides,
     slowdown_matrix,
     step_operations,
@@ -477,3 +478,10 @@ def test_variation_of_starts_must_be_a_number():
     assert page_diff._share("") is None
     with pytest.raises(ConfigError, match="Variation of starts: 'much' is not a number"):
         page_diff._share("much")
+
+
+def test_a_diff_begins_with_the_measured_run(tmp_path):
+    study = Study.create(tmp_path / "study")
+    simulated = run_in(study, make_workload(2), "cpu-cluster-8", backend="analytical-aware")
+    measured = run_in(study, make_workload(2))
+    assert Sides(StudyView(study)).defaults() == (f"@{measured}", f"@{simulated}")

@@ -36,7 +36,7 @@ from ._parts import (
 
 PATH, TITLE, NEEDS_RUN = "/diff", "Diff", False
 _BY = {
-    "part": "piece",
+    "part": "part",
     "kind": "kind of work",
     "class": "class of operators",
     "operator": "operator",

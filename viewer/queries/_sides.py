@@ -14,6 +14,7 @@ import pandas as pd
 from ...errors import Cancelled, StudyError, TraceError
 from ...runner import Side, StepDiff, Study, diff_steps
 from ...runner.analysis import PARTS, side_of, step_numbers
+from ...runner.study import compared
 from ...support import count_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
@@ -176,15 +177,19 @@ class Sides:
     def defaults(self) -> tuple[str, str]:
         """Return the two newest captures, else two runs of one workload, else "" twice.
 
-        The runs are the newest, and the newest earlier one of the same workload.
+        The runs are the newest, and the newest earlier one of the same workload; a measured replay
+        comes first, as on the Compare page.
         """
         study = self._view.study
         captures, runs = study.trace_sets(), study.runs()
         if len(captures) > 1:
             return f"@{captures[-2]}", f"@{captures[-1]}"
         # Only runs of the same workload execute the same nodes.
-        pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
-        return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
+        alike = [one.id for one in runs[:-1] if one.workload == runs[-1].workload]
+        if not alike:
+            return "", ""
+        before, (after,) = compared(runs, [alike[-1], runs[-1].id])
+        return f"@{before}", f"@{after}"
 
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
