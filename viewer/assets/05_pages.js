@@ -89,13 +89,16 @@
 
 /* Ctrl+Enter presses the main button of a page. The answer to a query is marked as stale once the query is edited. */
 (function () {
+  const REPORT_MS = 40;
+
   document.addEventListener("keydown", (event) => {
     const go = event.key === "Enter" && (event.ctrlKey || event.metaKey) && document.querySelector("#page [aria-keyshortcuts='Control+Enter']");
     if (!go) { return; }
     event.preventDefault();
     // Text fields report their text to Dash when they lose the focus.
     if (event.target instanceof HTMLInputElement) { event.target.blur(); event.target.focus(); }
-    go.click();
+    // Fields report the last key press to Dash only after some tasks; an earlier click would send the text before it.
+    window.setTimeout(() => go.click(), REPORT_MS);
   });
 
   window.dash_clientside = window.dash_clientside || {};
