@@ -240,7 +240,7 @@ def test_an_example_is_asked_answered_exported_and_in_the_address(visit, made):
     page.locator("#query-sql").fill("SELECT sum(n.rank) - sum(n.rank) + 7 FROM nodes n")
     page.wait_for_selector("#query-answer.stale")
     page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#query-table .ag-cell:text-is('7')", state="attached")
+    page.wait_for_selector("#query-table .ag-cell:has-text('7')", state="attached")
 
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
