@@ -59,6 +59,7 @@ _MAX_NAMES = 40
 _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
 _MEASURED = re.compile(r"(?P<family>.+?)-\d[\d.x]*[bmt]?")  # names such as llama3-8b
 _ALIKE = 0.6  # least similarity of the words of two families of names
+_CLOSE, _CLOSE_SHORT = 0.55, 0.75  # least similarity of names, and of names with at most two letters
 
 
 class ChakrascopeError(Exception):
@@ -216,16 +217,25 @@ def _closest_size(wrong: str, names: Iterable[str]) -> str:
 
 def _closest_spelling(wrong: str, names: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in reversed(list(names))}
-    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MAX_NAMES, cutoff=0.5)
+    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MAX_NAMES, cutoff=_CLOSE)
     return next((by_lower[name] for name in close if _are_related(wrong.lower(), name)), "")
 
 
 def _are_related(one: str, other: str) -> bool:
-    """Return whether names that end in sizes have similar families; equal sizes alone are a coincidence."""
+    """Return whether similar names are related: common letters of a short name may be a coincidence.
+
+    Names that end in sizes are related if their families are similar.
+    """
+    if min(len(one), len(other)) <= 2 and _similarity(one, other) < _CLOSE_SHORT:
+        return False
     families = [named["family"] for named in map(_MEASURED.fullmatch, (one, other)) if named]
     if len(families) < 2:
         return True
-    return difflib.SequenceMatcher(None, families[0], families[1]).ratio() >= _ALIKE
+    return _similarity(*families) >= _ALIKE
+
+
+def _similarity(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _size(name: re.Match[str]) -> int:

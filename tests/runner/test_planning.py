@@ -441,6 +441,7 @@ def test_a_plan_file_restricts_a_search(tmp_path):
     ("text", "message"),
     [
         ("tpp: 2", "unknown key 'tpp' - did you mean 'tp'?"),
+        ("steps: 3", "unknown key 'steps'. Allowed: "),
         ("cuda-graphs: 3", "'cuda-graphs' must be true or false, not 3"),
         ("tp: true", "'tp' must be a value, not True"),
         ("plan: other.yml", "unknown key 'plan'"),

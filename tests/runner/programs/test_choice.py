@@ -342,7 +342,7 @@ def test_the_collective_of_mscclpps_unit_tests_has_no_specified_result():
         (lambda data: data.pop("gpus"), "'gpus' is missing"),
         (lambda data: data["gpus"][0].update(id=1), "each id must be there once"),
         (lambda data: data.update(collective="allreduces"), "did you mean 'allreduce'"),
-        (lambda data: data.update(protocol="LL256"), "did you mean 'LL'"),
+        (lambda data: data.update(protocol="LL256"), "'LL256'. Allowed: LL, Simple"),
         (
             lambda data: data["gpus"][0]["threadblocks"][0]["ops"][1].update(channel_ids=[7]),
             "rank 0, thread block 0, op 1 (rlxsignal): it uses memory channel 7, but its thread block has 3",
