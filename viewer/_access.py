@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +22,6 @@ _REFUSAL = "This request does not come from the viewer's pages. Reload the page;
 # Types of the Dash properties that are of one type on every page; None means unset.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),
-    "clickData": (dict,),
     "contents": (str,),
     "filename": (str,),
     "n_clicks": (int,),
@@ -29,7 +30,17 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "search": (str,),
     "selectedRows": (list, dict),
 }
-_STORES: Mapping[str, tuple[type, ...]] = {"run": (str,), "selection": (dict,)}
+_STORES: Mapping[str, tuple[type, ...]] = {
+    "job-asked": (dict,),
+    "new-runnable": (str,),
+    "run": (str,),
+    "selection": (dict,),
+    "timeline-stacks-asked": (dict,),
+}
+# Controls whose value is a list of texts or a number, by id or by option; other values are texts.
+_LISTS = ("against", "edges", "new-backends", "runs-tags", "studies-tags")
+_NUMBERS = ("hops",)
+_WHOLE = re.compile(r"-?\d{1,18}")
 _TOKEN_PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Token needed · Chakrascope</title>
@@ -179,7 +190,7 @@ def refuse_malformed(app: Dash) -> None:
         if request.method != "POST" or not request.path.endswith(_ROUTE):
             return
         body = request.get_json()
-        if not isinstance(body, dict) or not isinstance(body.get("output"), str):
+        if not isinstance(body, dict) or not isinstance(body.get("output"), str) or not _is_unicode(body):
             abort(400, _REFUSAL)
         wanted = app.callback_map.get(body["output"])
         # clientside callbacks have no Python function in the callback map
@@ -207,7 +218,9 @@ def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
     if not isinstance(given, list) or len(given) != len(wanted):
         return False
     for item, specified in zip(given, wanted, strict=True):
-        items = item if isinstance(item, list) and specified["id"].startswith("{") else [item]
+        if isinstance(item, list) is not ('["ALL"]' in specified["id"]):
+            return False
+        items = item if isinstance(item, list) else [item]
         if not all(_is_given(each, specified["property"]) for each in items):
             return False
     return True
@@ -217,8 +230,58 @@ def _is_given(item: Any, wanted: str) -> bool:
     """Return whether the JSON value *item* is the property *wanted* with a value of an allowed type."""
     if not _is_property(item) or item["property"] != wanted:
         return False
+    value = item.get("value")
+    if value is None:
+        return True
+    if wanted == "value":
+        return _is_value(item["id"], value)
+    if wanted == "clickData":
+        return _is_click(item["id"], value)
+    if wanted == "selectedRows" and isinstance(value, list):
+        return all(_is_row(item["id"], row) for row in value)
     types = _TYPES.get(wanted) or (_STORES.get(str(item["id"])) if wanted == "data" else None)
-    return types is None or item.get("value") is None or isinstance(item["value"], types)
+    return types is None or isinstance(value, types)
+
+
+def _is_value(identity: Any, value: Any) -> bool:
+    """Return whether *value* has the type of the values of the control *identity*."""
+    name = identity.get("option") if isinstance(identity, dict) else identity
+    if name in _LISTS:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return isinstance(value, str) or (name in _NUMBERS and isinstance(value, (int, float)))
+
+
+def _is_click(identity: Any, value: Any) -> bool:
+    """Return whether *value* describes a click on a point of the chart *identity*."""
+    points = value.get("points") if isinstance(value, dict) else None
+    if not isinstance(points, list) or not points or not isinstance(points[0], dict):
+        return False
+    point, kind = points[0], identity if isinstance(identity, dict) else {}
+    if "chart" in kind:  # the rank and the node of the point
+        node = point.get("customdata")
+        return isinstance(node, list) and len(node) >= 2 and all(map(_is_whole, node[:2]))
+    if "bars" in kind:
+        return _is_whole(point.get("x" if kind["bars"] == "rank" else "pointIndex"))
+    return identity != "roofline" or _is_whole(point.get("customdata", 0))
+
+
+def _is_row(identity: Any, row: Any) -> bool:
+    """Return whether *row* is a row of the table *identity*."""
+    keys = ("rank", "node_id") if isinstance(identity, dict) and identity.get("selects") == "node" else ()
+    return isinstance(row, dict) and all(_is_whole(row.get(key)) for key in keys)
+
+
+def _is_whole(value: Any) -> bool:
+    return _WHOLE.fullmatch(str(value)) is not None
+
+
+def _is_unicode(body: Any) -> bool:
+    """Return whether all texts of the JSON value *body* can be encoded: no half of a surrogate pair."""
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fit_outputs(given: Any, wanted: Any) -> bool:
@@ -244,5 +307,7 @@ def _is_property(item: Any) -> bool:
     name = item.get("id")
     plain = (str, int, float, bool)
     return isinstance(name, str) or (
-        isinstance(name, dict) and all(isinstance(value, plain) for value in name.values())
+        isinstance(name, dict)
+        and all(isinstance(value, plain) for value in name.values())
+        and _is_whole(name.get("number", 0))
     )

@@ -350,6 +350,12 @@ def test_only_machines_and_pairs_that_exist_are_offered(on_h100):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("name", ["/etc/passwd", "../chip.yml", "chip.yml", "x" * 5000, "8xh100.yml"])
+def test_a_machine_from_the_browser_is_never_a_path(on_h100, name):
+    with pytest.raises(ConfigError, match="There is no machine"):
+        Networks(on_h100).start("", "", name)
+
+
 def test_a_machine_is_chosen_in_the_browser(on_h100, page):
     with serving(create_app(on_h100)) as address:
         page.goto(f"{address}/new-run")

@@ -121,7 +121,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
                 dmc.Select(id="new-network", label="Network", **_platforms(form.setup, networks), **preset),
                 dmc.Select(id="new-system", label="System preset", **_systems(form.setup), **preset),
                 dmc.Select(id="new-dimensions", label="Network dimensions", w=150, allowDeselect=False,
-                           data=[*"1234"], value=str(len(form.setup.dimensions))),
+                           data=[*_DIMENSIONS], value=str(len(form.setup.dimensions))),
             ],
             align="end",
         ),
@@ -232,6 +232,7 @@ def register(app: Dash, view: StudyView) -> None:
     register_start(app, view, PATH)
 
 
+_DIMENSIONS = ("1", "2", "3", "4")
 # The selectors that determine the initial content of a form, and their properties.
 _STARTS = ("cluster", "network", "system", "dimensions", "workload")
 _CHOICE = ("data", "value", "disabled")
@@ -261,7 +262,8 @@ def _register_fields(app: Dash, view: StudyView) -> None:
         nothing |= dict.fromkeys(("networks", "systems"), dict.fromkeys(_CHOICE, no_update))
         triggered = {*ctx.triggered_prop_ids.values()}
         if triggered == {"new-dimensions"}:
-            rows, wanted = rows_of(ctx.args_grouping["fields"]), int(chosen["dimensions"])
+            rows, text = rows_of(ctx.args_grouping["fields"]), str(chosen["dimensions"])
+            wanted = int(text) if text in _DIMENSIONS else len(rows)
             if wanted == len(rows):
                 raise PreventUpdate
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))

@@ -193,7 +193,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input("selection", "data"), Input(_SEGMENTS, "id"), State(_SEGMENTS, "selectedRows"),
     )  # fmt: skip
     def show_selected(selection: dict[str, Any] | None, _id: str, shown: list[dict[str, Any]] | None) -> Any:
-        return _selected_row(view, selection or {}, shown or [])
+        return _selected_row(view, selection or {}, shown if isinstance(shown, list) else [])
 
 
 def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[str, Any]]) -> tuple[Any, Any]:

@@ -89,10 +89,10 @@ def register(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def answer(asked: Any) -> tuple[Any, Any, Any]:
         """Cancel a job, or show the end of its log in a dialogue."""
-        if not asked:
+        if not asked or not str(asked.get("job")).isdecimal():
             return no_update, no_update, no_update
         number = int(asked["job"])
-        if asked["action"] == "cancel":
+        if asked.get("action") == "cancel":
             # Dash joins calls of `look` that wait at the same time, which would lose clicks there.
             jobs.cancel(number)
             return no_update, no_update, no_update

@@ -6,7 +6,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import numpy as np
-from dash import Dash, Input, Output, State, dcc, html
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import backends_that
@@ -326,6 +326,8 @@ def register_programs(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def program(shown: str, run: str, dark: bool) -> Any:
         uses = _uses(view.open(run))
+        if not uses:
+            return no_update
         place = int(shown) if str(shown).isdecimal() and int(shown) < len(uses) else 0
         return _drawn(*uses[place], _scheme(dark))
 

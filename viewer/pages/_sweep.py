@@ -284,7 +284,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def simulate(clicks: int | None, rows: Any, name: str | None) -> Any:
         """Start a job that simulates the selected point as a run."""
-        if not clicks or not rows:
+        if not clicks or not isinstance(rows, list) or not rows:
             return no_update
         identity = str(rows[0].get("id"))
         experiment = sweep_experiment(view.study, name or "", identity)

@@ -168,7 +168,7 @@ def register_stacks(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def show_window(asked: dict[str, Any] | None, dark: bool) -> Any:
-        if not asked:
+        if not asked or "run" not in asked:
             return None
         try:
             return _window_stacks(view.open(str(asked["run"])), asked, "dark" if dark else "light")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
 _MAX_RANKS = 65_536
+_MACHINE = re.compile(r"\d{1,9}x[\w-]{1,60}")
 # Numbers of nodes that a form offers for machines.
 _NODES = (1, 2, 4, 8, 16, 32, 64, 128)
 # Keys of a network file with lists, and the noun for an item.
@@ -76,7 +78,7 @@ class Networks:
 
     def load(self, name: str) -> NetworkConfig:
         """Return the network *name*; raises `ConfigError` for an unknown one."""
-        if self._study is not None and Path(name).suffix:
+        if self._study is not None and Path(name or "").suffix:
             return read_network_file(self._study, name)
         return NetworkConfig.preset(name)
 
@@ -92,6 +94,8 @@ class Networks:
         """
         if not machine or self._study is None:
             return Setup.of_presets(network, system, self)
+        if not _MACHINE.fullmatch(machine) and machine not in list_presets("network"):  # such as a path
+            raise ConfigError(f"There is no machine '{machine[:80]}'. Next: choose one from the list.")
         prefix = self._study.workload_prefix(workload)
         described = prefix.parent / f"{prefix.name}.workload.json"
         return _machine_setup(machine, prefix, described.stat().st_mtime_ns if described.exists() else 0)
@@ -133,7 +137,7 @@ def _machine_setup(name: str, prefix: Path, _changed: int) -> Setup:
 @lru_cache(64)
 def systems_for(network: str) -> Sequence[str]:
     """Return the system presets for *network*: a chip's peaks need a network with its links."""
-    loaded = None if Path(network).suffix else NetworkConfig.preset(network)
+    loaded = None if Path(network or "").suffix else NetworkConfig.preset(network)
     own = None if loaded is None else chip_of_network(loaded)
 
     def is_possible(system: str) -> bool:
