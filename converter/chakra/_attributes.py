@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import WorkloadFormatError
+from .._columns import groups_of
 from .._native import read_attributes
-from ._graph import NODE_COLUMNS, SPLITS, CollectiveType, Extra, Graph, NodeType, read_varint
+from ._graph import FILE_METADATA, NODE_COLUMNS, SPLITS, CollectiveType, Extra, Graph, NodeType, read_varint
 
 _INVOLVED, _GROUP = "involved_dim", "pg_name"
 _COLUMNS = {"comm_size_bytes": "comm_size", "tensor_size_bytes": "tensor_size", "group": _GROUP}
@@ -24,7 +25,7 @@ _WITH_COLUMN = {
 }
 _ATTRIBUTE = 10 << 3 | 2  # key of an attribute in a node
 _NAMES = (*_WITH_COLUMN, _INVOLVED, SPLITS)
-_NAMED = re.compile(b"|".join(re.escape(bytes([10, len(name)]) + name.encode()) for name in _NAMES))
+_NAMED = "|".join(re.escape(f"\n{chr(len(name))}{name}") for name in _NAMES)
 
 
 def check_attributes(
@@ -48,26 +49,30 @@ def _problems(
     graph: Graph, groups: Mapping[int, Sequence[int]], num_ranks: int, *, captured: bool
 ) -> Iterator[tuple[int, str]]:
     nodes = graph.node_columns
-    for node, attributes in _other_attributes(graph):
-        yield from ((node, problem) for problem in _repeated(attributes))
-        row = int(np.searchsorted(nodes["node_id"], node))
-        if nodes["type"][row] != NodeType.COMM_COLL:
-            continue
-        group, values = int(nodes["group"][row]), dict(attributes)
-        members = groups.get(group, () if group else range(num_ranks))
-        if _INVOLVED in values:
-            yield from ((node, problem) for problem in _uninvolved(values[_INVOLVED], group))
-        if SPLITS in values and members and not captured:
-            yield from ((node, problem) for problem in _misfit(values[SPLITS], len(members), group))
+    for ids, attributes in _other_attributes(graph):
+        yield from ((int(ids[0]), problem) for problem in _repeated(attributes))
+        rows = np.searchsorted(nodes["node_id"], ids)
+        called = nodes["type"][rows] == NodeType.COMM_COLL
+        values = dict(attributes)
+        used, first = np.unique(nodes["group"][rows[called]], return_index=True)
+        for group, node in zip(used.tolist(), ids[called][first].tolist(), strict=True):
+            members = groups.get(group, () if group else range(num_ranks))
+            if _INVOLVED in values:
+                yield from ((node, problem) for problem in _uninvolved(values[_INVOLVED], group))
+            if SPLITS in values and members and not captured:
+                yield from ((node, problem) for problem in _misfit(values[SPLITS], len(members), group))
     yield from _strange_roots(graph, groups, num_ranks)
 
 
-def _other_attributes(graph: Graph) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
-    """Yield the attributes, with repetitions, of nodes that may have one of `_NAMES` outside a column."""
-    extra = Extra.of(graph.extra)
-    for node in extra.matching(_NAMED):
-        if node >= 0:
-            yield node, [item for field in _fields(extra[node]) for item in _attribute_in(field)]
+def _other_attributes(graph: Graph) -> Iterator[tuple[np.ndarray, list[tuple[str, Any]]]]:
+    """Yield the distinct attributes, with repetitions, that may include one of `_NAMES` outside a column.
+
+    Each comes with the ids of its nodes, in ascending order.
+    """
+    for ids, encoded in Extra.of(graph.extra).distinct(_NAMED):
+        nodes = ids[ids != FILE_METADATA]
+        if len(nodes):
+            yield nodes, [item for field in _fields(encoded) for item in _attribute_in(field)]
 
 
 def _fields(encoded: bytes) -> Iterator[bytes]:
@@ -125,9 +130,11 @@ def _strange_roots(
     kinds = [kind for kind in CollectiveType if kind.is_rooted]
     rooted = (nodes["type"] == NodeType.COMM_COLL) & np.isin(nodes["comm_type"], kinds)
     rows = np.flatnonzero(rooted & (nodes["comm_src"] >= 0))
-    ends = (nodes[name][rows].tolist() for name in ("node_id", "comm_src", "group"))
-    for node, root, group in zip(*ends, strict=True):
+    for group, calls in groups_of(nodes["group"][rows]).items():
         members = groups.get(group, () if group else range(num_ranks))
-        if members and root not in members:
+        roots, first = np.unique(nodes["comm_src"][rows[calls]], return_index=True)
+        strange = ~np.isin(roots, members)
+        if len(members) and strange.any():
             of = f"group {group}" if group else f"the {num_ranks} ranks"
-            yield node, f"has rank {root} as its root (comm_src), which is not one of {of}"
+            node, root = nodes["node_id"][rows[calls[first[strange][0]]]], roots[strange][0]
+            yield int(node), f"has rank {root} as its root (comm_src), which is not one of {of}"

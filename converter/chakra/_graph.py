@@ -6,7 +6,6 @@ encoded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 from collections.abc import ValuesView
 
 from ...support.table import byte_table
-from .._columns import positions
+from .._columns import groups_of, positions
 
 
 class NodeType(IntEnum):
@@ -418,11 +417,15 @@ class Extra(Mapping[int, bytes]):
             raise KeyError(number)
         return self._content[self._ends[at - 1] if at else 0 : self._ends[at]].tobytes()
 
-    def matching(self, pattern: re.Pattern[bytes]) -> list[int]:
-        """Return the numbers of all entries with a match of *pattern*, and perhaps some others."""
-        starts = [match.start() for match in pattern.finditer(self._content.data)]
-        found: list[int] = np.unique(self._ids[np.searchsorted(self._ends, starts, side="right")]).tolist()
-        return found
+    def distinct(self, pattern: str) -> Iterator[tuple[np.ndarray, bytes]]:
+        """Yield each distinct entry that matches the regular expression *pattern*, with its numbers."""
+        if not len(self._ids):
+            return
+        from ...support.table import distinct_parts  # noqa: PLC0415 - loads PyArrow
+
+        rows, numbers, contents = distinct_parts(self._content, self._ends, pattern)
+        for number, alike in groups_of(numbers).items():
+            yield self._ids[rows[alike]], contents[number]
 
     def values(self) -> ValuesView[bytes]:
         """Return a view of the entries, which iterates without lookups."""

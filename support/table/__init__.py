@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .._plugins import exports_of
 
 if TYPE_CHECKING:
+    from ._arrow import distinct_parts as distinct_parts
     from ._parquet import ParquetFile as ParquetFile
     from ._parquet import ParquetWriter as ParquetWriter
     from ._table import CodedColumns as CodedColumns

@@ -112,3 +112,20 @@ def _texts(chunk: pa.Array) -> npt.NDArray[Any]:
     indices = chunk.indices.fill_null(len(texts) - 1) if chunk.null_count else chunk.indices
     found: npt.NDArray[Any] = texts[_values(indices, kind_of(indices.type))]
     return found
+
+
+def distinct_parts(
+    content: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], pattern: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], list[bytes]]:
+    """Return the distinct parts of *content* that match a regular expression, without a loop over parts.
+
+    Part i stops at ``ends[i]``. The result is the index of each matching part, the number of its content, and
+    the contents. Each character of *pattern* stands for a byte.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - few graphs have other attributes
+
+    offsets = pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64))
+    parts = pa.Array.from_buffers(pa.large_binary(), len(ends), [None, offsets, pa.py_buffer(content)])
+    rows = np.flatnonzero(_values(pc.match_substring_regex(parts, pattern), "bool"))
+    encoded = parts.take(to_arrow(rows)).dictionary_encode()
+    return rows, _values(encoded.indices, "int32"), encoded.dictionary.to_pylist()
