@@ -6,6 +6,7 @@ import enum
 import functools
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -33,7 +34,7 @@ from .config import (
     shown,
     without_paths,
 )
-from .engine import FIELDS
+from .engine import FIELDS, Collective, collectives
 from .gpu import Machine, machine_of_backend, machine_of_plain
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
@@ -41,6 +42,7 @@ from .programs import Choice, Demand, Lowered, choose_programs, lower
 _WORDS = {"name", "sources", "title"}
 # The version of the conversion from collective programs to messages. Version 1 had no rounds.
 _LOWERING_VERSION = 2
+_FLAGS = b"involved_dim"  # the attribute with a flag per dimension
 
 
 class Detail(enum.Enum):
@@ -143,6 +145,17 @@ class WorkloadSource:
         if self.prefix is None:
             raise WorkloadError("The experiment has only encoded programs; pass a Workload instead.")
         return Workload.load(self.prefix)
+
+    @functools.cached_property
+    def flagged_collectives(self) -> list[tuple[int, Collective]]:
+        """The distinct collectives that only some dimensions of a network run, each with the first rank."""
+        flagged = [number for number, program in enumerate(self.programs) if _has_flags(program)]
+        return [
+            (int(np.argmax(self.program_of_rank == number)), each)
+            for number in flagged
+            for each in collectives([self.programs[number]])
+            if each.involved & 0x0F != 0x0F
+        ]
 
     @functools.cached_property
     def content_hash(self) -> str:
@@ -320,6 +333,17 @@ class Experiment:
         if self.gpu_machine is not None:
             options["machine"] = asdict(self.gpu_machine)
         return options | ({"occasion": self.occasion} if self.occasion else {})
+
+
+def _has_flags(program: bytes | str) -> bool:
+    """Return whether a program has flags of dimensions, by a search that is much faster than decoding."""
+    if isinstance(program, bytes):
+        return _FLAGS in program
+    with Path(program).open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(_FLAGS) >= 0
 
 
 def _is_gzip(path: str) -> bool:

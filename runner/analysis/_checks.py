@@ -191,8 +191,10 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
     refused: dict[tuple[int, int], list[tuple[engine.Collective, str]]] = {}
     for collective, answer in zip(asked, answers, strict=True):
         size = len(groups.get(collective.group, ())) or ranks
-        if answer:
-            refused.setdefault((collective.comm_type, size), []).append((collective, answer))
+        lacks = f"Node {collective.node_id} takes part only in dimensions that the network lacks."
+        reason = answer if collective.spans(network.npus_count) else lacks
+        if reason:
+            refused.setdefault((collective.comm_type, size), []).append((collective, reason))
     for (comm_type, size), those in refused.items():
         yield Finding("error", _place(comm_type, size, [each.group for each, _ in those]), those[0][1])
 

@@ -40,6 +40,7 @@ def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkMode
     Raises `ConfigError` for an invalid experiment.
     """
     source = experiment.workload
+    _refuse_missing_dimensions(experiment)
     config = _configured(experiment)
     config.network_model = network
     if network is not NetworkModel.UNAWARE:
@@ -48,6 +49,20 @@ def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkMode
     if source.representative_of_rank is not None:
         config.representative_of_rank = source.representative_of_rank.tolist()
     return Scenario(source.programs, source.program_of_rank, config)
+
+
+def _refuse_missing_dimensions(experiment: Experiment) -> None:
+    """Raise `ConfigError` for a collective without a dimension of the network, which would take no time."""
+    network = experiment.network
+    if about_backend(experiment.backend).replays:
+        return
+    for rank, each in experiment.workload.flagged_collectives:
+        if not each.spans(network.npus_count):
+            raise ConfigError(
+                f"Rank {rank}: node {each.node_id} takes part only in dimensions that the network "
+                f"'{network.name}' lacks (involved_dim), so ASTRA-sim never completes it. Next: choose a "
+                "network with these dimensions, or correct the workload."
+            )
 
 
 def _configured(experiment: Experiment) -> engine.Config:

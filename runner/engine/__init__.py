@@ -112,6 +112,15 @@ class Collective(NamedTuple):
     involved: int = 0x0F
     node_id: int = 0
 
+    def spans(self, sizes: Sequence[int]) -> bool:
+        """Return whether the collective takes part in a dimension of a network with the given *sizes*.
+
+        As in ASTRA-sim, only collectives of all ranks have flags, and every dimension after the fourth takes
+        part.
+        """
+        flags = -1 if self.group else self.involved | ~0x0F
+        return max(sizes) < 2 or any(flags >> place & 1 for place in range(len(sizes)))
+
 
 def collectives(
     programs: Sequence[bytes | str], apart: Iterable[int] = (), *, sizes: bool = False
