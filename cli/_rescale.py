@@ -71,7 +71,6 @@ def rescale_command(
     The options change the number of replicas, pipeline stages, micro-batches or identical layers, or the
     chip.
     """
-    from ..converter import Workload
     from ..runner import Study
     from ..runner.prediction.rescaling import (
         with_data_parallelism,
@@ -86,7 +85,7 @@ def rescale_command(
     if new_name is not None:
         study.check_new_workload(new_name)
     prefix = study.workload_prefix(name)
-    workload = Workload.load(prefix)
+    workload = study.workload(name)
     changes = {"layers": layers, "pp": pp, "micro-batches": micro_batches, "chip": chip, "dp": dp}
     suffix = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
     if not suffix:

@@ -9,10 +9,11 @@ from pathlib import Path
 from ..converter import Finding, doctor, worst_first
 from ..converter.building import Progress, finished_ranks
 from ..errors import ChakrascopeError
+from ..support import load_json
 from ..tracer import MANIFEST_NAME
 from ._checksums import CHECKSUMS_FILE, refuse_damaged
 from .jobs import JobStore
-from .study import RUN_FILE, Study, note_problem, timeline_notes
+from .study import RUN_FILE, Study, network_names, note_problem, read_network_file, timeline_notes
 from .sweep import read_sweep, sweep_names
 
 
@@ -35,7 +36,8 @@ def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None
         cause = "The folder has no trace set."
         findings.append(Finding("warning", str(study.path), cause, "Capture one with 'chakrascope trace'."))
     findings += _refused(str(study.path), partial(Study.open, study.path))
-    return worst_first([*findings, *_runs(study), *_sweeps(study), *_jobs(study)])
+    findings += [*_runs(study), *_sweeps(study), *_networks(study), *_jobs(study), *_defaults(study)]
+    return worst_first(findings)
 
 
 def _workloads(study: Study) -> Iterator[Finding]:
@@ -89,8 +91,24 @@ def _sweeps(study: Study) -> Iterator[Finding]:
             yield from _refused(place, partial(read_sweep, study, folder.name))
 
 
+def _networks(study: Study) -> Iterator[Finding]:
+    """Yield invalid files among the user's own networks."""
+    for name in network_names(study):
+        yield from _refused(f"{study.path}, network {name}", partial(read_network_file, study, name))
+
+
 def _jobs(study: Study) -> Iterator[Finding]:
     yield from _refused(f"{study.path}, jobs", JobStore(study).database.check)
+
+
+def _defaults(study: Study) -> Iterator[Finding]:
+    """Yield unreadable files without which commands and pages only lose a default or a suggestion."""
+    files = [study.current_file, *sorted(study.jobs_dir.glob("findings/*.json"))]
+    for file in filter(Path.exists, files):
+        try:
+            load_json(file)
+        except (OSError, ValueError) as error:  # noqa: PERF203 - few files
+            yield Finding("warning", str(study.path), f"{file} is damaged ({error}).", "Delete the file.")
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 
 from ..errors import StudyError
@@ -22,12 +22,15 @@ def write_checksums(folder: Path) -> None:
         temporary.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
 
 
-def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
+def refuse_damaged(
+    folder: Path, wanted: Callable[[str], bool] = lambda _: True, *, needed: Collection[str] = ()
+) -> None:
     """Raise `StudyError` if a file of *folder* was changed; *wanted* limits the check to some files.
 
-    Results of version 0.2 and earlier have no checksums, and pass the check.
+    The files *needed*, if they exist, must have checksums: a truncated list lacks some. Results of version
+    0.2 and earlier have no checksums, and pass the check.
     """
-    problem = _problem(folder, wanted)
+    problem = _problem(folder, wanted, needed)
     if problem:
         raise StudyError(
             f"{folder / problem[0]} {problem[1]}. Next: restore the file, or delete the folder and make it "
@@ -35,7 +38,7 @@ def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True)
         )
 
 
-def _problem(folder: Path, wanted: Callable[[str], bool]) -> tuple[str, str] | None:
+def _problem(folder: Path, wanted: Callable[[str], bool], needed: Collection[str]) -> tuple[str, str] | None:
     """Return the first damaged file with its damage, or None if no file is damaged."""
     try:
         text = (folder / CHECKSUMS_FILE).read_bytes().decode("utf-8", "surrogateescape")
@@ -45,20 +48,26 @@ def _problem(folder: Path, wanted: Callable[[str], bool]) -> tuple[str, str] | N
         return CHECKSUMS_FILE, f"cannot be read ({error.strerror})"
     if not text:
         return CHECKSUMS_FILE, "is damaged (it is empty)"
+    listed = set()
+    digests: dict[int, str] = {}  # by inode: equal ranks share one file
     for number, line in enumerate(text.splitlines(), 1):
         digest, _, name = line.partition("  ")
         if len(digest) != _HEX_DIGITS or not _is_inside(name):
             return CHECKSUMS_FILE, f"is damaged (line {number})"
+        listed.add(name)
         if wanted(name):
             try:
-                differs = _digest(folder / name) != digest
+                inode = (folder / name).stat().st_ino
+                digests[inode] = digests.get(inode) or _digest(folder / name)
+                differs = digests[inode] != digest
             except FileNotFoundError:
                 return name, "is missing"
             except OSError as error:
                 return name, f"cannot be read ({error.strerror})"
             if differs:
                 return name, f"is damaged: it differs from its checksum in {CHECKSUMS_FILE}"
-    return None
+    absent = next((name for name in needed if name not in listed and (folder / name).exists()), None)
+    return None if absent is None else (CHECKSUMS_FILE, f"is damaged (it lacks {absent})")
 
 
 def _is_inside(name: str) -> bool:

@@ -204,7 +204,7 @@ class Result:
     def num_ranks(folder: str | Path) -> int:
         """Return the number of ranks of a saved result without loading them; raises the errors of `load`."""
         path = Path(folder) / "ranks.parquet"
-        refuse_damaged(path.parent, lambda name: name == path.name)
+        refuse_damaged(path.parent, path.name.__eq__, needed=[path.name])
         try:
             return ParquetFile(path).num_rows
         except (OSError, ValueError) as error:
@@ -219,7 +219,7 @@ class Result:
         A missing or damaged file raises `StudyError`.
         """
         source = Path(folder)
-        refuse_damaged(source)
+        refuse_damaged(source, needed=["result.json", *(f"{name}.parquet" for name in COLUMNS)])
         try:
             head = load_json(source / "result.json")
             tables: dict[str, Any] = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}

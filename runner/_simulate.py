@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..converter import Workload
 from ..converter.building import has_lanes, is_captured, measured_world_size
+from ..converter.chakra import check_attributes
 from ..errors import ConfigError, WorkloadError
 from ..support import load_json
 from ._experiment import Experiment, WorkloadSource
@@ -24,6 +25,7 @@ from .config import (
     with_absolute_algorithms,
     with_algorithms,
 )
+from .study import refuse_damaged_workload
 
 
 def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
@@ -174,10 +176,15 @@ def load_source(
 ) -> tuple[WorkloadSource, bool]:
     """Return the programs of *num_ranks* ranks, and whether their streams are lanes (semantics ``trace``).
 
-    *groups* replace those of the workload when files of other programs are checked.
+    *groups* replace those of the workload when a model or files of other programs are checked.
     """
     if isinstance(workload, Workload):
+        members = workload.groups if groups is None else _groups_of(groups, None)
+        for graph in workload.graphs:
+            captured = is_captured(workload.metadata)
+            check_attributes(graph, members, workload.num_ranks, f"Rank {graph.rank}", captured=captured)
         return _scaled(workload, num_ranks), has_lanes(workload.metadata)
+    refuse_damaged_workload(Path(workload))
     metadata = _metadata(workload)
     if "representatives" in metadata:
         return _scaled(Workload.load(workload), num_ranks), has_lanes(metadata)

@@ -373,11 +373,11 @@ def _nodes_file(prefix: Path) -> ParquetFile | None:
     return file if file.note else None
 
 
-def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
+def unchanged_files(prefix: Path, ranks: Iterable[int] | None = None) -> dict[int, str]:
     """Return the SHA-256 of the ranks' files that are unchanged since the tables were written.
 
-    A file counts as unchanged if its size is the recorded size, and its last status change precedes that of
-    the tables.
+    The default of *ranks* is all ranks. A file counts as unchanged if its size is the recorded size, and its
+    last status change precedes that of the tables.
     """
     file = _nodes_file(prefix)
     if file is None:
@@ -389,7 +389,7 @@ def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
     except (OSError, IndexError, msgspec.MsgspecError):
         return {}
     unchanged = {}
-    for rank in ranks:
+    for rank in program_of if ranks is None else ranks:
         if rank in program_of:
             with suppress(OSError):
                 status = os.stat(f"{prefix}.{rank}.et")

@@ -5,6 +5,7 @@ A file is computed again if the run, its workload or the code of Chakrascope has
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,13 +40,14 @@ def cached_advice(file: Path, inputs: list[Path], make: Callable[[], Advised]) -
     stamp = _stamp(inputs)
     try:
         stored = load_json(file)
-        if stored["stamp"] == stamp:
+        if stored["stamp"] == [*stamp, _digest(stored["advised"])]:
             return Advised.from_json(stored["advised"])
     except _DAMAGES:
         pass
     advised = make()
+    content = advised.to_json()
     with suppress(OSError):
-        write_file(file, json.dumps({"stamp": stamp, "advised": advised.to_json()}) + "\n")
+        write_file(file, json.dumps({"stamp": [*stamp, _digest(content)], "advised": content}) + "\n")
     return advised
 
 
@@ -68,6 +70,10 @@ def cached_path(file: Path, inputs: list[Path], result: Result, workload: Worklo
     with suppress(OSError):
         _write(file, stamp, columns | {f"said_{name}": column for name, column in path.texts.items()})
     return path
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _stamp(files: list[Path]) -> list[Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ._runs import run_rows as run_rows
     from ._runs import run_table as run_table
     from ._study import Study as Study
+    from ._study import refuse_damaged_workload as refuse_damaged_workload
     from ._workspace import StudyInfo as StudyInfo
     from ._workspace import Workspace as Workspace
     from ._workspace import describe_study as describe_study

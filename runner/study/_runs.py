@@ -68,7 +68,7 @@ def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
 
     Raises `StudyError` if it is damaged.
     """
-    refuse_damaged(folder, lambda name: name == RUN_FILE)
+    refuse_damaged(folder, RUN_FILE.__eq__, needed=[RUN_FILE])
     data = read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
     try:
         wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
@@ -107,9 +107,14 @@ def read_json(path: Path, problem: str) -> dict[str, Any]:
     return data
 
 
-def is_input(name: str) -> bool:
-    """Return whether a run's file *name* belongs to its experiment rather than its result."""
-    return not name.endswith(".parquet") and name != "result.json"
+_INPUTS = ("experiment.json", "groups.json", "memory.json", "network.yml", "system.json")
+
+
+def refuse_damaged_inputs(folder: Path) -> None:
+    """Raise `StudyError` if a file of a run's experiment, such as a collective algorithm, was changed."""
+    refuse_damaged(
+        folder, lambda name: not name.endswith(".parquet") and name != "result.json", needed=_INPUTS
+    )
 
 
 def write_inputs(folder: Path, experiment: Experiment) -> None:

@@ -19,7 +19,7 @@ from .._checksums import refuse_damaged, write_checksums
 from .._traits import REPLAY, about_backend
 from ._layout import RUN_FILE, WORKLOAD, StudyLayout, check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, write_note
-from ._runs import RunInfo, is_input, read_info, read_json, write_inputs
+from ._runs import RunInfo, read_info, read_json, refuse_damaged_inputs, write_inputs
 
 if TYPE_CHECKING:
     from ...converter import Workload
@@ -136,9 +136,12 @@ class Study(StudyLayout):
     def workload(self, name: str | None = None) -> Workload:
         """Return the workload *name*, or the newest workload; raises `StudyError` if it is damaged."""
         from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
+        from ...converter.chakra import unchanged_files  # noqa: PLC0415 - as above
 
         prefix = self.workload_prefix(name)
-        refuse_damaged(prefix.parent, {f"{prefix.name}.workload.json"}.__contains__)
+        # The tables are read in place of these files.
+        unread = {f"{prefix.name}.{rank}.et" for rank in unchanged_files(prefix)}
+        refuse_damaged(prefix.parent, lambda name: name not in unread, needed=_files_of(prefix))
         return Workload.load(prefix)
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
@@ -311,7 +314,7 @@ class Study(StudyLayout):
 
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
-        refuse_damaged(folder, is_input)
+        refuse_damaged_inputs(folder)
         stored = read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
         inputs: dict[str, Any] = {
             "workload": WorkloadSource.of_model(self.run_workload(info.id)),
@@ -331,7 +334,7 @@ class Study(StudyLayout):
         from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
 
         folder = self.run_dir(self.run_info(run_id).id)
-        refuse_damaged(folder, is_input)
+        refuse_damaged_inputs(folder)
         return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
 
     def has_run(self, experiment: Experiment) -> bool:
@@ -473,6 +476,17 @@ class Study(StudyLayout):
             except StudyError:  # noqa: PERF203 - a study has few runs
                 if self.run_file(folder.name).exists():  # otherwise, another process has deleted the run
                     raise
+
+
+def refuse_damaged_workload(prefix: Path) -> None:
+    """Raise `StudyError` if *prefix* is a workload of a study, and one of its files was changed."""
+    folder = prefix.absolute().parent
+    if Study.is_study(folder.parent.parent):
+        refuse_damaged(folder, needed=_files_of(prefix))
+
+
+def _files_of(prefix: Path) -> list[str]:
+    return [f"{prefix.name}.{what}" for what in ("0.et", "groups.json", "workload.json")]
 
 
 def _same_programs(one: Path, other: Path) -> bool:

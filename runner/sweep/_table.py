@@ -147,7 +147,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
-    refuse_damaged(path.parent, {path.name}.__contains__)
+    refuse_damaged(path.parent, path.name.__eq__, needed=[path.name])
     try:
         # Tables of earlier versions have no prices, and only tables of plans have memory.
         absent = {"cost": None, "memory_bytes": None}
@@ -298,7 +298,7 @@ def _settings_of(study: Study, name: str, identity: str) -> dict[str, Any]:
 
 def read_start(folder: Path) -> Base:
     """Return the base of the sweep in *folder*, or raise `StudyError` for damage and searches for plans."""
-    refuse_damaged(folder, {_NAME}.__contains__)
+    refuse_damaged(folder, _NAME.__eq__, needed=[_NAME])
     try:
         start: dict[str, Any] = load_json(folder / _NAME)
         if "model" in start:

@@ -5,6 +5,7 @@ import subprocess
 
 import command_line
 import et
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from studies import make_study
 from workloads import coll, comp, workload
 
 from chakrascope.cli import main as cli_main
-from chakrascope.converter import Workload, doctor
+from chakrascope.converter import Workload, decode_graph, doctor, read_et
 from chakrascope.errors import ChakrascopeError, ConfigError, StudyError, WorkloadFormatError
 from chakrascope.runner import (
     Experiment,
@@ -25,13 +26,16 @@ from chakrascope.runner import (
     Study,
     SystemConfig,
     WorkloadSource,
+    check_setup,
     check_study,
+    communication_of,
     get_backend,
     load_groups,
     prepare,
     simulate,
 )
 from chakrascope.runner.config import preset_path
+from chakrascope.runner.study import add_network
 from chakrascope.runner.sweep import Prices, parse_axis, read_points, run_sweep
 
 MEMORY = {"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-latency": 9, "num-nodes": 2}
@@ -263,6 +267,56 @@ def test_a_change_of_a_workload_or_a_sweep_is_named_by_doctor(study, name, how):
             study.workload()
 
 
+@pytest.mark.parametrize("name", ["workload.0.et", "workload.nodes.parquet", "workload.workload.json"])
+def test_a_changed_workload_is_not_simulated(study, name):
+    prefix = study.workload_prefix()
+    file = prefix.parent / name
+    content = file.read_bytes()
+    file.unlink()  # links of saved graphs share their content
+    file.write_bytes(content + b"\n" if name.endswith("json") else content[:-1] + b"~")
+    for read in (study.workload, lambda: simulate(prefix, "default", "ring-2")):
+        with pytest.raises(StudyError, match=f"{name} is damaged"):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "read"),
+    [
+        ("runs", "result.json", Study.result),
+        ("runs", "run.json", Study.runs),
+        ("runs", "network.yml", Study.run_configs),
+        ("workloads", "workload.workload.json", Study.workload),
+    ],
+)
+def test_checksums_that_lack_a_file_are_damaged(study, part, name, read):
+    (folder,) = (study.path / part).iterdir()
+    lines = (folder / "SHA256SUMS").read_text().splitlines(keepends=True)
+    (folder / "SHA256SUMS").write_text("".join(line for line in lines if not line.endswith(f" {name}\n")))
+    with pytest.raises(StudyError, match=f"SHA256SUMS is damaged .it lacks {name}"):
+        read(study)
+
+
+def test_damaged_networks_and_defaults_are_named_by_doctor(study):
+    add_network(study, "mine.yml", preset_path("network", "ring-2").read_bytes())
+    files = (study.network_file("mine.yml"), study.current_file, study.findings_file("item"))
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{", encoding="utf-8")
+    causes = [finding.cause for finding in check_study(study) if finding.severity != "note"]
+    for file in files:
+        assert any(str(file) in cause for cause in causes)
+
+
+def test_advice_of_a_changed_cache_is_not_printed(tmp_path, capsys):
+    study = make_study(tmp_path / "study").study
+    said = command_line.answer(capsys, "summary", study.path)
+    (file,) = study.path.rglob("kept-advice.json")
+    stored = json.loads(file.read_text())
+    stored["advised"]["advice"][0]["gain_ns"] += 1_000_000
+    file.write_text(json.dumps(stored))
+    assert command_line.answer(capsys, "summary", study.path) == said
+
+
 def test_a_sweep_that_continues_has_checksums_of_its_new_table(study):
     for backends in (["analytical-unaware"], ["analytical-unaware", "flow"]):
         run_sweep(study, [{"backend": name} for name in backends], network="ring-2", name="two")
@@ -461,6 +515,8 @@ def test_an_ambiguous_or_impossible_collective_is_refused_wherever_it_comes_from
         simulate(prefix, "default", "ring-2")
     with pytest.raises(WorkloadFormatError, match=message):
         Workload.load(prefix)
+    with pytest.raises(WorkloadFormatError, match=rf"Rank 0: node 3 \('call'\) .*{words}"):
+        simulate(in_memory(prefix, {1: (0,)}), "default", "ring-2")
     assert [finding.severity for finding in doctor(prefix)] == ["error"]
 
 
@@ -476,4 +532,36 @@ def test_an_ambiguous_or_impossible_collective_is_refused_wherever_it_comes_from
 )
 def test_graphs_whose_attributes_fit_are_simulated(facts, more, tmp_path):
     (tmp_path / "w.groups.json").write_text(json.dumps({"1": [0, 1]}))
-    assert simulate(write_graphs(tmp_path, more, **facts), "default", "ring-2").makespan_ns > 0
+    prefix = write_graphs(tmp_path, more, **facts)
+    made = simulate(prefix, "default", "ring-2")
+    assert made.makespan_ns > 0
+    assert simulate(in_memory(prefix, {1: (0, 1)}), "default", "ring-2").makespan_ns == made.makespan_ns
+
+
+def in_memory(prefix, groups):
+    """Return the graphs of two ranks, decoded without the checks of `Workload.load`."""
+    graphs = (decode_graph(read_et(f"{prefix}.{rank}.et"), rank=rank) for rank in range(2))
+    return Workload(tuple(graphs), np.arange(2, dtype=np.int32), groups)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "packet"])
+def test_a_collective_without_a_dimension_of_the_network_is_refused(saved, backend, tmp_path):
+    prefix = write_graphs(tmp_path, involved_dim=[0, 1, 0, 0])
+    if saved:  # files of Chakrascope are not decoded again
+        Workload.load(prefix).save(prefix)
+    message = r"Rank 0: node 3 takes part only in dimensions that the network 'ring-2' lacks"
+    with pytest.raises(ConfigError, match=message):
+        simulate(prefix, "default", "ring-2", backend=backend)
+    (finding,) = (
+        each
+        for each in check_setup(
+            NetworkConfig.preset("ring-2"),
+            SystemConfig.preset("default", 1),
+            communication_of(prefix),
+            [backend],
+        )
+        if each.severity == "error"
+    )
+    assert finding.cause == "Node 3 takes part only in dimensions that the network lacks."
+    assert simulate(prefix, "default", None, backend="replay").makespan_ns >= 0
