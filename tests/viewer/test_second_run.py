@@ -368,18 +368,18 @@ def test_all_ranks_are_in_sight_with_host_calls_until_all_rows_are_asked_for(cap
 def test_large_traces_and_many_ranks_are_read_when_asked(captured, monkeypatch):
     study, run = captured
     opened = StudyView(study).open(run)
-    assert _timeline._reads_calls(opened)
+    assert _timeline._default_calls(opened) == "yes"
     monkeypatch.setattr(_timeline, "_MAX_DEFAULT_BYTES", opened.calls.size_bytes - 1)
-    assert not _timeline._reads_calls(opened)
+    assert _timeline._default_calls(opened) == "no"
 
 
-def test_calls_are_shown_by_default_if_the_host_works_at_its_measured_times(captured):
+def test_calls_are_shown_with_measured_rows_if_the_host_is_not_at_its_measured_times(captured):
     """Calls are drawn at measured times; below nodes at other times, they would seem to cause other nodes."""
     study, run = captured
     opened = StudyView(study).open(run)
     late = opened.nodes.assign(start_ns=opened.nodes["start_ns"] + opened.result.makespan_ns // 100)
     vars(opened)["nodes"] = late
-    assert not _timeline._reads_calls(opened)
+    assert _timeline._default_calls(opened) == "measured"
 
 
 def test_runs_without_their_traces_have_no_calls(captured):

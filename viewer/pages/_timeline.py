@@ -51,7 +51,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div(canvas, id="timeline", className="timeline",
                      **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _comparable_runs(run),
                         "data-measured": "yes" if run.is_measured else "no",
-                        "data-calls": "yes" if _reads_calls(run) else "no"}),
+                        "data-calls": _default_calls(run)}),
             dcc.Store(id="timeline-sink"),
             dcc.Store(id="timeline-stacks-asked"),
             separator("timeline-panel", "Height of the panel", across=True),
@@ -62,14 +62,16 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )  # fmt: skip
 
 
-def _reads_calls(run: OpenRun) -> bool:
-    """Return whether host calls are shown by default, below the simulated rows.
+def _default_calls(run: OpenRun) -> str:
+    """Return how host calls are shown by default.
 
-    Traces must be small and ranks few, and the host must work at its measured times, because these
-    are the times of its calls.
+    If traces are small and ranks few, they are shown below the simulated rows ("yes"), or together with
+    measured rows ("measured") if the host does not work at its measured times, which its calls have.
     """
     few = run.has_few_ranks and not run.is_large and run.is_measured
-    return few and 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES and _is_host_on_time(run)
+    if not few or not 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES:
+        return "no"
+    return "yes" if _is_host_on_time(run) else "measured"
 
 
 def _is_host_on_time(run: OpenRun) -> bool:

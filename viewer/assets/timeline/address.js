@@ -5,9 +5,10 @@ const SETTINGS = {
   rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "", fit: "",
 };
 
-export function readSettings() {
-  const query = new URLSearchParams(window.location.search);
-  return Object.fromEntries(Object.entries(SETTINGS).map(([name, usual]) => [name, query.get(name) || usual]));
+/* Return the settings in the address; *calls* is how host calls are shown by default (data-calls of the page). */
+export function readSettings(calls) {
+  const query = new URLSearchParams(window.location.search), usually = { ...SETTINGS, measured: calls === "measured" ? "1" : "" };
+  return Object.fromEntries(Object.entries(usually).map(([name, usual]) => [name, query.get(name) || usual]));
 }
 
 /* Return the time window in the address if the address names *run*, else null. */

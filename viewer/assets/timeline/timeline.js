@@ -19,7 +19,7 @@ const SERVER_SETTINGS = ["rows", "colour", "beside", "measured"];
 class Timeline {
   constructor(holder) {
     const canvas = holder.querySelector("canvas");
-    Object.assign(this, { holder, canvas, context: canvas.getContext("2d"), settings: readSettings() });
+    Object.assign(this, { holder, canvas, context: canvas.getContext("2d"), settings: readSettings(holder.dataset.calls) });
     Object.assign(this, { run: "", sources: [], area: null, showPath: true, sequence: 0, turn: Promise.resolve() });
     this.view = new View(canvas, () => this.refresh());
     this.rows = new Rows(this);
@@ -137,7 +137,7 @@ class Timeline {
   /* Restore the settings and the time window of the address after Back or Forward. */
   async restore() {
     const before = this.settings;
-    this.settings = readSettings();
+    this.settings = readSettings(this.holder.dataset.calls);
     if (SERVER_SETTINGS.some((name) => before[name] !== this.settings[name])) { this.area = null; await this.load(this.run); } else { this.arrange(); }
     const [t0, t1] = readWindow(this.run) || [];
     if (t1 > t0) { this.view.window(t0, t1); } else { this.refresh(); }

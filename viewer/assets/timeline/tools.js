@@ -24,7 +24,7 @@ export class Tools {
     foldToFit.append(this.folded);
     foldToFit.title = "fold deep rows, or shorten rows, so that all ranks are in sight";
     document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty, foldToFit);
-    const measured = this.box("measured", "timeline-measured", timeline.readsCalls ? "Measured rows" : "Measured, with host calls", { on: "1", off: "" });
+    const measured = this.box("measured", "timeline-measured", timeline.readsCalls ? "Measured rows" : "Measured, with host calls", { on: "1", off: timeline.holder.dataset.calls === "measured" ? "0" : "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
     const boxes = timeline.readsCalls ? [this.callsBox(), measured] : [measured];
