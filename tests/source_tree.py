@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -150,3 +151,18 @@ def declared_all(source: Source) -> list[str] | None:
         ):
             return list(ast.literal_eval(node.value))
     return None
+
+
+_GROUP = re.compile(r'^\[project\.entry-points\."(chakrascope\.\w+)"\]$', re.MULTILINE)
+_ENTRY = re.compile(r'^(\w+) = "chakrascope\.([\w.]+)(?::\w+)?"$', re.MULTILINE)
+
+
+def registered_plugins() -> list[tuple[str, str, str]]:
+    """Return group, name and module of every plug-in that pyproject.toml registers."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    groups = _GROUP.split(text)[1:]
+    return [
+        (group, name, module)
+        for group, body in zip(groups[::2], groups[1::2], strict=True)
+        for name, module in _ENTRY.findall(body.partition("\n[")[0])
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,6 +20,7 @@ from .source_tree import (
     imports,
     modules,
     public_names,
+    registered_plugins,
 )
 
 # Leaves for everybody; beyond them only what is named here.
@@ -224,3 +227,90 @@ def test_the_guards_see_what_they_forbid(tmp_path):
 )
 def test_private_access_is_detected(module, target, name, reaches):
     assert reaches_into(Import(module, target, name, "", 0)) is reaches
+
+
+def folder_of(module: str) -> str:
+    return module if modules()[module].is_package else module.rpartition(".")[0]
+
+
+def test_the_core_imports_no_plugin():
+    folders = {folder_of(module) for _, _, module in registered_plugins()}
+    expect_none(
+        [
+            f"{found.where} imports {found.target}"
+            for found in imports()
+            for folder in folders
+            if f"{found.target}.".startswith(f"{folder}.") and not f"{found.module}.".startswith(f"{folder}.")
+        ]
+    )
+
+
+def test_the_core_names_no_plugin():
+    for folder in {folder_of(module) for _, _, module in registered_plugins()}:
+        word = re.compile(rf"\b{folder.rpartition('.')[2].replace('_', '[ _]')}\b", re.IGNORECASE)
+        # What InfraGraph and PyTorch call theirs, and a word of many meanings.
+        if folder.endswith((".blueprints", ".flight_recorder", ".service")):
+            continue
+        for source in modules().values():
+            if not f"{source.name}.".startswith(f"{folder}."):
+                text = (ROOT / source.file).read_text(encoding="utf-8")
+                assert not word.search(text), f"{source.file} names {folder}"
+
+
+# The folders and files of a study; only `runner/study/_layout.py` joins their names to paths.
+FOLDERS = ("jobs", "runs", "sweeps", "traces", "workloads")
+FILES = ("study.json", "run.json")
+
+
+def literal(node: ast.AST) -> str:
+    """Return the text of a constant, or what an f-string begins with."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def names_part(node: ast.AST) -> bool:
+    text = literal(node)
+    return text in FILES or text.split("/")[0] in FOLDERS
+
+
+def layout_literals(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that join the name of a study's part to a path, or look for one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            found = names_part(node.right)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            joins = node.func.attr in ("glob", "rglob", "joinpath", "with_name")
+            found = joins and any(
+                names_part(part) or set(literal(part).split("/")) & set(FILES) for part in node.args
+            )
+        else:
+            found = False
+        if found:
+            yield node.lineno
+
+
+def test_no_module_but_the_study_s_layout_knows_its_names():
+    expect_none(
+        [
+            f"{source.file}:{line}"
+            for source in modules().values()
+            if source.name != "runner.study._layout"
+            for line in layout_literals(source.tree)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'study.path / "runs" / identity',
+        'path = Path(target) / "study.json"',
+        'list(folder.glob("traces/*/manifest.json"))',
+        'folder.glob("*/run.json")',
+        'study.path / f"jobs/{name}"',
+        'study.path.joinpath("sweeps", name)',
+    ],
+)
+def test_the_search_finds_what_it_is_for(line):
+    assert list(layout_literals(ast.parse(line))) == [1]

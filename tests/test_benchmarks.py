@@ -18,8 +18,6 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "benchmarks" / "planted_bottlenecks"))
 
 import astra_sim_fuzz
-import astra_sim_run
-import closed_loop
 import plants
 import random_experiments
 import random_programs
@@ -37,12 +35,6 @@ def test_the_engine_has_an_answer_to_whatever_is_drawn(seed, tmp_path):
     assert answer["status"] in {"finishes", "stalls", "refuses"}, answer["message"]
 
 
-def test_a_seed_gives_the_same_experiment_that_json_can_hold():
-    first, second = random_experiments.draw(7), random_experiments.draw(7)
-    assert json.loads(json.dumps(first)) == json.loads(json.dumps(second)) == first
-    assert random_experiments.features(first)
-
-
 def test_shrinking_keeps_the_difference():
     experiment = random_experiments.draw(1)
     kept = experiment["workload"][0][0]["id"]
@@ -52,30 +44,6 @@ def test_shrinking_keeps_the_difference():
 
     small = astra_sim_fuzz.shrink(experiment, differs, tries=500)
     assert [node["id"] for node in small["workload"][0]] == [kept]
-
-
-def test_what_the_reference_prints_is_read(tmp_path):
-    lines = [
-        "[workload] [info] sys[1] finished, 100 cycles, exposed communication 40 cycles.",
-        "[statistics] [info] sys[1], GPU time: 60",
-        "[workload] [info] sys[0] finished, 120 cycles, exposed communication 60 cycles.",
-        "[statistics] [info] sys[0], Compute bound percentage: 12.500%",
-    ]
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
-    program.chmod(0o755)
-    answer = astra_sim_run.run(program, tmp_path)
-    assert answer.status(2) == "finishes"
-    assert answer.order == [1, 0]
-    assert answer.ranks[1] == {"cycles": 100, "exposed": 40, "gpu_time": 60}
-    assert answer.ranks[0]["compute_bound_pct"] == 12.5
-
-
-def test_a_program_that_never_ends_is_killed(tmp_path):
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
-    assert astra_sim_run.run(program, tmp_path, limit_s=0.2).status(1) == "loops"
 
 
 # Random programs that can run do run on the default system; the others are told as deadlocks.
@@ -108,10 +76,6 @@ def test_impossible_program_is_reported_as_its_cycle():
         output = random_programs.simulate(program)
         assert output.unfinished, f"seed {seed}"
         assert {step["name"] for step in output.deadlock} >= set(program["inverted"]), f"seed {seed}"
-
-
-def test_a_seed_gives_the_same_program():
-    assert random_programs.draw(3) == random_programs.draw(3) != random_programs.draw(4)
 
 
 def test_a_program_has_one_answer():
@@ -150,11 +114,6 @@ def test_run_of_distinct_ranks_explains_its_duration(study, capsys, monkeypatch)
     assert "about" in said
 
 
-def test_a_command_that_fails_is_no_measurement():
-    with pytest.raises(RuntimeError, match="no such thing"):
-        scale.cost_of([sys.executable, "-c", "raise SystemExit('no such thing')"])
-
-
 # Edits of a real trace of GPUs keep its order, and what waits for a change comes later.
 
 TRACE = ROOT / "tests/data/converter/dlrm_v100_8/kineto_0.json.gz"
@@ -176,12 +135,6 @@ def in_order(events):
             return False
         streams[event["args"]["stream"]] = event["ts"] + event["dur"]
     return True
-
-
-def test_empty_edit_changes_no_time(events):
-    same = trace_edits.edited(events, trace_edits.Edit())
-    assert all(new["ts"] == pytest.approx(old["ts"]) for old, new in zip(events, same, strict=True))
-    assert all(new["dur"] == pytest.approx(old["dur"]) for old, new in zip(events, same, strict=True))
 
 
 def test_an_edit_keeps_the_order_of_the_trace(events):
@@ -230,26 +183,3 @@ def test_a_kernel_waits_for_no_kernel_that_was_issued_after_it():
         trace.append(shared | {"cat": "kernel", "name": "k", "tid": stream, "ts": start, "dur": length})
     later = trace_edits.edited(trace, trace_edits.Edit([(50.0, 1000.0)]))
     assert [event["ts"] for event in later] == [0.0, 200.0, 1100.0, 1100.0]
-
-
-def test_the_page_has_every_outcome_and_the_worst():
-    outcomes = [
-        closed_loop.Outcome(
-            "ddp",
-            100,
-            1_000_000,
-            500_000,
-            {closed_loop.CALIBRATED: 1_020_000, closed_loop.FROM_RATE: 900_000},
-        ),
-        closed_loop.Outcome(
-            "fsdp",
-            50,
-            2_000_000,
-            500_000,
-            {closed_loop.CALIBRATED: 1_880_000, closed_loop.FROM_RATE: 1_900_000},
-        ),
-    ]
-    page = closed_loop.page(outcomes)
-    assert "| ddp | 100 | 1.0 | 0.5 | +2.0% | -10.0% | +4.0% | 0.0% |" in page
-    assert "| worst | | | | 6.0% | 10.0% | | |" in page
-    assert "| median | | | | 4.0% | 7.5% | | |" in page

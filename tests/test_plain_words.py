@@ -118,15 +118,17 @@ def test_prose_uses_the_fields_words_names_say_what_they_are_and_next_steps_have
     words, names, steps = [], [], []
     for path in (path for path in FILES if path.is_relative_to(ROOT / folder)):
         text, place = path.read_text("utf-8"), path.relative_to(ROOT)
+        # Most files have no word of the patterns anywhere, and tokenizing a file takes long.
+        is_suspect = pattern.search(" ".join(re.sub(r"#|//", " ", text).split())) is not None
         if path.suffix == ".py":
             tree = ast.parse(text)
-            prose = prose_of_python(text, tree)
+            prose = prose_of_python(text, tree) if is_suspect else ()
             names += [
                 f"{place}: {name}" for name in sorted(set(names_of_data(tree))) if name.strip("_") in NAMES
             ]
             steps += [f"{place}: {step[:60]}" for step in next_steps(tree) if without_verb.match(step)]
         else:
-            prose = prose_of_cpp(text)
+            prose = prose_of_cpp(text) if is_suspect else ()
         words += [f"{place}: {hit[0]!r}" for line in prose for hit in pattern.finditer(line)]
     assert not words, f"write the field's term (WORDS): {words}"
     assert not names, f"name the thing, not that it was found: {names}"

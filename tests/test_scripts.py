@@ -9,7 +9,6 @@ import subprocess
 import sys
 import zipfile
 from itertools import product
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pandas as pd
@@ -90,21 +89,6 @@ def test_auto_with_packet_has_its_error_and_both_costs(fidelity, table):
     assert (rows["seconds"] - flow["seconds"]).round(6).tolist() == [0.1 * flag for flag in flagged]
 
 
-def test_the_figure_has_a_cell_for_each_error(fidelity, table):
-    cells = ET.fromstring(fidelity.draw(table)).findall("{*}rect")
-    assert len(cells) == 1 + (table["backend"] != "packet").sum()
-
-
-def test_the_picture_has_a_dot_for_each_simulation_and_two_rings_a_backend(fidelity, table):
-    picture = ET.fromstring(fidelity.draw_cost(table))
-    dots = picture.findall("{*}circle")
-    assert len(dots) == len(table) + 2 * table["backend"].nunique()
-    assert all(0 < float(dot.get("cx")) < float(picture.get("width")) for dot in dots)
-    assert all(0 < float(dot.get("cy")) < float(picture.get("height")) for dot in dots)
-    words = {text.text for text in picture.findall("{*}text")}
-    assert {"analytical-unaware", "flow", "packet"} <= words
-
-
 def test_the_published_page_is_of_the_experiments_of_the_script(fidelity):
     folder = ROOT / "docs" / "validation"
     page = (folder / "fidelity.md").read_text(encoding="utf-8")
@@ -124,33 +108,6 @@ def test_trains_are_a_column_of_their_own(fidelity):
     (trains, packet) = found.to_dict("records")
     assert 0 < abs(trains["error"]) < 0.01
     assert packet["error"] == 0
-
-
-def test_tcp_is_included_for_short_experiments(fidelity, monkeypatch):
-    asked = []
-
-    def simulate(workload, system, network, *, backend):
-        asked.append((backend, network.is_tcp))
-        raise InterruptedError
-
-    monkeypatch.setattr(fidelity, "simulate", simulate)
-    assert fidelity.run(
-        [("clos-16", "all-gather", "4 MiB"), ("clos-16-1mib", "incast", "4 MiB")], [fidelity.TCP]
-    ).empty
-    with pytest.raises(InterruptedError):
-        fidelity.run([("clos-16", "incast", "4 MiB")], [fidelity.TCP])
-    assert asked == [("ns3", True)]
-
-
-def test_large_ratios_are_printed_as_factors(fidelity):
-    assert [fidelity._share(error, "+") for error in (0.031, -0.5, 9.99, 38.2)] == [
-        "+3.1%", "-50.0%", "+999.0%", "39 times",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("label", "size"), [("16 KiB", 16384), ("64 MiB", 1 << 26)])
-def test_labels_are_sizes(fidelity, label, size):
-    assert fidelity.size_of(label) == size
 
 
 def test_every_network_of_the_grid_exists(fidelity):
@@ -314,16 +271,6 @@ def test_operators_are_held_against_the_rows_of_the_table(module_of, folder):
     assert module_of("gpu_peers").modelled_shares(metadata, folder / "other.json.gz") is None
 
 
-def test_recomputed_kernels_count_as_computation(module_of, folder):
-    (folder / "job_perf_report_csvs" / "gpu_timeline.csv").write_text(
-        "type,time ms,percent,is_recompute\ncomputation_time,0.1,50,False\ntotal_comm_time,0.08,40,False\n"
-        "total_time,0.2,100,False\ncomputation_time,0.05,25,True\ntotal_time,0.1,100,True\n"
-    )
-    expected = module_of("gpu_peers").expected_of(folder / "job.json.gz")
-    assert expected.times == {"computation": 150 * US, "communication": 80 * US}
-    assert expected.total_ns == 200 * US
-
-
 def test_only_the_launched_work_of_the_steps_counts(module_of, trace):
     script, intervals, said = (module_of(name) for name in ("gpu_accuracy", "gpu_intervals", "gpu_ours"))
     trace["traceEvents"].append(event("user_annotation", "ProfilerStep#5", 30, 40))
@@ -359,16 +306,6 @@ def test_the_table_has_a_row_for_the_trace_and_the_page_for_each_miss(module_of,
     assert max(map(len, prose)) <= 100
 
 
-def test_figures_of_another_python_are_read_once(module_of, trace, folder):
-    other = folder / "python"
-    other.write_text(f"#!/bin/sh\necho asked >> {folder}/asked\necho '{{\"idle_ns\": 10000}}'\n")
-    os.chmod(other, 0o755)
-    for _ in range(2):
-        hta = module_of("gpu_accuracy").Hta(str(other), folder / "kept.json")
-        assert hta.figures(folder / "job.json.gz", trace, set()) == {"idle_ns": 10000}
-    assert (folder / "asked").read_text().count("asked") == 1
-
-
 def test_findings_of_a_replay_that_is_too_long(module_of):
     checks, ours, intervals = (module_of(name) for name in ("gpu_checks", "gpu_ours", "gpu_intervals"))
     plain = intervals.Times(4, 3, 200, 150, 30, 10, 10, 80, 50)
@@ -397,22 +334,6 @@ def test_findings_of_a_replay_that_is_too_long(module_of):
 @pytest.fixture
 def gpu_check(module_of):
     return module_of("gpu_check")
-
-
-def test_without_a_gpu_one_sentence_and_exit_code_2(gpu_check, monkeypatch, capsys):
-    monkeypatch.setattr(gpu_check, "has_gpu", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["gpu_check"])
-    with pytest.raises(SystemExit) as ended:
-        gpu_check.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().out.count("\n") == 1
-
-
-def test_a_job_that_fails_is_in_the_table_with_its_error(gpu_check, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_check, "JOBS_FILE", tmp_path / "absent.py")
-    answer = gpu_check.check(gpu_check.SMALLEST, tmp_path / "out", "cpu", gpu_check.Hta(None, None))
-    assert "absent.py" in answer.failed
-    assert answer.failed in gpu_check.table([answer])
 
 
 @pytest.mark.torch
@@ -517,14 +438,6 @@ def test_a_python_that_the_path_refuses_to_run_is_taken_from_pyenv(release_wheel
     kept = program(tmp_path / "pyenv/versions/9.1.4/bin/python9.1", 0)
     assert release_wheels.found("python9.1") == kept
     assert release_wheels.found("python9.2") is None
-
-
-def test_a_python_of_the_path_comes_first(release_wheels, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", f"{tmp_path}/shims:/bin:/usr/bin")
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
-    first = program(tmp_path / "shims/python9.1", 0)
-    program(tmp_path / "pyenv/versions/9.1.4/bin/python9.1", 0)
-    assert release_wheels.found("python9.1") == first
 
 
 # What a wheel may hold.

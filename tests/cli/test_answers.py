@@ -150,24 +150,6 @@ def test_a_study_without_a_run_answers_for_the_capture(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (["slack"], ["summary", "--view", "slack"]),
-        (["links", "--view", "dimensions"], ["summary", "--view", "dimensions"]),
-        (["layers"], ["summary", "--view", "layers"]),
-        (["collectives", "--format", "csv"], ["summary", "--view", "collectives", "--format", "csv"]),
-    ],
-)
-def test_an_old_name_warns_and_does_the_same(study, capfd, old, new):
-    with pytest.raises(SystemExit) as stop:
-        main([old[0], str(study.path), *old[1:]])
-    shown = capfd.readouterr()
-    assert stop.value.code == 0
-    assert f"'{old[0]}' is now 'summary --view" in shown.err
-    assert shown.out == answer(capfd, new[0], study.path, *new[1:])
-
-
-@pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--rank", "1"], "add --view"),
@@ -340,8 +322,6 @@ def test_timeline_counts_the_window_and_is_exported_completely(study, capfd, tmp
     [
         (["--ranks", "7"], "the run has 0 to 3"),
         (["--from", "0.5", "--to", "0.2"], "is empty"),
-        (["--from", "5"], "begins after the end of the step"),
-        (["-o", "/proc/t.json"], "cannot be written"),
     ],
 )
 def test_missing_timeline_is_an_error(study, capfd, options, said):
@@ -477,16 +457,3 @@ def test_an_error_shows_neither_escapes_nor_all_of_a_long_value(tmp_path, capfd)
 def test_names_to_choose_from_are_not_listed_without_end():
     text = did_you_mean("nothing", [f"run-{number:04}" for number in range(1000)])
     assert text.endswith("run-0039 and 960 more.")
-
-
-def test_existing_run_is_explained_by_the_next_command(tmp_path, study, capfd):
-    prefix = study.workload_prefix("job")
-    for name, topology in (("a", "Ring"), ("b", "FullyConnected")):
-        network = f"topology: [{topology}]\nnpus_count: [4]\nbandwidth: [50]\nlatency: [500]\n"
-        (tmp_path / f"{name}.yml").write_text(network)
-    for network in (tmp_path / "a.yml", tmp_path / "b.yml", tmp_path / "a.yml"):
-        text = answer(capfd, "run", tmp_path / "s", "--workload", prefix, "--network", network)
-    run_id = Study.open(tmp_path / "s").run_info().id
-    # Lines are broken where the terminal ends.
-    assert f"chakrascopesummary{tmp_path / 's'}--run{run_id}" in "".join(text.split())
-    assert Study.open(tmp_path / "s").run_info().network == "a"

@@ -213,33 +213,6 @@ def test_unknown_name_suggests_the_closest_name(capsys):
     assert "did you mean 'dgx-a100-8'? `chakrascope network` lists all." in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_named(capsys):
-    assert command_line.run("trace", "-o", "/proc/study", "--", "python", "train.py") == 60
-    assert "/proc/study" in capsys.readouterr().err
-
-
-def test_a_graph_that_cannot_run_leads_to_the_doctor(capsys):
-    graph = Path(__file__).parent.parent / "data" / "converter" / "chakra" / "public"
-    arguments = ["--workload-configuration", str(graph), "--network", "ring-2"]
-    assert command_line.run("run", *arguments) == 30
-    assert command_line.run("doctor", str(graph)) == 1
-    shown = capsys.readouterr().out.replace("\n", " ")
-    assert "waits for node 0, which does not exist" in shown
-    assert "convert --linked-trace LINKED.json" in shown
-
-
-def test_device_trace_without_host_trace_lists_missing_data(tmp_path, capsys):
-    traces = Path(__file__).parent.parent / "data" / "converter" / "mlp_2"
-    assert (
-        command_line.run(
-            "convert", "--device-trace", f"{traces}/rank{{rank}}.device.json.gz", "-o", str(tmp_path / "w")
-        )
-        == 0
-    )
-    assert "Assumed: no host trace was given" in capsys.readouterr().out.replace("\n", " ")
-    assert (tmp_path / "w.1.et").is_file()
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -531,6 +504,10 @@ def test_byte_code_cut_short_by_a_full_disk_is_an_error(tmp_path, monkeypatch):
         (("presets", "ring-2"), ("network", "ring-2", "--print")),
         (("inspect", "STUDY", "--node", "1"), ("graph", "STUDY", "--content", "--node", "1")),
         (("find", "STUDY", "mm", "--format", "csv"), ("graph", "STUDY", "mm", "--format", "csv")),
+        (("slack", "STUDY"), ("summary", "STUDY", "--view", "slack")),
+        (("links", "STUDY", "--view", "dimensions"), ("summary", "STUDY", "--view", "dimensions")),
+        (("layers", "STUDY"), ("summary", "STUDY", "--view", "layers")),
+        (("collectives", "STUDY"), ("summary", "STUDY", "--view", "collectives")),
     ],
 )
 def test_an_old_name_warns_and_does_the_same(made, old, new, capsys):
@@ -551,14 +528,6 @@ def test_fsdp_is_an_old_name_of_zero_3(capsys):
     assert "'--fsdp' is now '--zero 3'" in before[2].replace("\n", " ")
     refused = run_and_read(capsys, *command, "--fsdp", "--zero", "1")
     assert "leave out one of the two options" in refused[2].replace("\n", " ")
-
-
-def test_runs_of_a_folder_are_its_studies_and_of_a_study_its_runs(made, capsys):
-    (study,) = json.loads(answer(capsys, "runs", made.parent, "--format", "json"))
-    assert (study["name"], study["runs"]) == (made.name, 2)
-    assert len(json.loads(answer(capsys, "runs", made, "--format", "json"))) == 2
-    assert command_line.run("runs", "--jobs") == 2
-    assert "Next: chakrascope runs STUDY --jobs" in capsys.readouterr().err
 
 
 def test_a_report_replaces_no_file_unless_asked_to(made, tmp_path, capsys):
@@ -600,17 +569,6 @@ def test_a_bandwidth_that_grows_leaves_latencies(made, capsys):
     said = answer(capsys, "what-if", made, "--run", run, "--faster", "bandwidth:0=2")
     assert "Network latencies are unchanged" in said
     assert "kind:communication=inf" in said
-
-
-def test_traces_without_step_marks_are_noted_as_one_step(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    events = [
-        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start, "dur": 50}
-        for name, start in (("aten::mm", 0), ("aten::add", 60))
-    ]
-    trace = tmp_path / "rank0.pt.trace.json"
-    trace.write_text(json.dumps({"traceEvents": events}))
-    assert "counts as one step, even if it is several" in answer(capsys, "summary", trace)
 
 
 def test_times_of_measured_ranks_name_their_clock(tmp_path, capsys):

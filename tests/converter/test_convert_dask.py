@@ -78,12 +78,9 @@ def test_graphs_are_those_made_here_to_the_byte(captured, address, tmp_path):
     assert saved(there, tmp_path / "there") == saved(here, tmp_path / "here")
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_worker_killed_midway_costs_its_ranks_only(  # noqa: PLR0917 - fixtures
-    many, made_here, cluster, tmp_path, kept, monkeypatch
-):
+def test_a_worker_killed_midway_costs_its_ranks_only(many, made_here, cluster, tmp_path, monkeypatch):
     """The other worker sleeps meanwhile, so that answers are lost which are known, but not fetched yet."""
-    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1 if kept else 1 << 40)
+    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
     address = cluster.scheduler_address
     killed, told = [], []
 

@@ -181,7 +181,7 @@ def test_each_kind_becomes_the_same_workload_as_by_the_command_line(study, folde
     assert [len(graph.nodes) for graph in study.workload("mine-2").graphs] == [2, 2]
 
 
-@pytest.mark.parametrize(("step", "steps"), [("median", 1), ("all", 2), ("ProfilerStep#*#all", 2), (4, 1)])
+@pytest.mark.parametrize(("step", "steps"), [("ProfilerStep#*#all", 2), (4, 1)])
 def test_the_step_of_traces_can_be_chosen(study, folder, step, steps):
     for kind in ("trace set", "traces"):
         item = next(item for item in find_items(folder) if item.kind == kind)
@@ -458,7 +458,7 @@ class TestStopped:
         if done == 1:
             raise Cancelled("Cancelled.")
 
-    @pytest.fixture(params=["trace set", "traces", "archive"])
+    @pytest.fixture(params=["trace set", "archive"])
     def item(self, request, folder, monkeypatch):
         if request.param == "archive":
             shutil.make_archive(str(folder / "all"), "gztar", folder / "captures")

@@ -5,8 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,13 +73,6 @@ def test_tags_are_kept_each_once_and_removed_alone(study):
     assert (info.label, info.note, info.tags) == ("mine", "text", ())
 
 
-def test_empty_texts_bring_the_first_label_back(study):
-    run_id, _, _ = kept(study)
-    study.annotate(run_id, label="other", note="text")
-    info = study.annotate(run_id, label="", note=" ")
-    assert (info.label, info.note) == ("as made", "")
-
-
 @settings(max_examples=20)
 @given(st.text(max_size=60))
 def test_every_text_is_read_back_or_refused(tmp_path_factory, text):
@@ -129,35 +120,6 @@ def test_damaged_note_costs_only_itself(study, content):
     assert "damaged" in info.note
     assert study.result(run_id).makespan_ns == result.makespan_ns
     assert study.annotate(run_id, note="again").note == "again"
-
-
-def test_interrupted_writing_leaves_the_old_note(study, monkeypatch):
-    run_id, _, _ = kept(study)
-    before = study.annotate(run_id, label="old", note="old")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(StudyError, match="No space left"):
-        study.annotate(run_id, label="new", note="new")
-    assert study.runs() == [before]
-    assert not list((study.path / "runs").rglob(".*"))
-
-
-def test_writers_at_once_leave_one_whole_note(study):
-    run_id, _, _ = kept(study)
-    texts = [f"{number} " * 100 for number in range(8)]
-    threads = [threading.Thread(target=study.annotate, args=(run_id,), kwargs={"note": t}) for t in texts]
-    for thread in threads:
-        thread.start()
-    seen = {study.runs()[0].note for _ in range(50)}
-    for thread in threads:
-        thread.join()
-    whole = {text.strip() for text in texts}
-    assert seen <= whole | {""}
-    assert study.runs()[0].note in whole
 
 
 def test_deleted_run_stays_deleted_until_it_is_simulated_again(study):
@@ -228,17 +190,6 @@ def test_notes_are_sorted_by_time(noted, made):
     assert timeline_notes(noted, made.run_b) == ()
     remove_timeline_note(noted, made.run_a, first.id)
     assert timeline_notes(noted, made.run_a) == (later,)
-
-
-def test_nobody_loses_a_note_to_somebody_else(noted, made):
-    with ThreadPoolExecutor(8) as pool:
-        list(
-            pool.map(
-                lambda i: add_timeline_note(noted, made.run_a, f"note {i}", (i, i)),
-                range(24),
-            )
-        )
-    assert {note.text for note in timeline_notes(noted, made.run_a)} == {f"note {i}" for i in range(24)}
 
 
 def test_one_process_at_a_time_changes_notes(noted, made, monkeypatch):

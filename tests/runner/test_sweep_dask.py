@@ -204,12 +204,6 @@ def test_jobs_that_are_refused_end_the_sweep_with_the_reason(sweep_batch_study, 
 
 
 # It leaves its processes and their pipes to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_local_system_of_dask_jobqueue_works_too(sweep_batch_study, tmp_path):
-    file = tmp_path / "local.yaml"
-    file.write_text("jobqueue: {local: {cores: 1, memory: 1GB, interface: lo}}")
-    assert run_sweep(sweep_batch_study, OVER, network="ring-2", cluster=str(file)).simulated == 4
-    gc.collect()
 
 
 @pytest.mark.parametrize(

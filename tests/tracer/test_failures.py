@@ -1,7 +1,6 @@
 """What goes wrong with a user's command or folder: the messages, the exit codes, what is kept."""
 
 import signal
-import socket
 import sys
 
 import pytest
@@ -155,9 +154,7 @@ train(9, at_step)
     assert "rank 0 died while it was recorded" in TraceSet.load(tmp_path / "out").reasons
 
 
-@pytest.mark.parametrize(
-    "end", ["os._exit(5)", "os._exit(0)", "os.abort()", "os.execl('/bin/false', 'false')"]
-)
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.abort()", "os.execl('/bin/false', 'false')"])
 def test_script_that_exits_abruptly_keeps_its_recording(tmp_path, script, run_ranks, end):
     done = run_ranks(script(f"train(9, lambda step: step == 3 and {end})"), warmup=2, steps=3)
     assert (done.returncode == 0) == (end == "os._exit(0)")
@@ -249,17 +246,6 @@ print("end")
     assert not trace_set.partial
     assert any("another thread began to train" in note for note in trace_set.notes)
     convert(trace_set.path)
-
-
-def test_a_port_in_use_is_the_command_s_own_message(script, run_trace):
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        done = run_trace(*TORCHRUN, "--master-port", port, script("train(3)"))
-    assert done.returncode == 1
-    assert "address already in use" in done.stderr
-    assert "ended with exit code 1 before its first training step" in done.stderr.splitlines()[-1]
 
 
 def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path, script, start_trace):

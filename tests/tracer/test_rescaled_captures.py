@@ -7,7 +7,6 @@ import pytest
 from chakrascope.converter import CollectiveType, EdgeKind, convert
 from chakrascope.errors import UsageError, WorkloadError
 from chakrascope.runner.prediction.rescaling import (
-    with_data_parallelism,
     with_layers,
     with_micro_batches,
     with_stages,
@@ -132,15 +131,3 @@ def test_a_gpipe_schedule_stays_one(captured):
     few, many = (captured(stages=2, layers=2, micro_batches=count, schedule="gpipe") for count in (2, 4))
     # A call to receive is cut where its wait begins, so what comes before it depends on the clock.
     assert_alike(with_micro_batches(few, 4), many, ends=kinds_of_waits)
-
-
-def test_two_ranks_rescaled_communicate_as_four_do(tmp_path, run_ranks):
-    workloads = {}
-    for ranks in (2, 4):
-        done = run_ranks("fsdp2.py", ranks=ranks, folder=f"of-{ranks}", warmup=2, steps=1)
-        assert done.returncode == 0, done.stderr
-        workloads[ranks] = convert(TraceSet.load(tmp_path / f"of-{ranks}").path)
-    made = with_data_parallelism(workloads[2], 4)
-    assert made.num_ranks == 4
-    for rank in range(4):
-        assert communication(made, rank) == communication(workloads[4], rank)

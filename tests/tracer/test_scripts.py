@@ -291,7 +291,6 @@ def products(workload, rank):
         "fsdp2.py",
         "tensor_parallel.py",
         "ddp_buckets.py",
-        "interleaved.py",
         "interleaved.py zero-bubble",
     ],
 )

@@ -126,11 +126,9 @@ def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, rank_com
     for study, slow in ((before, 0), (after, 24)):
         job = rank_command("slower_layer.py", "--slow", slow, ranks=2)
         assert command_line.run("trace", "-o", study, "--steps", "4", "--", *job) == 0
-    options = ["--between-starts", "50%", "--format", "json", "--fail-if"]
-    assert command_line.run("diff", before, before, *options, "step > +3%") == 71
-    assert command_line.run("diff", before, before, *options, "step > +300%") == 0
     capsys.readouterr()
-    assert command_line.run("diff", before, after, *options, "step > +3%") == 70
+    options = ["--between-starts", "50%", "--format", "json", "--fail-if", "step > +3%"]
+    assert command_line.run("diff", before, after, *options) == 70
     found = json.loads(capsys.readouterr().out)
     assert sum(row["delta_ns"] for row in found["waterfall"]) == found["delta_ns"] > 20_000_000
     assert found["modules"][0]["key"] == "1"

@@ -257,6 +257,8 @@ def test_report_opens_from_disk_without_complaint(page, made, tmp_path):
 @pytest.mark.browser
 def test_causes_and_bars_lead_to_the_timeline(visit, made):
     page = visit("/", f"?run={made.run_b}")
+    page.get_by_role("figure", name=re.compile("Critical path by kind: .*Communication .* %")).wait_for()
+    page.get_by_role("figure", name=re.compile(r"most exposed communication: rank \d")).wait_for()
     page.wait_for_selector("#advice a")
     page.locator("#advice a").first.press("Enter")
     page.wait_for_url(re.compile(rf"/timeline\?run={made.run_b}&rank=\d+&node=\d+"))
@@ -271,7 +273,12 @@ def test_causes_and_bars_lead_to_the_timeline(visit, made):
 
 @pytest.mark.browser
 def test_layers_and_breakdowns_lead_on(visit, made):
-    page = visit("/", f"?run={made.run_b}")
+    page = visit("/", f"?run={made.run_a}")
+    page.wait_for_selector("#ranks-table .ag-row[row-index='1']")
+    page.locator("#run-select").click()
+    page.get_by_role("option", name=re.compile("run-b")).click()
+    page.wait_for_url(f"**run={made.run_b}*")
+    page.wait_for_selector("#ranks-table .ag-row[row-index='3']")
     page.locator("#layers-table .ag-row[row-index='3'] [col-id='module']").click()
     page.wait_for_selector("#selected:has-text('Selected on every page')")
     page.locator("#selected").get_by_role("link", name="Graph").click()

@@ -5,7 +5,6 @@ import json
 import shutil
 import zipfile
 from io import BytesIO
-from urllib.parse import quote
 
 import pytest
 from hypothesis import assume, given
@@ -32,9 +31,11 @@ from chakrascope.runner.prediction import Origin, find_machine
 from chakrascope.runner.study import add_network, import_item
 from chakrascope.viewer import OpenRun, StudyView, create_app
 from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _configure
 from chakrascope.viewer.pages import _network as network
 from chakrascope.viewer.pages._configure import _backends
 from chakrascope.viewer.pages._configure_form import read_system, setup_rows
+from chakrascope.viewer.pages._sweep_start import start_card
 from chakrascope.viewer.queries import (
     Dimension,
     Form,
@@ -53,7 +54,7 @@ from chakrascope.viewer.queries import (
 )
 from chakrascope.viewer.queries._form import first_form
 
-from .conftest import follow, serving
+from .conftest import serving
 
 NAMES = ["older", "newest"]
 dimensions = st.builds(
@@ -266,22 +267,16 @@ def test_an_address_names_its_workload(imported):
     assert decode_form("", names, begun=form) == form
 
 
-@pytest.mark.browser
-def test_new_run_and_sweep_show_what_they_begin_from(page, imported):
+def test_new_run_and_sweep_show_what_they_begin_from(imported):
     made, _ = imported
-    with serving(create_app(made.study)) as address:
-        page.goto(f"{address}/new-run?run={made.run_b}")
-        page.wait_for_selector(".begun:has-text('run-b')")
-        page.wait_for_selector("#new-start:not([disabled])")
-        assert page.locator("#new-workload").input_value() == "hand-made"
-        assert page.locator("#new-network").input_value() == "cpu-cluster-8"
-        follow(page, "/sweep", f"?run={made.run_b}")
-        page.wait_for_selector("#sweep-begins:has-text('hand-made on cpu-cluster-8, by analytical-aware')")
-        told = quote(json.dumps({"workload": "newer", "network": "cpu-cluster-2"}))
-        follow(page, "/sweep", f"?run={made.run_b}&setup={told}")
-        page.wait_for_selector("#sweep-begins:has-text('newer on cpu-cluster-2')")
-        follow(page, "/runs")
-        page.wait_for_selector("#runs-table [col-id=workload]:has-text('hand-made')")
+    view = StudyView(made.study)
+    shown = str(_configure.layout(view, Selection(made.run_b), "light"))
+    for part in ("Based on the run on screen", "run-b", "value='hand-made'", "value='cpu-cluster-8'"):
+        assert part in shown
+    assert "hand-made on cpu-cluster-8, by analytical-aware" in str(start_card(view, Selection(made.run_b)))
+    told = json.dumps({"workload": "newer", "network": "cpu-cluster-2"})
+    asked = Selection(made.run_b).with_option("setup", told)
+    assert "newer on cpu-cluster-2" in str(start_card(view, asked))
 
 
 # A machine names chips and their network together, as ``--on`` of the command line.

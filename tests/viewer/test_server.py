@@ -453,12 +453,30 @@ def visit(page, path, search):
     page.wait_for_selector(READY[path], state="attached")
 
 
+def parts_of(link):
+    """Return the page that a *link* leads to, and what it asks for there."""
+    url = urlsplit(link["href"])
+    return "/" + url.path.rpartition("/")[2], {key: values[0] for key, values in parse_qs(url.query).items()}
+
+
+def differing(link, labels):
+    """Return how the address of a *link* differs from what its text names."""
+    _, asked = parts_of(link)
+    found = [] if asked.get("run") in {None, *labels} else [f"no run {asked['run']}"]
+    named = re.search(r"\bnode (\d+)", link["text"])
+    found += [f"node {asked.get('node')}"] if named and named[1] != asked.get("node") else []
+    made = re.search(r"workload '(\w+)'", link["about"])
+    if made and json.loads(asked.get("setup", "{}")).get("workload") != made[1]:
+        found.append(f"not the workload {made[1]}")
+    return found
+
+
 def wrong(page, link, labels):
-    """Follow a *link* of a page, and return how what is shown then differs from what it names."""
+    """Follow a *link* of a page, and return how what is shown then differs from what its address names."""
     from playwright.sync_api import TimeoutError
 
+    path, asked = parts_of(link)
     url = urlsplit(link["href"])
-    path, asked = "/" + url.path.rpartition("/")[2], {k: v[0] for k, v in parse_qs(url.query).items()}
     if path not in TITLES:
         return [] if page.request.get(link["href"]).ok else ["no answer"]
     visit(page, path, f"?{url.query}")
@@ -473,23 +491,20 @@ def wrong(page, link, labels):
         expected["run-select"] = labels[asked["run"]]
     if "setup" in asked and path == "/new-run":
         expected["new-workload"] = json.loads(asked["setup"])["workload"]
-    if made := re.search(r"workload '(\w+)'", link["about"]):
-        expected["new-workload"] = made[1]
     if "node" in asked:
         page.wait_for_selector(f"#selected:has-text('rank {asked['rank']} · node {asked['node']}')")
     try:
         page.wait_for_function(SHOWS, arg=expected)
     except TimeoutError:
         return [f"not {expected}"]
-    named = re.search(r"\bnode (\d+)", link["text"])
-    return [f"node {asked.get('node')}"] if named and named[1] != asked.get("node") else []
+    return []
 
 
 @pytest.mark.browser
 def test_every_link_has_its_target(page, linked):
     labels = {option["value"]: option["label"] for option in run_options(linked.runs())}
     run = next(info.id for info in linked.runs() if info.workload == "mlp" and info.backend == "packet")
-    seen, differing = set(), {}
+    followed, texts, mistakes = set(), set(), {}
     with serving(create_app(linked)) as address:
         page.goto(f"{address}/runs")
         page.wait_for_selector("#runs-table .ag-row")
@@ -498,12 +513,15 @@ def test_every_link_has_its_target(page, linked):
             page.wait_for_selector("#selected a")
             page.wait_for_function(LISTED)
             for link in page.evaluate(LINKS):
-                # What only differs in numbers, or in the name of a node, is the same link of another row.
-                text = re.sub(r".+, node (?=\d+$)", "node ", link["text"])
-                kind = re.sub(r"\d+", "#", text), re.sub(r"(node|rank|open|t0|t1)=-?\d+", "#", link["href"])
-                if kind not in seen:
-                    seen.add(kind)
-                    if problems := wrong(page, link, labels):
-                        differing[f"{path}: {link['text']} ({link['href']})"] = problems
-    assert {"Simulate it", "Open the result", "Open this run", "Graph"} <= {text for text, _ in seen}
-    assert differing == {}
+                texts.add(link["text"])
+                problems = differing(link, labels)
+                # Links to the same part of a page that ask for the same things open it alike.
+                target, asked = parts_of(link)
+                kind = target, urlsplit(link["href"]).fragment, *sorted(asked)
+                if kind not in followed:
+                    followed.add(kind)
+                    problems += wrong(page, link, labels)
+                if problems:
+                    mistakes[f"{path}: {link['text']} ({link['href']})"] = problems
+    assert {"Simulate it", "Open the result", "Open this run", "Graph"} <= texts
+    assert mistakes == {}

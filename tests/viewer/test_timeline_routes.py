@@ -17,8 +17,6 @@ from chakrascope.viewer.report._pictures import timeline_picture
 from chakrascope.viewer.timeline import TimelineIndex
 from chakrascope.viewer.timeline import _index as timeline
 
-from .conftest import watched
-
 
 @pytest.mark.parametrize(
     "query",
@@ -319,75 +317,65 @@ ROWS = """() => {
 }"""
 
 
-@pytest.fixture
-def window(browser):
-    """A page with a storage of its own."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    page = watched(context)
-    yield page
-    assert page.complaints == []
-    context.close()
-
-
 @pytest.mark.browser
-def test_the_height_of_the_panel_is_set_by_keys_and_survives_a_reload(window, served, made):
-    window.goto(f"{served}/timeline?run={made.run_a}")
-    window.wait_for_selector("#timeline[data-slices]")
-    before = window.evaluate(TIMELINE)
-    separator = window.get_by_role("separator", name="Height of the panel")
+def test_the_height_of_the_panel_is_set_by_keys_and_survives_a_reload(page, served, made):
+    page.goto(f"{served}/timeline?run={made.run_a}")
+    page.wait_for_selector("#timeline[data-slices]")
+    before = page.evaluate(TIMELINE)
+    separator = page.get_by_role("separator", name="Height of the panel")
     separator.focus()
     scroll = "document.getElementById('timeline').timeline.rows.scroll"
     for _ in range(3):
-        window.keyboard.press("ArrowDown")
-    after = window.evaluate(TIMELINE)
+        page.keyboard.press("ArrowDown")
+    after = page.evaluate(TIMELINE)
     assert after == [before[0] + 72, before[1] - 72]
-    assert window.evaluate(scroll) == 0, "the keys of the timeline do not act as well"
+    assert page.evaluate(scroll) == 0, "the keys of the timeline do not act as well"
     assert int(separator.get_attribute("aria-valuenow")) == round(100 * after[1] / sum(after))
-    window.keyboard.press("End")
-    lowest = window.evaluate(TIMELINE)
+    page.keyboard.press("End")
+    lowest = page.evaluate(TIMELINE)
     assert lowest == [sum(before) - 48, 48]
-    window.reload()
-    window.wait_for_selector("#timeline[data-slices]")
-    assert window.evaluate(TIMELINE) == lowest
+    page.reload()
+    page.wait_for_selector("#timeline[data-slices]")
+    assert page.evaluate(TIMELINE) == lowest
     separator.focus()
-    window.keyboard.press("Enter")
-    assert window.evaluate(TIMELINE) == before
-    assert window.evaluate(STORED) == {}
+    page.keyboard.press("Enter")
+    assert page.evaluate(TIMELINE) == before
+    assert page.evaluate(STORED) == {}
 
 
 @pytest.mark.browser
-def test_the_graph_has_the_width_that_is_left(window, served, made):
-    window.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4")
-    window.wait_for_selector("#graph canvas", state="attached")
-    before = window.evaluate(GRAPH)
-    box = window.get_by_role("separator").bounding_box()
+def test_the_graph_has_the_width_that_is_left(page, served, made):
+    page.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4")
+    page.wait_for_selector("#graph canvas", state="attached")
+    before = page.evaluate(GRAPH)
+    box = page.get_by_role("separator").bounding_box()
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    window.mouse.move(*middle)
-    window.mouse.down()
-    window.mouse.move(middle[0] - 100, middle[1])
-    window.mouse.up()
-    window.mouse.move(middle[0] - 300, middle[1])
-    after = window.evaluate(GRAPH)
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] - 100, middle[1])
+    page.mouse.up()
+    page.mouse.move(middle[0] - 300, middle[1])
+    after = page.evaluate(GRAPH)
     assert after == [before[0] - 100, before[1] + 100]
-    assert window.evaluate("() => document.getElementById('graph')._cyreg.cy.width()") <= after[0]
-    window.reload()
-    window.wait_for_selector("#graph canvas", state="attached")
-    assert window.evaluate(GRAPH) == after
+    assert page.evaluate("() => document.getElementById('graph')._cyreg.cy.width()") <= after[0]
+    page.reload()
+    page.wait_for_selector("#graph canvas", state="attached")
+    assert page.evaluate(GRAPH) == after
 
 
 @pytest.mark.browser
-def test_sizes_that_make_no_sense_are_ignored_and_large_ones_bounded(window, served, made):
-    window.goto(f"{served}/nonsense")
+def test_sizes_that_make_no_sense_are_ignored_and_large_ones_bounded(page, served, made):
+    page.goto(f"{served}/nonsense")
     store = "text => window.localStorage.setItem('chakrascope-panes', text)"
     for text in ("{", "null", '{"timeline-panel": "x; color: red"}'):
-        window.evaluate(store, text)
-        window.reload()
-        window.wait_for_selector("#notice")
-        assert window.evaluate("document.documentElement.style.length") == 0
-    window.evaluate(store, '{"timeline-panel": 5000}')
-    window.goto(f"{served}/timeline?run={made.run_a}")
-    window.wait_for_selector("#timeline[data-slices]")
-    canvas, panel = window.evaluate(TIMELINE)
+        page.evaluate(store, text)
+        page.reload()
+        page.wait_for_selector("#notice")
+        assert page.evaluate("document.documentElement.style.length") == 0
+    page.evaluate(store, '{"timeline-panel": 5000}')
+    page.goto(f"{served}/timeline?run={made.run_a}")
+    page.wait_for_selector("#timeline[data-slices]")
+    canvas, panel = page.evaluate(TIMELINE)
     assert canvas >= 220
     assert panel < 800
 

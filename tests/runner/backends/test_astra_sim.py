@@ -254,12 +254,6 @@ def test_a_program_that_cannot_be_executed(tmp_path, monkeypatch):
         run(AstraSimProgram("analytical-unaware", broken, "test"), "ok", monkeypatch)
 
 
-def test_a_full_disk_is_said(program, monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
-    with pytest.raises(BackendError, match="TMPDIR"):
-        run(program, "ok", monkeypatch)
-
-
 def test_the_timeout_comes_from_the_environment(program, monkeypatch):
     monkeypatch.setenv("CHAKRASCOPE_BACKEND_TIMEOUT", "soon")
     with pytest.raises(ConfigError, match="CHAKRASCOPE_BACKEND_TIMEOUT"):

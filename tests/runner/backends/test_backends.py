@@ -308,44 +308,6 @@ def test_astra_sim_that_did_not_notice_a_full_disk(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["fake"]
 
 
-def test_astra_sim_without_memory_or_disk(tmp_path, monkeypatch):
-    monkeypatch.setenv("FAKE_NODES", json.dumps([[0, 0, 0, 5], [1, 0, 0, 5]]))
-    script = tmp_path / "fake.py"
-    script.write_text(FAKE.read_text(encoding="utf-8"), encoding="utf-8")
-    limits = {"-v 8000": r"exit status|SIG", "-f 0": r"exit status|SIGXFSZ"}
-    for limit, pattern in limits.items():
-        tight = executable(
-            tmp_path / "tight", f'#!/bin/sh\nulimit {limit}\nexec {sys.executable} {script} "$@"\n'
-        )
-        with pytest.raises(BackendError, match=pattern):
-            AstraSimBackend("ns3", AstraSimProgram("ns3", tight, "test"), 120.0).run(experiment())
-
-
-def test_the_model_cannot_be_compiled_on_a_full_disk(ns3, tmp_path):
-    # A process of its own: the compiler must not inherit the limit of the tests.
-    (tmp_path / "bin").mkdir()
-    writes = '[ "$1" = --version ] && exec echo g++ 14.2.0\nexec head -c 1000000 /dev/zero > tcpnet\n'
-    compiler = executable(tmp_path / "bin" / "g++", f"#!/bin/sh\n{writes}")
-    code = (
-        "from chakrascope.errors import ChakrascopeError\n"
-        "from chakrascope.runner.backends.ns3 import build_driver\n"
-        "try: build_driver()\n"
-        "except ChakrascopeError as error: print(error)\n"
-    )
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment |= {"CXX": str(compiler)}
-    answer = subprocess.run(
-        ["sh", "-c", 'ulimit -f 100; exec "$0" -c "$1"', sys.executable, code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    assert "does not compile" in answer.stdout
-    assert not list(tmp_path.rglob("tcpnet"))
-
-
 # What processes that were killed leave behind is removed, and what others still use is not.
 
 HOLD = (

@@ -22,10 +22,8 @@ from chakrascope.runner import (
     NetworkConfig,
     Study,
     SystemConfig,
-    critical_path,
     get_backend,
     prepare,
-    run_sweep,
     simulate,
 )
 from chakrascope.runner.backends import write_network
@@ -260,12 +258,6 @@ def test_policies_of_ours_are_named_as_lost(service):
     assert not any("intra" in text for text in warnings)
 
 
-def test_the_result_has_a_critical_path(service):
-    result = run(service)
-    assert critical_path(result, four_ranks()).segments["duration_ns"].sum() == result.makespan_ns
-    assert result.backend == "service://127.0.0.1:1/analytical-unaware"
-
-
 def test_a_large_workload_travels_in_pieces(service):
     seen = []
     upload = service.upload
@@ -365,32 +357,6 @@ def test_a_foreign_simulation_is_never_stopped(service, tmp_path):
 
 
 # The rest of the product reaches it by its name.
-
-
-def test_a_sweep_takes_a_service_in_turns(service, study):
-    found = run_sweep(
-        study,
-        {"network.bandwidth": [10, 20, 40]},
-        network=NETWORK,
-        backend=f"service://127.0.0.1:{service.port}",
-        workers=2,
-        keep=0,
-    )
-    assert found.points["state"].tolist() == ["done"] * 3
-    assert not service.config.common_config.HasField("logging")
-    ours = run_sweep(study, {"network.bandwidth": [10, 20, 40]}, network=NETWORK, workers=0, keep=0)
-    assert sorted(found.points["makespan_ns"]) == sorted(ours.points["makespan_ns"])
-
-
-def test_cancelled_job_is_stopped_at_the_service(service, study, monkeypatch):
-    monkeypatch.setattr("chakrascope.runner.jobs._store._GRACE_S", 100.0)
-    service.runs_s = 200.0
-    store = JobStore(study)
-    job = store.submit(at(service, study), workload="job")
-    wait_until_running(service)
-    store.cancel(job.id)
-    assert store.wait(job.id, 120).state == "cancelled"
-    assert service.now() != RUNNING
 
 
 @pytest.mark.skipif(

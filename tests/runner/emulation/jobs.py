@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from workloads import coll, comp, workload
 
@@ -88,6 +89,11 @@ def free_port():
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
         return chosen.getsockname()[1]
+
+
+def shared_memory():
+    """Return what libfabric has in the machine's shared memory: names of processes and endpoints."""
+    return {entry.name for entry in Path("/dev/shm").glob("*[0-9]:[0-9]*")}
 
 
 def agent(address, name, token_file, *more):

@@ -2,8 +2,6 @@
 
 import gzip
 import importlib.util
-import os
-import signal
 import socket
 import threading
 from pathlib import Path
@@ -12,20 +10,17 @@ import numpy as np
 import pytest
 from jobs import (
     CAPTURED,
-    LONG_NS,
-    engine_job,
     message,
     posted_messages,
-    simulated_messages,
+    shared_memory,
     steps,
 )
-from processes import children, wait_for
 from workloads import coll, workload
 
 from chakrascope.converter import CollectiveType, NodeType, microbenchmark
-from chakrascope.errors import BackendError, BackendUnavailable, ChakrascopeError, ConfigError
+from chakrascope.errors import BackendError, BackendUnavailable, ConfigError
 from chakrascope.runner import engine, get_backend, prepare
-from chakrascope.runner.emulation import Channel, Setup, answer, challenge, emulate, libfabric
+from chakrascope.runner.emulation import Channel, answer, challenge, libfabric
 from chakrascope.runner.emulation._transports import entrance_of
 from chakrascope.runner.emulation._wire import Rank
 from chakrascope.runner.programs import builtin_program, write_msccl
@@ -45,27 +40,6 @@ def measured(job, transport):
     return get_backend(backend).run(prepare(job, "default", None, backend=backend))
 
 
-@pytest.fixture(scope="module")
-def shared_memory():
-    """Return what libfabric has in the machine's shared memory: names of processes and endpoints."""
-    return lambda: {entry.name for entry in Path("/dev/shm").glob("*[0-9]:[0-9]*")}
-
-
-def test_emulated_messages_equal_simulated_messages(transport, shared_memory):
-    before = shared_memory()
-    job = steps(ranks=3)
-    result = measured(job, transport)
-    flows = result.flows
-    found = sorted(zip(flows["src"], flows["dst"], flows["bytes"], strict=True))
-    assert [tuple(map(int, each)) for each in found] == simulated_messages(job)
-    for earlier, later in (("start_ns", "begun_ns"), ("begun_ns", "sent_ns"), ("begun_ns", "arriving_ns")):
-        assert (flows[earlier] <= flows[later]).all()
-    assert (flows["arriving_ns"] <= flows["end_ns"]).all()
-    assert result.links["bytes"].sum() == flows["bytes"].sum()
-    assert result.provenance["emulation"]["transport"] == transport
-    assert shared_memory() <= before
-
-
 def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
     size = 192 * MIB
     job = workload(
@@ -75,14 +49,18 @@ def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
         ],
         metadata=CAPTURED,
     )
+
+    def peak(job):
+        return max(measured(job, transport).provenance["emulation"]["peak_bytes"])
+
+    if transport != "gloo":
+        assert peak(job) <= 256 * MIB
+        return
     small = workload(
         [sized(SEND, 0, 0, 1), sized(RECV, 1, 1, 0)], [sized(SEND, 0, 1, 0), sized(RECV, 1, 0, 1)]
     )
-    peaks = [max(measured(each, transport).provenance["emulation"]["peak_bytes"]) for each in (job, small)]
-    # What a rank takes in any case is mostly the libraries that it loads.
-    assert peaks[0] - peaks[1] <= 64 * MIB
-    if transport != "gloo":
-        assert peaks[0] <= 256 * MIB
+    # What a rank takes in any case is mostly PyTorch.
+    assert peak(job) - peak(small) <= 64 * MIB
 
 
 def test_messages_may_arrive_before_the_receive(transport):
@@ -96,46 +74,6 @@ def test_messages_may_arrive_before_the_receive(transport):
     flows = measured(workload(sends, receives, metadata=CAPTURED), transport).flows
     assert sorted(flows["bytes"]) == list(sizes)
     assert (flows["end_ns"] > 0).all()
-
-
-def test_a_lost_rank_ends_the_run(transport, shared_memory):
-    before = shared_memory()
-    failures = []
-    running = threading.Event()
-
-    def progress(now_ns, _finished):
-        if now_ns > 0:
-            running.set()
-        return True
-
-    def run():
-        try:
-            emulate(
-                engine_job(steps(compute_ns=LONG_NS)),
-                Setup(transport=transport),
-                limit_s=300,
-                progress=progress,
-            )
-        except ChakrascopeError as error:
-            failures.append(error)
-
-    known = set(children(os.getpid()))
-
-    def ranks():
-        agents = [agent for guard in set(children(os.getpid())) - known for agent in children(guard)]
-        below = [rank for agent in agents for rank in children(agent)]
-        return below if running.is_set() and len(below) == 2 else None
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    os.kill(wait_for(ranks)[0], signal.SIGKILL)
-    thread.join(timeout=120)  # long before the limit of the job
-    assert not thread.is_alive()
-    (error,) = failures
-    assert isinstance(error, BackendError)
-    assert "its process ended early (status -9)" in error.message
-    assert not set(children(os.getpid())) - known
-    assert shared_memory() <= before
 
 
 @pytest.mark.parametrize(
@@ -236,9 +174,14 @@ def ring(tmp_path):
 
 
 def test_every_transport_carries_the_messages_of_the_simulation_in_their_order(transport, ring):
+    before = shared_memory()
     job = microbenchmark("all-reduce", 3, 3 * SIZE)
     experiment, flows = emulated(job, {"all-reduce": [ring]}, transport)
     expected = posted_messages(experiment)
+    for earlier, later in (("start_ns", "begun_ns"), ("begun_ns", "sent_ns"), ("begun_ns", "arriving_ns")):
+        assert (flows[earlier] <= flows[later]).all()
+    assert (flows["arriving_ns"] <= flows["end_ns"]).all()
+    assert shared_memory() <= before
     assert len(expected) == 12
     assert by_source(messages_of(flows)) == by_source(expected)
     (lowered,) = experiment.program_messages.values()

@@ -154,7 +154,7 @@ def test_both_fabrics_agree(name):
 
 @pytest.mark.parametrize(
     ("way", "collective", "size"),
-    [("get", "reduce-scatter", 1 << 19), ("put", "reduce-scatter", 1 << 18), ("put", "all-gather", 1 << 17)],
+    [("get", "reduce-scatter", 1 << 19), ("put", "all-gather", 1 << 17)],
 )
 def test_both_fabrics_agree_on_the_generic_gpu(way, collective, size):
     """Long trains keep no port for lines that have yet to come, and puts wait for reads from the far side."""
