@@ -7,7 +7,7 @@ import gc
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +40,11 @@ class Source:
     is_package: bool
     file: str
     tree: ast.Module
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, which are found once for all rules."""
+        return list(ast.walk(self.tree))
 
 
 @cache
@@ -81,7 +86,7 @@ def imports(root: Path = ROOT) -> tuple[Import, ...]:
 
 
 def _imports_of(source: Source, root: Path) -> Iterator[Import]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.level:
             target = relative_target(source, node.level, node.module)
             for alias in node.names:
@@ -124,7 +129,7 @@ def public_names(source: Source) -> dict[str, int]:
     Modules and names of other packages (``from ... import errors``) are tools of the face, not part of it.
     """
     names: dict[str, int] = {}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.level:
             target = relative_target(source, node.level, node.module)
             if target == source.name or target.startswith(f"{source.name}."):

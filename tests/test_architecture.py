@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -123,7 +123,7 @@ def test_no_private_module_is_reached_from_outside():
 def test_imports_between_packages_are_relative():
     absolute = []
     for source in modules().values():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -181,9 +181,7 @@ def test_faces_are_sorted_and_complete():
         names = set(public_names(source)) if source.is_package else set()
         declared = declared_all(source)
         if declared is None:  # `exports_of` computes it from the sorted imports
-            is_computed = any(
-                isinstance(node, ast.Name) and node.id == "exports_of" for node in ast.walk(source.tree)
-            )
+            is_computed = any(isinstance(node, ast.Name) and node.id == "exports_of" for node in source.nodes)
             promised = f"chakrascope.{source.name}" in PROMISED
             wrong += [f"{source.file}: no __all__"] if promised and not is_computed else []
             continue
@@ -274,9 +272,9 @@ def names_part(node: ast.AST) -> bool:
     return text in FILES or text.split("/")[0] in FOLDERS
 
 
-def layout_literals(tree: ast.AST) -> Iterator[int]:
+def layout_literals(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Yield the lines that join the name of a study's part to a path, or look for one."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             found = names_part(node.right)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -296,7 +294,7 @@ def test_no_module_but_the_study_s_layout_knows_its_names():
             f"{source.file}:{line}"
             for source in modules().values()
             if source.name != "runner.study._layout"
-            for line in layout_literals(source.tree)
+            for line in layout_literals(source.nodes)
         ]
     )
 
@@ -313,4 +311,4 @@ def test_no_module_but_the_study_s_layout_knows_its_names():
     ],
 )
 def test_the_search_finds_what_it_is_for(line):
-    assert list(layout_literals(ast.parse(line))) == [1]
+    assert list(layout_literals(ast.walk(ast.parse(line)))) == [1]

@@ -82,8 +82,8 @@ def test_a_study_that_cannot_be_written_to_is_not_replayed(unreplayed, monkeypat
 def test_the_list_of_runs_marks_the_default(unreplayed):
     view = StudyView(unreplayed)
     view.resolve("")
-    marked = [row["label"] for row in _runs._rows(view) if row["default"]]
-    assert marked == ["measured (replay)"]
+    rows = _runs._rows(view)
+    assert rows.loc[rows["default"], "label"].tolist() == ["measured (replay)"]
 
 
 def test_runs_are_exported_with_their_notes(own):
