@@ -344,15 +344,24 @@ def test_what_is_typed_into_the_sweep_is_never_changed(visit):
 
 @pytest.mark.browser
 @pytest.mark.usefixtures("swept")
-def test_sweep_is_shown_and_its_points_become_runs(visit):
-    page = visit("/sweep", "?sweep=second")
+def test_sweep_is_shown_and_its_best_run_opens(visit):
+    page = visit("/sweep", "?sweep=first")
     page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
+    page.wait_for_selector("#sweep-table .ag-row[row-index='5']")
     assert page.locator("#sweep-table").count() == 1
     page.locator(control("pareto")).click()
-    page.get_by_role("option", name="latency").click()
-    page.wait_for_url("**pareto=network.latency*")
+    page.get_by_role("option", name="bandwidth").click()
+    page.wait_for_url("**pareto=network.bandwidth*")
     page.reload()
-    page.wait_for_selector(control("pareto") + "[value='latency (ns)']")
+    page.wait_for_selector(control("pareto") + "[value='bandwidth (GiB/s)']")
+    page.get_by_role("link", name="Open this run").click()
+    page.wait_for_selector("#headline")
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("swept")
+def test_a_point_is_opened_as_a_run(visit):
+    page = visit("/sweep", "?sweep=second")
     page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
     page.get_by_role("button", name="Simulate it as a run").click()
     page.get_by_role("link", name="Open the result").click()
@@ -360,7 +369,8 @@ def test_sweep_is_shown_and_its_points_become_runs(visit):
     page.wait_for_function("() => document.title.includes('latency 50 ns')")
     page.go_back()
     page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
-    page.locator("#sweep-point").get_by_role("link", name="Open this run").wait_for()
+    page.locator("#sweep-point").get_by_role("link", name="Open this run").click()
+    page.wait_for_selector("#headline")
 
 
 def test_ties_are_not_called_the_shortest_alone(tmp_path):
