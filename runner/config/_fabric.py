@@ -227,7 +227,7 @@ class Fabric:
             raise ConfigError(
                 "A link goes down in the middle of the simulation and loses packets, but "
                 "RETRANSMIT_TIMEOUT is 0, so that they would not be sent again; set it to a few us, such "
-                "as {SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
+                f"as {SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
             )
 
     def with_room(self) -> Fabric:

@@ -409,7 +409,7 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
         workload = training_step(model, whole, Prices(), 4, every_rank=every)
         steps.add(simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns)
     assert len(steps) == 1
-    for plan, words in ((whole, "need sequence parallelism"), (cut, "as in Megatron.*--sequence-parallel")):
+    for plan, words in ((whole, "needs sequence parallelism"), (cut, "as in Megatron.*--sequence-parallel")):
         with pytest.raises(UsageError, match=words):
             training_step(model, replace(plan, sequence_parallel=False), Prices(), 8)
 
