@@ -201,7 +201,7 @@ def _print_of_a_run(
 
     run = open_run(Path(target), run_id, output_format)
     if text is not None:
-        nodes = node_matches(run.nodes, run.words, text, count)
+        nodes = node_matches(run.nodes, text, count)
         print_frame(
             nodes.drop(columns="kind") if output_format == "table" else nodes, output_format, title="Nodes"
         )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
-from ..errors import ChakrascopeError, ConfigError, StudyError
+from ..errors import ChakrascopeError, ConfigError
 from ..runner import (
     DEFAULT_BACKEND,
     Experiment,
@@ -26,7 +24,6 @@ from ..runner.analysis import (
     OVERVIEWS,
     STRAGGLER_TABLES,
     TABLES,
-    Words,
     graph_tables,
     search_hits,
 )
@@ -69,7 +66,6 @@ _VERSION = "4.1.1"
 _SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"
 _YEAR_S = 365 * 86400
 _LONGEST_SEARCH = 200
-_OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes", "slack")
 
 
 def register(server: Flask, view: StudyView) -> None:
@@ -91,22 +87,9 @@ def _register_search(server: Flask, view: StudyView) -> None:
     def find() -> Response:
         run, text = requested_run(view), request.args.get("q", "")[:_LONGEST_SEARCH]
         rank = request.args.get("rank", -1, type=int)
-        hits = (
-            _search_one_rank(run, text, rank)
-            if run.is_large
-            else search_hits(run.nodes, run.words, run.workload.program_of_rank, text, rank=rank)
-        )
+        hits = search_hits(run.nodes_of, run.searched, run.workload.program_of_rank, text, rank=rank)
         rows = hits.assign(name=hits["name"].str.slice(0, _LONGEST_SEARCH)).to_dict("records")
         return jsonify({"run": run.info.id, "hits": rows})
-
-
-def _search_one_rank(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
-    """Search one rank of a large run: the one in *text*, else *rank*, else rank 0."""
-    place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
-    wanted = int(place[1]) if place else max(rank, 0)
-    nodes = run.nodes_of(wanted)
-    programs = np.arange(run.workload.num_ranks, dtype=np.int32)
-    return search_hits(nodes, Words.of(nodes), programs, text, rank=wanted)
 
 
 def _register_exports(server: Flask, view: StudyView) -> None:
@@ -169,12 +152,6 @@ def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:
         run = requested_run(view)
-        if run.is_large and name in _OF_ALL_NODES:
-            raise StudyError(
-                f"This table needs all {run.result.num_nodes:,} nodes, which is more than the viewer reads. "
-                "Next: query the nodes with `chakrascope query`, or use `chakrascope summary --view slack`, "
-                "`compare` or `diagnose`."
-            )
         if name in TABLES:
             return table_file(lambda: TABLES[name](run), name, extension)
         if name in OVERVIEWS:

@@ -15,11 +15,12 @@ from urllib.parse import parse_qs, urlencode
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
 from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, prepare
-from ..runner.analysis import RunAnalysis, measured_result
+from ..runner.analysis import ComputedOnce, RunAnalysis, measured_result
 from ..support.table import Ints
 from .timeline import TimelineIndex
 
@@ -68,6 +69,8 @@ _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000, "sql": 4_000}
 _OPEN_RUNS, _FEW_RANKS, _FIRST_RANKS = 4, 4, 16
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
+MANY_NODES = 2_000_000
+"""Maximum number of nodes that a page reads as one table; a node with all columns takes 420 bytes."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,18 @@ class OpenRun(RunAnalysis):
         self.view = view
         self._indices: dict[str, TimelineIndex] = {}
 
+    @ComputedOnce
+    def nodes(self) -> pd.DataFrame:
+        """See `RunAnalysis.nodes`; raises `StudyError` if there are too many nodes for a page."""
+        if self.result.num_nodes > MANY_NODES:
+            raise StudyError(
+                f"This needs all {self.result.num_nodes:,} nodes of the run, which is more than the viewer "
+                "reads at once. Next: query the nodes with `chakrascope query`, or use `chakrascope summary "
+                "--view slack`, `compare`, `graph` or `diagnose`."
+            )
+        nodes: pd.DataFrame = super().nodes
+        return nodes
+
     @property
     def _path_kinds(self) -> list[str]:
         """The kinds of work on the critical path."""
@@ -151,7 +166,7 @@ class OpenRun(RunAnalysis):
         ranks = self.result.columns("ranks")["rank"].tolist()
         # The index reads a rank's host calls when the rank is first shown.
         calls_of = self.calls.of_rank if measured and nested and self.calls else None
-        by_rank = self.is_large or calls_of is not None
+        by_rank = self.result.num_nodes > MANY_NODES or calls_of is not None
         return TimelineIndex(
             self.coded_nodes_of if by_rank else lambda *_: self.nodes,
             self._lane_facts,
@@ -161,7 +176,6 @@ class OpenRun(RunAnalysis):
             measured=measured,
             nested=nested,
             calls_of=calls_of,
-            words=None if by_rank else lambda: self.words,
         )
 
     def _lane_facts(self, ranks: Ints, node_ids: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
@@ -217,18 +231,15 @@ class StudyView:
             if default:
                 run = self.open(default)
                 run.collectives  # noqa: B018 - reading the cached property computes it
-                if not run.is_large:
-                    run.layers  # noqa: B018
                 if self.shown.wait(_NOBODY_COMES_S):
                     time.sleep(_FETCHED_S)
                 rows = run.rows(measured=False, nested=run.has_few_ranks)
                 rows.colours("kind")
-                if run.is_large:
-                    rows.prepare(run.result.columns("ranks")["rank"][:_FIRST_RANKS].tolist())
-                    run.check_columns()
-                    run.layers  # noqa: B018 - computed last, because layers read every node
-                else:
-                    run.slack_ns  # noqa: B018
+                rows.prepare(run.result.columns("ranks")["rank"][:_FIRST_RANKS].tolist())
+                run.check_columns()
+                run.layers  # noqa: B018 - layers read every node, so what a page needs first comes before
+                run.nodes  # noqa: B018 - raises an error if there are too many for the page with slack
+                run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
         """Return *run_id*, or for "" the default run's id, which is "" without runs.

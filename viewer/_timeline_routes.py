@@ -318,10 +318,10 @@ def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
 
 def _steps(run: OpenRun) -> list[dict[str, int]]:
     """Return the start and end of each captured step; empty if there is one."""
-    if run.is_large and captured_steps(run.workload.metadata) < 2:
+    if captured_steps(run.workload.metadata) < 2:
         return []
     # Steps are the same on all ranks.
-    nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0])) if run.is_large else run.nodes
+    nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0]))
     known = nodes[nodes["step"] >= 0]
     if known["step"].nunique() < 2:
         return []

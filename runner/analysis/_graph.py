@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...errors import StudyError
 from ...support import count_text, duration_text
 from ...support.table import Ints
 from ._labels import edge_label
@@ -261,18 +260,9 @@ def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
 
 
 def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
-    """Fold the nodes of *rank*, or of all ranks, by *fold*, one of :data:`FOLDS`.
-
-    Raises `StudyError` for all ranks of a large run.
-    """
+    """Fold the nodes of *rank*, or of all ranks, by *fold*, one of :data:`FOLDS`."""
     path = run.path.unreasoned
     if fold == "ranks":
-        if run.is_large:
-            raise StudyError(
-                f"{run.result.num_nodes:,} nodes are too many for one drawing. "
-                "Next: choose modules, phases or streams of one rank; the timeline's 'Arrivals' shows which "
-                "ranks were late."
-            )
         return rank_groups(run.nodes, path)
     return _MAKERS[fold](run.nodes_of(rank), edges, path[path["rank"] == rank])
 

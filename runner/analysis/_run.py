@@ -12,7 +12,7 @@ import numpy as np
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
 from ...converter.building import measured_group_sizes
-from ...errors import ChakrascopeError
+from ...errors import ChakrascopeError, StudyError
 from ...support.table import CodedColumns, Columns, Ints, Table, TextColumn, frame_of
 from .._memory import check_table
 from .._result import Result
@@ -21,7 +21,7 @@ from ..study import RunInfo, Study
 from ._advice import advise, link_bytes_per_ns, replays_of
 from ._advised import Advice, Advised, advice_table
 from ._collectives import overview_columns
-from ._critical_path import CriticalPath, critical_path
+from ._critical_path import CriticalPath
 from ._equal_ranks import with_replicas_folded
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from ._what_if import Target
     from .diagnosis import Diagnosis
 
-MANY_NODES = 2_000_000
-"""Maximum number of nodes that a page reads as one table; a node with all columns takes 420 bytes."""
+_SEARCHED_NODES = 2_000_000
 _KEPT_RANKS = 6
 _LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40  # maximum numbers of what-if targets
 Value = TypeVar("Value")
@@ -81,15 +80,11 @@ class RunAnalysis:
         self.lock = threading.RLock()
         self._locks: dict[str, threading.RLock] = {}
         self._ranks_kept: OrderedDict[int, pd.DataFrame] = OrderedDict()
+        self._searched: tuple[list[int], pd.DataFrame, Words] | None = None
 
     def lock_of(self, name: str) -> threading.RLock:
         """Return the lock that guards the analysis *name*."""
         return self._locks.setdefault(name, threading.RLock())
-
-    @property
-    def is_large(self) -> bool:
-        """Whether there are too many nodes for one table, and tables are worth caching in files."""
-        return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
         """Return the rows of :attr:`nodes` for *rank*, reading only this rank; recent ranks are cached."""
@@ -204,10 +199,8 @@ class RunAnalysis:
 
     @ComputedOnce
     def path(self) -> CriticalPath:
-        """Return the critical path; that of a large run is cached in a file."""
-        if not self.is_large:
-            return critical_path(self.result, self.workload)
-        from ._disk_cache import cached_path  # noqa: PLC0415 - only large runs need the cache
+        """Return the critical path, cached in a file."""
+        from ._disk_cache import cached_path  # noqa: PLC0415 - few analyses need the cache
 
         file = self.study.cache_file(self.info.id, "critical-path.parquet")
         return cached_path(file, self._made_of, self.result, self.workload)
@@ -258,10 +251,8 @@ class RunAnalysis:
         return self._columns("collectives.parquet", make)
 
     def _columns(self, name: str, make: Callable[[], CodedColumns]) -> CodedColumns:
-        """Return the columns from *make*, which a large run caches in the file *name*."""
-        if not self.is_large:
-            return make()
-        from ._disk_cache import cached_table  # noqa: PLC0415 - only large runs need the cache
+        """Return the columns from *make*, cached in the file *name*."""
+        from ._disk_cache import cached_table  # noqa: PLC0415 - few analyses need the cache
 
         return cached_table(self.study.cache_file(self.info.id, name), self._made_of, make)
 
@@ -381,12 +372,27 @@ class RunAnalysis:
 
         return diagnose(self.result, self.nodes)
 
-    @ComputedOnce
-    def words(self) -> Words:
-        """Return the search index of node names, operators and modules."""
-        from ._search import Words  # noqa: PLC0415
+    def searched(self, rank: int = -1) -> tuple[pd.DataFrame, Words]:
+        """Return the nodes of a rank per program and their search index, cached for the last *rank*.
 
-        return Words.of(self.nodes)
+        *rank* stands for its own program, and the lowest rank for others. Beyond
+        `_SEARCHED_NODES` nodes, further programs are left out.
+        """
+        import pandas as pd  # noqa: PLC0415
+
+        from ._search import SEARCHED, Words, one_of_each  # noqa: PLC0415
+
+        with self.lock_of("searched"):
+            chosen = one_of_each(self.workload.program_of_rank, rank)
+            if self._searched is None or self._searched[0] != chosen:
+                parts = [self._by_rank.nodes(chosen[0], SEARCHED)]
+                for other in chosen[1:]:
+                    if sum(map(len, parts)) >= _SEARCHED_NODES:
+                        break
+                    parts.append(self._by_rank.nodes(other, SEARCHED))
+                nodes = pd.concat(parts, ignore_index=True)
+                self._searched = chosen, nodes, Words.of(nodes)
+            return self._searched[1:]
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
@@ -455,13 +461,11 @@ class RunAnalysis:
         return int((members // block == rank // block).sum()), len(members)
 
     def slack_of(self, rank: int, node_id: int) -> int | None:
-        """Return a node's slack in ns, or None if unknown.
-
-        The slack is unknown for large runs, because its computation needs all nodes.
-        """
-        if self.is_large:
+        """Return a node's slack in ns; None if it is unknown, or needs too many nodes."""
+        try:
+            row = self.row(rank, node_id)
+        except StudyError:
             return None
-        row = self.row(rank, node_id)
         return int(self.slack_ns.iloc[row]) if 0 <= row < len(self.slack_ns) else None
 
 

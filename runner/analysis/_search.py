@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ _HIT = {
     "duration_ns": "int64",
 }  # fmt: skip
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
+SEARCHED = ("start_ns", "end_ns", *_COLUMNS)
+"""The columns, besides ``rank`` and ``node_id``, of the nodes that `search_hits` searches."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,9 @@ def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
     return numbered
 
 
-def node_matches(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
+def node_matches(nodes: pd.DataFrame, text: str, count: int = 20) -> pd.DataFrame:
     """Search nodes as :func:`search_nodes` does; return the columns that distinguish the nodes."""
-    nodes_found = search_nodes(nodes, words, text, count).reset_index(drop=True)
+    nodes_found = search_nodes(nodes, Words.of(nodes), text, count).reset_index(drop=True)
     table: pd.DataFrame = nodes_found[_FACTS].assign(
         duration_ns=nodes_found["end_ns"] - nodes_found["start_ns"]
     )
@@ -78,8 +81,8 @@ def node_matches(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) 
 
 
 def search_hits(
-    nodes: pd.DataFrame,
-    words: Words,
+    nodes_of: Callable[[int], pd.DataFrame],
+    searched: Callable[[int], tuple[pd.DataFrame, Words]],
     programs: npt.NDArray[np.int32],
     text: str,
     *,
@@ -88,33 +91,29 @@ def search_hits(
 ) -> pd.DataFrame:
     """Return hits for *text* while it is typed: modules and operators first, then single nodes.
 
-    *programs* is each rank's program. Ranks of one program give one hit, on *rank* if it runs that
-    program and otherwise on the lowest; ``ranks`` is their number. ``rank`` and ``node_id`` are the
+    *nodes_of* and *searched* are the methods of a `RunAnalysis`, and *programs* is each rank's program.
+    Ranks of one program give one hit, on *rank* if it runs that program and otherwise on the lowest;
+    ``ranks`` is their number. ``rank`` and ``node_id`` are the
     longest node of a module or operator, which has ``nodes`` nodes on this rank that take
     ``duration_ns`` in total. The text ``7:12`` finds node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is not None:
-        own = (nodes["rank"] == int(place[1])) & (nodes["node_id"] == int(place[2]))
-        return _node_hits(nodes[own], np.ones(len(programs), np.int64))
-    chosen = _one_of_each(programs, rank)
-    some = nodes["rank"].isin(chosen).to_numpy()
-    subset = Words(words.texts, tuple(codes[some] for codes in words.codes))
-    few = nodes[some]
+        own = nodes_of(int(place[1]))
+        return _node_hits(own[own["node_id"] == int(place[2])], np.ones(len(programs), np.int64))
+    nodes, words = searched(rank)
     alike = np.bincount(programs, minlength=1)[programs]
-    found = _node_hits(search_nodes(few, subset, text, count), alike)
-    hits: pd.DataFrame = pd.concat([*_wholes(few, subset, alike, text), found], ignore_index=True)
+    found = _node_hits(search_nodes(nodes, words, text, count), alike)
+    hits: pd.DataFrame = pd.concat([*_wholes(nodes, words, alike, text), found], ignore_index=True)
     typed: pd.DataFrame = hits.astype(_HIT)
     return typed
 
 
-def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
-    """Return one rank per program: *rank* for its own program, the lowest rank for others."""
+def one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
+    """Return one rank per program: first *rank*, for its own program, then the lowest of each other."""
     _, lowest = np.unique(programs, return_index=True)
-    chosen = {int(programs[other]): int(other) for other in lowest}
-    if 0 <= rank < len(programs):
-        chosen[int(programs[rank])] = rank
-    return sorted(chosen.values())
+    first = [rank] if 0 <= rank < len(programs) else []
+    return [*first, *(int(other) for other in lowest if not first or programs[other] != programs[rank])]
 
 
 def _node_hits(found: pd.DataFrame, alike: npt.NDArray[np.int64]) -> pd.DataFrame:

@@ -144,7 +144,7 @@ class StudyLayout:
         return self.run_dir(run_id) / RUN_FILE
 
     def cache_file(self, run_id: str, name: str) -> Path:
-        """Return the cache file of an analysis that is slow for a large run."""
+        """Return the cache file of a slow analysis of a run."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 
     def recording_dir(self, name: str) -> Path:

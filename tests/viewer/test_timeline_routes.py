@@ -1,5 +1,6 @@
 """Timelines of many ranks: what the server sends, and what the panes of the page show."""
 
+import itertools
 import json
 import re
 
@@ -10,8 +11,8 @@ from studies import run_in
 
 from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.runner import Study
-from chakrascope.runner.analysis import _run as analysis
 from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer import _state as state
 from chakrascope.viewer.report import write_report
 from chakrascope.viewer.report._pictures import timeline_picture
 from chakrascope.viewer.timeline import TimelineIndex
@@ -123,11 +124,12 @@ FIELDS = ("start_ns", "end_ns", "node_id", "lane", "count", "colour", "found")
 
 @pytest.fixture
 def ways(study, made, monkeypatch):
-    """Return a run as it is read whole, and as one of the large ones."""
+    """Return the run with a timeline of all nodes at once, and with one that is read rank by rank."""
     whole = StudyView(study).open(made.run_a)
     by_rank = StudyView(study).open(made.run_a)
-    assert not whole.is_large
-    monkeypatch.setattr(type(by_rank), "is_large", property(lambda run: run is by_rank))
+    for measured, nested in itertools.product((False, True), repeat=2):
+        whole.rows(measured=measured, nested=nested)
+    monkeypatch.setattr(state, "MANY_NODES", 0)
     return whole, by_rank
 
 
@@ -168,14 +170,14 @@ def clients(study, made, monkeypatch):
     """Return a client whose runs are read whole, and one for which every run is a large one."""
     whole = create_app(study).server.test_client()
     whole.get(f"/api/slices?run={made.run_a}&seek=mm")
-    monkeypatch.setattr(analysis, "MANY_NODES", 0)
+    monkeypatch.setattr(state, "MANY_NODES", 0)
     return whole, create_app(study).server.test_client()
 
 
 def answers(clients, made, address, monkeypatch):
     """Return what both ways answer to *address*."""
     by_rank = clients[1].get(address.format(run=made.run_a)).json
-    monkeypatch.setattr(analysis, "MANY_NODES", 10**9)
+    monkeypatch.setattr(state, "MANY_NODES", 10**9)
     return clients[0].get(address.format(run=made.run_a)).json, by_rank
 
 
@@ -255,8 +257,9 @@ def test_the_picture_of_a_large_run_has_the_lanes_of_each_rank(tmp_path, monkeyp
     workload = Workload(tuple(graphs), np.arange(3, dtype=np.int32), metadata={"source": "made by hand"})
     made = run_in(study, workload, label="uneven", workload="uneven")
     whole, by_rank = StudyView(study).open(made), StudyView(study).open(made)
-    monkeypatch.setattr(type(by_rank), "is_large", property(lambda run: run is by_rank))
-    assert timeline_picture(by_rank) == timeline_picture(whole)
+    expected = timeline_picture(whole)
+    monkeypatch.setattr(state, "MANY_NODES", 0)
+    assert timeline_picture(by_rank) == expected
 
 
 def frame(rank, streams):
@@ -271,12 +274,13 @@ def frame(rank, streams):
     )  # fmt: skip
 
 
-def test_the_path_and_the_layers_are_kept_until_the_run_changes(study, made, monkeypatch):
-    whole = StudyView(study).open(made.run_a)
-    expected = whole.path.segments, whole.collectives, whole.layers
-    monkeypatch.setattr(analysis, "MANY_NODES", 0)
+def test_the_path_and_the_layers_are_kept_until_the_run_changes(study, made):
     names = "critical-path.parquet", "collectives.parquet", "layers.parquet"
     kept = [study.cache_file(made.run_a, name) for name in names]
+    for file in kept:
+        file.unlink(missing_ok=True)
+    first = StudyView(study).open(made.run_a)
+    expected = first.path.segments, first.collectives, first.layers
     written = []
     for _ in range(2):
         run = StudyView(study).open(made.run_a)
@@ -291,8 +295,6 @@ def test_the_path_and_the_layers_are_kept_until_the_run_changes(study, made, mon
     run = StudyView(study).open(made.run_a)
     pd.testing.assert_frame_equal(run.path.segments, expected[0])
     pd.testing.assert_frame_equal(run.layers, expected[2])
-    for file in kept:
-        file.unlink()
 
 
 # The panes of a page share the window as people set them, and rows without slices make room for others.

@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, html, no_update
 
-from ...errors import Cancelled, ChakrascopeError
+from ...errors import Cancelled, ChakrascopeError, StudyError
 from ...runner import about_backend, error_distribution
 from ...runner.analysis import (
     attributable,
@@ -295,7 +295,10 @@ def _against_first(run: OpenRun, other: OpenRun, selection: Selection, scheme: s
             "The two runs simulate different workloads, so nodes cannot be matched; only totals are compared."
         )
         return [*parts, dmc.Alert(text, color="yellow", variant="light")]
-    nodes = node_differences(run.result, other.result, run.nodes)
+    try:
+        nodes = node_differences(run.result, other.result, run.nodes)
+    except StudyError as error:
+        return [*parts, dmc.Alert(error.message, color="yellow", variant="light")]
     collectives = explained_collectives(run, other)
     ranks = rank_differences(run.result, other.result)
     return [

@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, html, no_update
 
 from ...converter.chakra import HOST_CAUSES
+from ...errors import StudyError
 from ...runner import about_backend
 from ...runner.analysis import (
     KIND_LABELS,
@@ -127,18 +128,15 @@ def _known(by: str | None) -> str:
 
 
 def _slack(run: OpenRun, scheme: str) -> Any:
-    if run.is_large:
-        text = (
-            f"The slack of {run.result.num_nodes:,} nodes takes too long for a page. Next: "
-            "`chakrascope summary --view slack` on a machine with 200 bytes of memory per node, or a run of "
-            "fewer ranks."
-        )
-        return card("Slack", empty(text))
+    try:
+        nodes = run.nodes
+    except StudyError as error:
+        return card("Slack", empty(error.message))
     if run.slack_ns.empty:
         text = f"'{run.info.backend}' records too little to compute slack."
         return card("Slack", empty(text))
-    spare = longest_with_slack(run.nodes, run.slack_ns, _MAX_SLACK)
-    critical, soon = slack_shares(run.nodes, run.slack_ns, run.result.makespan_ns // 100)
+    spare = longest_with_slack(nodes, run.slack_ns, _MAX_SLACK)
+    critical, soon = slack_shares(nodes, run.slack_ns, run.result.makespan_ns // 100)
     text = (
         f"{share_text(critical)} of the work of all ranks has no slack. {share_text(soon)} has a slack of at "
         "most 1 % of the step and would become critical next."

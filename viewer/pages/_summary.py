@@ -9,7 +9,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, html
 
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
-from ...errors import ChakrascopeError
+from ...errors import StudyError
 from ...runner import RunInfo, about_backend
 from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
 from ...runner.study import run_name
@@ -237,17 +237,6 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
     return [dmc.SimpleGrid([operators, modules], cols=_PAIR), ranks]
 
 
-def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the card of layers; for a large run, a placeholder that a callback replaces.
-
-    The first time, all nodes of a large run are read, which is slow.
-    """
-    if not run.is_large:
-        return _layers(run, scheme)
-    text = f"Summing {run.result.num_nodes:,} nodes; this takes a while the first time ..."
-    return [html.Div(card("Layers", dmc.Text(text, size="sm", c="dimmed")), id="summary-layers")]
-
-
 def _layers(run: OpenRun, scheme: str) -> list[Any]:
     layers = run.layers
     if layers.empty:
@@ -262,14 +251,10 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
     """Return (rank, node) of an operator's or module's longest segment on the critical path.
 
     A module includes its submodules. An operator or module that is not on the path gives its longest node
-    in the run; (-1, -1) means that there is none, or that the run's nodes do not fit into memory.
+    among `RunAnalysis.searched`; (-1, -1) means that there is none.
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
-        try:
-            # In a large run, a layer that is not on the path is only searched on one rank.
-            nodes = run.path.unreasoned if table == "path" else run.nodes_of(0) if run.is_large else run.nodes
-        except ChakrascopeError:
-            break
+        nodes = run.path.unreasoned if table == "path" else run.searched()[0]
         own = nodes[(nodes[by] == name) | ((by == "module") & nodes[by].str.startswith(f"{name}."))]
         own = own[own["node_id"] >= 0]
         if len(own):
@@ -316,16 +301,10 @@ def _anomalies(run: OpenRun) -> list[Any]:
     """Return the card of anomalies; empty if the run recorded no messages."""
     if run.result.flows.empty:
         return []
-    if run.is_large:
-        return [
-            card(
-                "Anomalies",
-                empty(
-                    "This run has too many nodes to diagnose on this page. Next: use `chakrascope diagnose`."
-                ),
-            )
-        ]
-    found = run.diagnosis
+    try:
+        found = run.diagnosis
+    except StudyError as error:
+        return [card("Anomalies", empty(error.message))]
     exports = export_links("anomalies", run=run.info.id)
     remarks = [dmc.Text(remark, size="sm", c="dimmed") for remark in found.remarks]
     if not found.anomalies:
@@ -470,7 +449,10 @@ def register(app: Dash, view: StudyView) -> None:
         tables = [
             *_anomalies(shown),
             *_steps(shown, scheme),
-            *_layers_later(shown, scheme),
+            # Filled in later, because layers read every node.
+            html.Div(
+                card("Layers", dmc.Text("Summing up layers ...", size="sm", c="dimmed")), id="summary-layers"
+            ),
             *_collectives(shown, scheme),
             _ranks(shown, scheme),
         ]

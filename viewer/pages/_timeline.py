@@ -68,7 +68,7 @@ def _default_calls(run: OpenRun) -> str:
     If traces are small and ranks few, they are shown below the simulated rows ("yes"), or together with
     measured rows ("measured") if the host does not work at its measured times, which its calls have.
     """
-    few = run.has_few_ranks and not run.is_large and run.is_measured
+    few = run.has_few_ranks and run.is_measured
     if not few or not 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES:
         return "no"
     return "yes" if _is_host_on_time(run) else "measured"

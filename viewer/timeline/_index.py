@@ -73,7 +73,6 @@ class _Part:
 
     slices: Slices
     more: Callable[[Sequence[str]], pd.DataFrame]
-    words: Callable[[], Words] | None = None
     _matches: tuple[str, npt.NDArray[np.bool_]] | None = None
     _words: Words | None = None
     _coloured: tuple[IndexColours, Colours] | None = None
@@ -106,7 +105,7 @@ class _Part:
         if cached is None or cached[0] != text:
             if self._words is None:
                 texts = dict.fromkeys(("name", "operator", "module"), "str")
-                self._words = self.words() if self.words else Words.of(self.whole().astype(texts))
+                self._words = Words.of(self.whole().astype(texts))
             cached = self._matches = text, named_nodes(self._words, text)
         return cached[1]
 
@@ -120,8 +119,7 @@ class TimelineIndex:
 
     *frame_of* returns the nodes of a rank's part with given columns, and *facts_of* whether each
     node communicates, and its stream. *kinds* are those on the critical path. *calls_of* returns a
-    rank's host calls if its trace exists. *words* returns the search words of all nodes, for an
-    index of one part.
+    rank's host calls if its trace exists.
     """
 
     def __init__(
@@ -135,14 +133,12 @@ class TimelineIndex:
         measured: bool = False,
         nested: bool = False,
         calls_of: Callable[[int], HostCalls | None] | None = None,
-        words: Callable[[], Words] | None = None,
     ) -> None:
         self.makespan_ns = makespan_ns
         self.edition = 1
         self.parts = [[*ranks] for ranks in parts if len(ranks)]
         self._place = {rank: place for place, ranks in enumerate(self.parts) for rank in ranks}
         self._frame_of, self._facts_of, self._calls_of = frame_of, facts_of, calls_of
-        self._words = words
         self._measured, self._nested = measured, nested
         self._columns = (*_DRAWN, *_TEXTS * nested, *_MEASURED * measured)
         self._cached: OrderedDict[int, _Part] = OrderedDict()
@@ -355,7 +351,7 @@ class TimelineIndex:
                 nested=self._nested,
                 calls=None if calls is None else {rank: calls},
             )
-            made = self._cached[place] = _Part(slices, partial(self._frame_of, rank), self._words)
+            made = self._cached[place] = _Part(slices, partial(self._frame_of, rank))
             self._note(place, slices)
             while (
                 len(self._cached) > 1 and sum(part.size for part in self._cached.values()) > 2 * CACHED_NODES

@@ -173,7 +173,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
 
 
 def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
-    """Return the nodes or edges of one rank of a large run, from which column types are read."""
+    """Return the table *name*, or its rows of one rank if there are many, to read column types."""
     if name == "layers":
         layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
         return layers
@@ -190,8 +190,7 @@ def sql_columns(run: RunAnalysis) -> pd.DataFrame:
     """List the columns of every SQL table: ``table, column, type, unit, holds``."""
     rows = []
     for name, table in SQL_TABLES.items():
-        made = _head(run, name) if run.is_large else table.make(run)
-        for column, dtype in made.dtypes.items():
+        for column, dtype in _head(run, name).dtypes.items():
             kind = {"i": "integer", "u": "integer", "f": "number", "b": "yes or no"}.get(dtype.kind, "text")
             unit = next((unit for end, unit in _UNITS.items() if str(column).endswith(end)), "")
             rows.append((name, str(column), kind, unit or _NAMED.get(str(column), ""), table.holds))

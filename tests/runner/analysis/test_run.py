@@ -21,14 +21,10 @@ from chakrascope.runner.analysis import (
     OVERVIEWS,
     RUN_BREAKDOWNS,
     ComputedOnce,
-    Load,
     Target,
+    Words,
     analyse_run,
-    duration_estimate,
-    estimate_s,
-    load_of,
     search_nodes,
-    sends_one_by_one,
     sensitivity,
     simulate_faster,
     targets,
@@ -85,12 +81,12 @@ def test_what_several_threads_ask_for_is_computed_once():
     ("text", "first"), [("LAYERS.3", 10), ("allreduce", 2), ("4", 4), ("", None), ("%", None)]
 )
 def test_search_finds_names_and_numbers(run, text, first):
-    found = search_nodes(run.nodes, run.words, text)
+    found = search_nodes(run.nodes, Words.of(run.nodes), text)
     assert (None if found.empty else int(found["node_id"].iloc[0])) == first
 
 
 def test_search_lists_the_longest_first(run):
-    found = search_nodes(run.nodes, run.words, "layers", count=5)
+    found = search_nodes(run.nodes, Words.of(run.nodes), "layers", count=5)
     lengths = (found["end_ns"] - found["start_ns"]).tolist()
     assert lengths == sorted(lengths, reverse=True)
     assert len(found) == 5
@@ -117,54 +113,6 @@ def test_columns_are_written_as_their_table_is(rows, data):
         name: columns[name] for name in ("number", "share", "flag")
     }})  # fmt: skip
     assert "".join(csv_pieces(columns, order)) == csv_text(frame.iloc[order])
-
-
-# How long a simulation will take.
-
-
-def test_load_counts_what_a_rank_sends(made):
-    load = load_of(made.study.workload_prefix())
-    assert (load.ranks, load.programs, load.nodes) == (2, 2, 36)
-    assert load.collectives == (("all-reduce", 6.0, float(sum(range(1, 7)) << 20)),)
-
-
-@pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
-def test_more_ranks_and_chunks_take_longer(backend):
-    load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
-    system = SystemConfig.preset("default")
-    shape = {"topology": ["Ring"], "bandwidth": [1.0], "latency": [500.0]}
-    small, large = (
-        estimate_s(NetworkConfig.from_mapping(shape | {"npus_count": [size]}, "test"), system, load, backend)
-        for size in (8, 512)
-    )
-    assert small < 15
-    assert large > 4 * small
-
-
-def test_analysis_time_is_independent_of_messages():
-    load = Load(4096, 4096, 4096, (("all-reduce", 100.0, 1e9),))
-    shape = {"topology": ["Switch"], "bandwidth": [1.0], "latency": [500.0], "npus_count": [4096]}
-    network = NetworkConfig.from_mapping(shape, "test")
-    ring, direct = SystemConfig.preset("default"), SystemConfig.preset("direct")
-    assert sends_one_by_one(network, ring, load, "analytical-unaware") == ""
-    assert "'direct'" in sends_one_by_one(network, direct, load, "analytical-unaware")
-    assert "links" in sends_one_by_one(network, ring, load, "flow")
-    times = [estimate_s(network, system, load, "analytical-unaware") for system in (ring, direct)]
-    assert times[0] < times[1] / 50
-
-
-def test_a_replay_does_not_wait_for_the_network():
-    load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
-    network, system = NetworkConfig.preset("hgx-h100-8"), SystemConfig.preset("default")
-    assert estimate_s(network, system, load, "replay") < 4
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [([0.2], "about 1 s"), ([50, 60], "about 110 s"), ([300], "about 5 min"), ([9e4], "about 25 h")],
-)
-def test_estimate_is_told_in_the_largest_fitting_unit(seconds, text):
-    assert duration_estimate(seconds) == text
 
 
 # What could change in the step of a run, and what it would take then.
