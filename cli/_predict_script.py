@@ -47,7 +47,7 @@ def predict_script(
 ) -> None:
     """Record the script, simulate its step, print the prediction, and store it in the study."""
     from ..runner import Study, script_workload
-    from ..runner.prediction import predict_recorded, prediction_result
+    from ..runner.prediction import predict_recorded
     from ..runner.study import safe_name
     from ..tracer import record_script
 
@@ -75,9 +75,7 @@ def predict_script(
     run_id = None
     if study is not None:
         prefix = study.add_workload(prediction.workload, script)
-        run_id = study.add_run(
-            prediction.experiment, prediction_result(prediction), workload=prefix.parent.name
-        )
+        run_id = study.add_run(prediction.experiment, prediction.run_result(), workload=prefix.parent.name)
     if output_format == "json":
         print_json(prediction.to_json())
         return

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ._recorded import RecordedPrediction as RecordedPrediction
     from ._recorded import keep_prediction as keep_prediction
     from ._recorded import predict_recorded as predict_recorded
-    from ._recorded import prediction_result as prediction_result
     from ._script import script_workload as script_workload
     from ._setting import Setting as Setting
     from ._setting import estimated_ns as estimated_ns

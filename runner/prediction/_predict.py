@@ -17,6 +17,7 @@ from .._simulate import prepare
 from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
+from ..chips import Chip
 from ._distribution import StepDistribution, Variation, step_distribution
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import Links, needs_every_rank, predicted_system, reached_network
@@ -35,7 +36,7 @@ _UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
 # The same bound for each doubling of ranks beyond the fitted rows, and for each halving of their layers.
 _PER_DOUBLING, _PER_HALVING = 0.05, 0.14
 _LAYERS = {"experts", "convolutions"}
-_USUAL_UTILISATION = 0.4
+USUAL_UTILISATION = 0.4
 _WORDS = {
     "compute": "computation",
     "host": "launches",
@@ -44,18 +45,22 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The predicted step with all inputs of the prediction; times are in ns, and sizes are in bytes.
+@dataclass(frozen=True, kw_only=True)
+class PredictedStep:
+    """A predicted step, simulated from a plan or a recorded script; times are in ns, and sizes in bytes.
 
-    If a variation is requested, *distribution* contains the step times of the replays.
+    *memory_bytes* is the memory of the fullest rank. *bounds* are the factors on the step time that bound its
+    90 % interval. *needed_ns* is the time of the step's required operations at peak speed, and
+    *constant_utilisation_ns* the step time if every job reached the same share of the chip's peak.
     """
 
-    setting: Setting
+    chip: Chip
     experiment: Experiment
     result: Result
-    memory: tuple[Memory, ...]
-    distribution: StepDistribution | None = None
+    memory_bytes: int
+    bounds: tuple[float, float]
+    needed_ns: float
+    constant_utilisation_ns: int
 
     @property
     def step_ns(self) -> int:
@@ -65,43 +70,89 @@ class Prediction:
     @property
     def range_ns(self) -> tuple[int, int]:
         """The bounds of the 90 % interval of the step time, in ns."""
-        low, high = uncertainty(self.setting)
+        low, high = self.bounds
         return round(self.step_ns * low), round(self.step_ns * high)
 
     @property
-    def tokens(self) -> int:
-        """The number of tokens of a step."""
-        plan = self.setting.plan
-        return plan.global_batch * (plan.sequence or self.setting.model.sequence)
-
-    @property
-    def tokens_per_s(self) -> float:
-        """The throughput of all ranks together in tokens per second."""
-        return self.tokens / self.step_ns * 1e9
-
-    @property
     def utilisation(self) -> float:
-        """The share of the step that the model's required operations take at peak speed.
-
-        The operations for gradients of frozen weights are not required.
-        """
-        return needed_ns(self.setting, trained=not self.setting.plan.frozen) / self.step_ns
-
-    @property
-    def constant_utilisation_ns(self) -> int:
-        """The step time in ns if every job reached the same share of the chip's peak."""
-        share = self.setting.costs.fit.utilisation or _USUAL_UTILISATION
-        return round(needed_ns(self.setting) / share)
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory of the fullest rank, in bytes."""
-        return max(memory.total for memory in self.memory)
+        """The share of the step that the required operations take at peak speed."""
+        return self.needed_ns / self.step_ns
 
     @property
     def fits(self) -> bool:
         """Whether the fullest rank fits into the usable memory of the chip."""
-        return self.memory_bytes <= self.setting.chip.usable_bytes
+        return self.memory_bytes <= self.chip.usable_bytes
+
+    @property
+    def workload(self) -> Workload:
+        """The workload that was simulated for the prediction."""
+        return self.experiment.workload.model
+
+    @property
+    def assumptions(self) -> list[str]:
+        """The assumptions of the prediction, and deviations of the simulation from the request."""
+        provenance = self.result.provenance
+        notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
+        return [str(line) for line in dict.fromkeys(notes)]
+
+    @cached_property
+    def bound_by(self) -> str:
+        """The largest parts of the predicted step's critical path, as text."""
+        path, total = critical_path(self.result, self.workload), self.step_ns
+        kinds, operators = path.breakdown("kind"), path.breakdown("operator")
+        text = ", ".join(
+            f"{_WORDS.get(row.key, row.key)} {share_text(row.duration_ns / total)}"
+            for row in kinds.head(3).itertuples()
+        )
+        key, duration = operators["key"].iloc[0], operators["duration_ns"].iloc[0]
+        return f"{text} of the critical path; the largest operator is {key} ({share_text(duration / total)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the prediction as JSON; ``tokens_per_s`` is None, because a script's tokens are unknown."""
+        low, high = self.range_ns
+        return {
+            "step_ns": self.step_ns,
+            "step_low_ns": low,
+            "step_high_ns": high,
+            "tokens_per_s": None,
+            "memory_bytes_per_rank": self.memory_bytes,
+            "fits": self.fits,
+            "bound_by": self.bound_by,
+            "assumptions": self.assumptions,
+        }
+
+    def run_result(self) -> Result:
+        """Return the result for a run of a study, with the prediction in its provenance.
+
+        The key ``prediction`` contains the output of `to_json` without assumptions, which the provenance has
+        already, the chip's title, its ``chip_memory_bytes`` and its ``chip_usable_bytes``. The key
+        ``memory_over_time`` contains the memory curves of a prediction from model sizes.
+        """
+        document, chip = self.to_json(), self.chip
+        del document["assumptions"]
+        curves = {name: document[name] for name in ("memory_over_time",) if name in document}
+        facts = {"chip_memory_bytes": chip.memory_bytes, "chip_usable_bytes": chip.usable_bytes}
+        prediction = {**document, "chip": chip.title, **facts}
+        return replace(self.result, provenance={**self.result.provenance, "prediction": prediction, **curves})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(PredictedStep):
+    """The predicted step of a plan with all inputs of the prediction.
+
+    *needed_ns* excludes the operations for gradients of frozen weights. If a variation is requested,
+    *distribution* contains the step times of the replays.
+    """
+
+    setting: Setting
+    memory: tuple[Memory, ...]
+    distribution: StepDistribution | None = None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The throughput of all ranks together in tokens per second."""
+        plan = self.setting.plan
+        return plan.global_batch * (plan.sequence or self.setting.model.sequence) / self.step_ns * 1e9
 
     @cached_property
     def remedies(self) -> list[Remedy]:
@@ -110,20 +161,6 @@ class Prediction:
         The list is empty if the plan already fits, or if even pairs of changes do not suffice.
         """
         return [] if self.fits else remedies(self.setting)
-
-    @property
-    def assumptions(self) -> list[str]:
-        """The assumptions of the prediction, and deviations of the simulation from the request."""
-        assumptions = [
-            *self.result.provenance.get("warnings", []),
-            *self.result.provenance.get("assumptions", []),
-        ]
-        return [str(line) for line in dict.fromkeys(assumptions)]
-
-    @cached_property
-    def bound_by(self) -> str:
-        """The largest parts of the predicted step's critical path, as text."""
-        return what_bounds(self.result, self.workload)
 
     @cached_property
     def memory_over_time(self) -> tuple[MemoryCurve, ...]:
@@ -136,38 +173,13 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         """Return the prediction as JSON: step time, interval, speed, memory, bottleneck and assumptions."""
-        low, high = self.range_ns
         return {
-            "step_ns": self.step_ns,
-            "step_low_ns": low,
-            "step_high_ns": high,
+            **super().to_json(),
             "tokens_per_s": self.tokens_per_s,
-            "memory_bytes_per_rank": self.memory_bytes,
-            "fits": self.fits,
             "remedies": [asdict(each) for each in self.remedies],
             "memory_over_time": [curve.to_json() for curve in self.memory_over_time],
-            "bound_by": self.bound_by,
-            "assumptions": self.assumptions,
             **({"spread": self.distribution.to_json()} if self.distribution else {}),
         }
-
-    @property
-    def workload(self) -> Workload:
-        """The generated workload that was simulated for the prediction."""
-        return self.experiment.workload.model
-
-
-def what_bounds(result: Result, workload: Workload) -> str:
-    """Return the largest parts of the critical path of *result*, as text."""
-    path = critical_path(result, workload)
-    kinds, operators = path.breakdown("kind"), path.breakdown("operator")
-    total = result.makespan_ns
-    text = ", ".join(
-        f"{_WORDS.get(row.key, row.key)} {share_text(row.duration_ns / total)}"
-        for row in kinds.head(3).itertuples()
-    )
-    key, duration = operators["key"].iloc[0], operators["duration_ns"].iloc[0]
-    return f"{text} of the critical path; the largest operator is {key} ({share_text(duration / total)})"
 
 
 def predict(
@@ -192,7 +204,19 @@ def predict(
     distribution = None
     if variation:
         distribution = step_distribution(experiment, setting.plan, variation, progress)
-    return Prediction(setting, experiment, result, memory, distribution)
+    usual = setting.costs.fit.utilisation or USUAL_UTILISATION
+    return Prediction(
+        chip=setting.chip,
+        experiment=experiment,
+        result=result,
+        memory_bytes=max(each.total for each in memory),
+        bounds=uncertainty(setting),
+        needed_ns=needed_ns(setting, trained=not setting.plan.frozen),
+        constant_utilisation_ns=round(needed_ns(setting) / usual),
+        setting=setting,
+        memory=memory,
+        distribution=distribution,
+    )
 
 
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:

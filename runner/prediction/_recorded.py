@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -15,62 +13,32 @@ from ...converter import Graph, NodeType, Workload
 from ...converter.building import COMPUTED_FOR, counts_whole
 from ...errors import UsageError
 from ...support import share_text
-from .._experiment import Experiment
-from .._result import Result
 from .._simulate import prepare
 from .._traits import DEFAULT_BACKEND
 from ..backends import Progress, get_backend
-from ..chips import Chip
+from ..chips import Chip, Fit
 from ..config import NetworkConfig
 from ..study import NAME_LENGTH, Study, safe_name
-from ._predict import OTHER_CHIP, Prediction, what_bounds
+from ._predict import OTHER_CHIP, USUAL_UTILISATION, PredictedStep, Prediction
 from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_network
 from .models import USUAL_HEAD, Operator
 
 _ASSUMED = (0.65, 1.5)  # factors that widen the interval for costs without a fit
 _WIDER = 1.5  # the interval is wider, because no measured step was recorded from a script
-_USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _MIN_SHARE = 0.1  # TF32 is suggested if at least this share of operations is in FP32
 
 
-@dataclass(frozen=True)
-class RecordedPrediction:
-    """The predicted step of a recorded script, with its inputs; times are in ns, and sizes in bytes.
+@dataclass(frozen=True, kw_only=True)
+class RecordedPrediction(PredictedStep):
+    """The predicted step of a recorded script, with its inputs.
 
-    *work* is the number of operations of matmuls, convolutions and attention of an average rank, by
-    precision.
+    *memory_bytes* is the largest peak of tensor bytes among the recorded ranks. *work* is the number of
+    operations of matmuls, convolutions and attention of an average rank, by precision.
     """
 
-    chip: Chip
     software: str
     work: Mapping[str, float]
-    experiment: Experiment
-    result: Result
-    workload: Workload
-
-    @property
-    def step_ns(self) -> int:
-        """The simulated step time in ns."""
-        return self.result.makespan_ns
-
-    @property
-    def range_ns(self) -> tuple[int, int]:
-        """The bounds of the 90 % interval of the step time, in ns."""
-        fit = self.chip.costs_of(self.software).fit
-        low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
-        wider = math.exp(math.hypot(math.log(_WIDER), 0.0 if fit.rows else OTHER_CHIP))
-        return round(self.step_ns * min(low, 1.0) / wider), round(self.step_ns * max(high, 1.0) * wider)
-
-    @property
-    def memory_bytes(self) -> int:
-        """The largest peak of tensor bytes among the recorded ranks."""
-        return max(map(int, self.workload.metadata["memory_bytes"].values()))
-
-    @property
-    def fits(self) -> bool:
-        """Whether the tensors of the fullest rank fit into the usable memory of the chip."""
-        return self.memory_bytes <= self.chip.usable_bytes
 
     @property
     def precision(self) -> str:
@@ -78,28 +46,10 @@ class RecordedPrediction:
         return " and ".join(self.work) or self.chip.precision
 
     @property
-    def utilisation(self) -> float:
-        """The share of the step that the matmuls of all ranks would take at peak speed."""
-        return self._at_peak_ns() / self.step_ns
-
-    @property
-    def constant_utilisation_ns(self) -> int:
-        """The step time in ns if every job reached the same share of the chip's peak."""
-        share = self.chip.costs_of(self.software).fit.utilisation or _USUAL_UTILISATION
-        return round(self._at_peak_ns() / share)
-
-    @property
-    def bound_by(self) -> str:
-        """The largest parts of the predicted step's critical path, as text."""
-        return what_bounds(self.result, self.workload)
-
-    @property
     def assumptions(self) -> list[str]:
         """The assumptions of the prediction, and deviations of the simulation from the request."""
-        provenance = self.result.provenance
-        notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
         costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"
-        return [str(line) for line in dict.fromkeys([*notes, *self._precisions(), costs])]
+        return [*super().assumptions, *self._precisions(), costs]
 
     def _precisions(self) -> list[str]:
         """Return sentences on the precisions of matmuls, with a hint if the script disables TF32."""
@@ -117,23 +67,6 @@ class RecordedPrediction:
                 f"operands at {peaks['tf32'] / 1e12:,.0f} TFLOPS"
             )
         return notes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the prediction as JSON, without tokens per second, because a script's tokens are unknown."""
-        low, high = self.range_ns
-        return {
-            "step_ns": self.step_ns,
-            "step_low_ns": low,
-            "step_high_ns": high,
-            "tokens_per_s": None,
-            "memory_bytes_per_rank": self.memory_bytes,
-            "fits": self.fits,
-            "bound_by": self.bound_by,
-            "assumptions": self.assumptions,
-        }
-
-    def _at_peak_ns(self) -> float:
-        return sum(work / self.chip.peak(name) for name, work in self.work.items()) * 1e9
 
 
 def predict_recorded(
@@ -166,7 +99,26 @@ def predict_recorded(
     reached = reached_network(network, costs)
     experiment = prepare(priced, predicted_system(network.topology), reached, backend=backend)
     result = get_backend(backend).run(experiment, progress)
-    return RecordedPrediction(chip, software, _work(priced, precisions), experiment, result, priced)
+    work, fit = _work(priced, precisions), chip.costs_of(software).fit
+    at_peak_ns = sum(amount / chip.peak(name) for name, amount in work.items()) * 1e9
+    return RecordedPrediction(
+        chip=chip,
+        experiment=experiment,
+        result=result,
+        memory_bytes=max(map(int, workload.metadata["memory_bytes"].values())),
+        bounds=_bounds(fit),
+        needed_ns=at_peak_ns,
+        constant_utilisation_ns=round(at_peak_ns / (fit.utilisation or USUAL_UTILISATION)),
+        software=software,
+        work=work,
+    )
+
+
+def _bounds(fit: Fit) -> tuple[float, float]:
+    """Return the factors on the step time that bound its 90 % interval."""
+    low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
+    wider = math.exp(math.hypot(math.log(_WIDER), 0.0 if fit.rows else OTHER_CHIP))
+    return min(low, 1.0) / wider, max(high, 1.0) * wider
 
 
 def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
@@ -240,23 +192,6 @@ def _kind_of(operator: str) -> str:
     return "gemm" if counts_whole(operator) else "pointwise"
 
 
-def prediction_result(prediction: Prediction | RecordedPrediction) -> Result:
-    """Return the result of *prediction* for a run of a study, with the prediction in its provenance.
-
-    The provenance key ``prediction`` contains the output of `to_json`, the chip's title, its
-    ``chip_memory_bytes`` and its ``chip_usable_bytes``. The key ``memory_over_time`` contains the memory
-    curves of a prediction from model sizes.
-    """
-    chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
-    document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
-    document["chip_usable_bytes"] = chip.usable_bytes
-    del document["assumptions"]  # the provenance already has the assumptions
-    provenance = {**prediction.result.provenance, "prediction": document}
-    if isinstance(prediction, Prediction):
-        provenance["memory_over_time"] = [curve.to_json() for curve in prediction.memory_over_time]
-    return dataclasses.replace(prediction.result, provenance=provenance)
-
-
 def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
     """Add the workload and the run of *prediction* to *study* under *label*, and return the run's id."""
     plan, model = prediction.setting.plan, prediction.setting.model
@@ -264,5 +199,5 @@ def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> st
     name = safe_name(model.name, "model")[: NAME_LENGTH - len(degrees)] + degrees
     prefix = study.add_workload(prediction.workload, name)
     return study.add_run(
-        prediction.experiment, prediction_result(prediction), label=label, workload=prefix.parent.name
+        prediction.experiment, prediction.run_result(), label=label, workload=prefix.parent.name
     )
