@@ -3,8 +3,7 @@
 Each channel has its own part of the buffer and its own thread blocks. The machine's protocol sets
 the size of a slot, and chunks larger than a slot repeat the program. With the Simple protocol, a
 ring sends a chunk in two slices, so that the next rank can start on the first while the second is
-in flight. A tree is a chain of ranks within a node, and a binary tree over the first rank of each
-node: one tree for even channels, one for odd ones.
+in flight. A tree is a chain of ranks, because the ranks are those of one node.
 """
 
 from __future__ import annotations
@@ -42,13 +41,12 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     ranks: int,
     protocol: str = "Simple",
     channels: int = 1,
-    ranks_per_node: int = 0,
     unit_bytes: int = _NVLS_UNIT_BYTES,
 ) -> Program:
     """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among *ranks* ranks.
 
-    *ranks_per_node* shapes the tree (0: one node). *unit_bytes* is how much of each rank's data
-    NVLS processes at a time. Raises `ConfigError` for combinations that NCCL does not support.
+    *unit_bytes* is how much of each rank's data NVLS processes at a time. Raises `ConfigError` for
+    combinations that NCCL does not support.
     """
     if algorithm not in NCCL_ALGORITHMS:
         raise ConfigError(f"NCCL has no algorithm '{algorithm}'{did_you_mean(algorithm, NCCL_ALGORITHMS)}")
@@ -68,10 +66,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     if algorithm == "ring":
         return _ring(name, collective, ranks, protocol, channels)
     if algorithm == "tree":
-        per_node = ranks_per_node or ranks
-        if ranks % per_node:
-            raise ConfigError(f"{ranks} ranks cannot be divided among nodes of {per_node}.")
-        return _tree(name, ranks, protocol, channels, per_node)
+        return _tree(name, ranks, protocol, channels)
     if protocol != "Simple":
         raise ConfigError(f"NCCL's nvls works only with the protocol Simple, not {protocol}.")
     return _nvls(name, ranks, channels, unit_bytes)
@@ -102,68 +97,29 @@ def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) 
     return writer.program(name, collective, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
 
 
-def _binary_tree(count: int) -> list[int]:
-    """Return the parent of each of *count* places in a binary tree (root: -1); odd places are leaves."""
-    parents = [-1]
-    for place in range(1, count):
-        bit = place & -place
-        above = (place ^ bit) | (bit << 1)
-        parents.append(above if above < count else place ^ bit)
-    return parents
-
-
-def _second_tree(count: int) -> list[int]:
-    """Return the parents in the second tree: the first one mirrored, or shifted by one for odd counts."""
-    first = _binary_tree(count)
-    if count % 2:
-        return [(above + 1) % count if above >= 0 else -1 for above in (first[-1:] + first[:-1])]
-    return [count - 1 - above if above >= 0 else -1 for above in reversed(first)]
-
-
-def _parents(ranks: int, per_node: int, channel: int) -> list[int]:
-    """Return each rank's parent: a chain within a node, and a binary tree over the nodes' first ranks."""
-    nodes = ranks // per_node
-    between = _second_tree(nodes) if channel % 2 else _binary_tree(nodes)
-    parents = []
-    for rank in range(ranks):
-        node, place = divmod(rank, per_node)
-        above = between[node] * per_node if between[node] >= 0 else -1
-        parents.append(rank - 1 if place else above)
-    return parents
-
-
-def _tree(name: str, ranks: int, protocol: str, channels: int, per_node: int) -> Program:
+def _tree(name: str, ranks: int, protocol: str, channels: int) -> Program:
     writer = StepWriter(ranks, in_place=True, collective="all-reduce")
     for channel in range(channels):
-        parents = _parents(ranks, per_node, channel)
-        for rank, parent in enumerate(parents):
-            children = [child for child, above in enumerate(parents) if above == rank]
-            _tree_steps(writer, rank, parent, children, channel)
+        for rank in range(ranks):
+            _tree_steps(writer, rank, channel, is_leaf=rank == ranks - 1)
     return writer.program(name, "all-reduce", channels, protocol, _ALIGNMENT_BYTES, True)
 
 
-def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int], channel: int) -> None:
-    """Add the steps of one rank of a tree: reduce towards the root, then broadcast the result."""
+def _tree_steps(writer: StepWriter, rank: int, channel: int, *, is_leaf: bool) -> None:
+    """Add the steps of one rank of the chain: reduce towards rank 0, then broadcast the result."""
+    parent, child = rank - 1, rank + 1
 
-    def step(name: str, send: int = -1, receive: int = -1) -> None:
+    def step(name: str, send: int, receive: int) -> None:
         writer.step(rank, name, channel, (send, receive), channel=channel)
 
-    if not children:
-        step("s", send=parent)
-        step("r", receive=parent)
-        return
-    *first, last = children
-    for child in first:
-        step("rrc", receive=child)
-    if parent < 0:
-        step("rrcs", send=last, receive=last)
-        for child in first:
-            step("s", send=child)
-        return
-    step("rrs", send=parent, receive=last)
-    step("rcs", send=last, receive=parent)
-    for child in first:
-        step("s", send=child)
+    if is_leaf:
+        step("s", parent, -1)
+        step("r", -1, parent)
+    elif parent < 0:
+        step("rrcs", child, child)
+    else:
+        step("rrs", parent, child)
+        step("rcs", child, parent)
 
 
 # NVLS copies data to buffers at the switch, which sums and multicasts each rank's part, and copies it back.

@@ -301,15 +301,6 @@ def test_nccl_every_program_holds(algorithm, protocol, ranks, channels):
     assert proof.depth <= 4
 
 
-@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3))
-def test_trees_of_several_nodes_hold(nodes, per_node, channels):
-    if nodes * per_node < 2:
-        return
-    program = nccl_program("tree", "all-reduce", nodes * per_node, "LL", channels, per_node)
-    proof = prove(program)
-    assert proof.holds, proof.problems[0].message
-
-
 def parents(program, channel):
     """Return who each rank sends its sum to: the peer of its step ``s`` or ``rrs`` that is sent first."""
     found = {}
@@ -321,24 +312,13 @@ def parents(program, channel):
     return found
 
 
-def test_a_tree_is_a_chain_within_a_node():
+def test_a_tree_is_a_chain():
     program = nccl_program("tree", "all-reduce", 8, "LL")
     assert {rank: parents(program, 0)[rank] for rank in range(1, 8)} == {
         rank: rank - 1 for rank in range(1, 8)
     }
     # Up and down again: as many messages wait for each other as the tuner counts steps.
     assert inspect_program(program, 1 << 10).steps == 14
-
-
-def test_the_two_trees_between_nodes():
-    # The trees that NCCL draws for 12 nodes: leaves of one are inner nodes of the other.
-    even = nccl_program("tree", "all-reduce", 12, "LL", 2, 1)
-    leaves = [
-        {rank.rank for rank in even.ranks if sum(b.channel == tree for b in rank.thread_blocks) == 2}
-        for tree in (0, 1)
-    ]
-    assert leaves[0] == {1, 3, 5, 7, 9, 11}
-    assert leaves[1] == {0, 2, 4, 6, 8, 10}
 
 
 def test_a_ring_on_one_channel_with_ll_is_the_built_in_ring():
@@ -390,7 +370,6 @@ def test_the_tuner_without_the_switch():
         (("ring", "all-reduce", 1), "at least 2 ranks"),
         (("ring", "all-reduce", 8, "LL12"), "did you mean 'LL128'"),
         (("ring", "all-reduce", 8, "LL", 65), "1 to 64 channels"),
-        (("tree", "all-reduce", 9, "LL", 1, 4), "nodes of 4"),
         (("nvls", "all-reduce", 8, "LL"), "only with the protocol Simple"),
     ],
 )
