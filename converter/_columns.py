@@ -42,15 +42,6 @@ def which(texts: Sequence[str], holds: Callable[[str], bool]) -> np.ndarray:
     return np.fromiter(map(holds, texts), dtype=bool, count=len(texts))
 
 
-def positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the first position of each of *wanted* in the sorted *keys*, or -1 for absent keys."""
-    if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    at = np.searchsorted(keys, wanted)
-    at[at == len(keys)] = 0
-    return np.where(keys[at] == wanted, at, -1)
-
-
 def groups_of(keys: np.ndarray) -> dict[int, np.ndarray]:
     """Return the rows of each distinct key of *keys*, in ascending order of keys."""
     order = np.argsort(keys, kind="stable")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..support.table import CodedColumns, Columns, TextColumn, first_rows
+from ..support.table import CodedColumns, Columns, TextColumn, first_rows, positions
 
 _MAX_SPREAD = 4
 """Integers are sorted only if their range exceeds this number of values per row."""
@@ -87,3 +87,19 @@ def sums_by(values: npt.NDArray[np.int64], *keys: Key) -> dict[Any, int]:
     sums = np.zeros(len(names), np.int64)
     np.add.at(sums, numbers, values)
     return dict(sorted(zip(names, sums.tolist(), strict=True)))
+
+
+class PairIndex:
+    """Finds the first row of a pair of integers, such as a rank and a node id."""
+
+    def __init__(self, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> None:
+        self._seconds = np.unique(seconds)
+        keys = firsts.astype(np.int64) * len(self._seconds) + np.searchsorted(self._seconds, seconds)
+        self._order = np.append(np.argsort(keys, kind="stable"), -1)
+        self._keys = keys[self._order[:-1]]
+
+    def rows(self, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the row of each pair, -1 for an absent pair."""
+        place = positions(self._seconds, seconds)
+        found = positions(self._keys, firsts.astype(np.int64) * len(self._seconds) + place)
+        return self._order[np.where(place >= 0, found, -1)]

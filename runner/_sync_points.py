@@ -10,7 +10,7 @@ import numpy as np
 from ..converter import CollectiveType, Graph, NodeType, Workload
 from ..converter.chakra import DEVICE_LANE
 from ..support import count_text, duration_text
-from ..support.table import Columns, Ints
+from ..support.table import Columns, Ints, positions
 from ._framed import rows_coded
 from ._result import Result
 
@@ -76,11 +76,8 @@ class SyncPoints:
 
 def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
     """Return the indices of *chosen* ids in ascending *node_ids*, and the *rows* of the ids in *node_ids*."""
-    if not len(node_ids):
-        return node_ids, rows[:0]
-    places = np.minimum(np.searchsorted(node_ids, chosen), len(node_ids) - 1)
-    there = node_ids[places] == chosen
-    return places[there], rows[there]
+    places = positions(node_ids, chosen)
+    return places[places >= 0], rows[places >= 0]
 
 
 def arrivals_on_one_clock(calls: Columns) -> Ints:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from ...support.table import positions
 from ...tracer import StepRange
-from .._columns import positions, which
+from .._columns import which
 from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...errors import TraceError, UsageError, did_you_mean
+from ...support.table import positions
 from ...tracer import StepRange
 from .._columns import which
 from ..chakra import DEVICE_LANE
@@ -209,9 +210,8 @@ def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange
     calls, works = device.calls, device.works
     works = works.take(works.correlation > 0)
     order = np.argsort(calls.correlation, kind="stable")
-    known = calls.correlation[order]
-    at = np.minimum(np.searchsorted(known, works.correlation), max(0, len(known) - 1))
-    linked = known[at] == works.correlation if len(known) else np.zeros(len(works), bool)
+    at = positions(calls.correlation[order], works.correlation)
+    linked = at >= 0
     issued_ns = calls.start_ns[order[at[linked]]]
     shares = Window.of(steps).shares(issued_ns, works.end_ns[linked], 0)
     own = [StepRange(number, start_ns, end_ns) for number, start_ns, end_ns in shares.tolist()]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
-from ...support.table import TextColumn
-from .._columns import positions
+from ...support.table import TextColumn, positions
 from .._files import UnpacksTooFar, unpacked
 from .._native import ChakraRefusal, ChakraWriter, read_attributes, read_chakra
 from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, read_varint, varint

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ...support.table import TextColumn
+from ...support.table import TextColumn, byte_table, positions
 
 if TYPE_CHECKING:
     import pandas as pd
 from collections.abc import ValuesView
 
-from ...support.table import byte_table
-from .._columns import groups_of, positions
-
+from .._columns import groups_of
 
 class NodeType(IntEnum):
     """The type of a node, with the numbers of the Chakra schema."""

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from .._columns import groups_of, positions, which
+from ...support.table import positions
+from .._columns import groups_of, which
 from .._native import last_writers
 from ..readers import (
     CATEGORIES,

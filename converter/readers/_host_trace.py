@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...errors import TraceFormatError
-from .._columns import positions
+from ...support.table import positions
 from .._files import stream
 from .._native import HostReader
 from ._communications import DescribedGroup, described_groups, group_labels

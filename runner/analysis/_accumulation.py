@@ -10,7 +10,6 @@ from ...converter import CollectiveType, Graph, NodeType, Workload
 from ...support.table import CodedColumns, Ints
 from ._candidate import MAJORITY, Candidate, sum_ns
 from ._critical_path import CriticalPath
-from ._host_time import texts_where
 from ._what_if import Target
 
 _REDUCTIONS = (int(CollectiveType.ALL_REDUCE), int(CollectiveType.REDUCE_SCATTER))
@@ -79,8 +78,8 @@ def _micro_batches(graph: Graph) -> tuple[Ints, int, np.ndarray]:
     """
     nodes = graph.node_columns
     computes = np.asarray(nodes["type"]) < NodeType.COMM_SEND
-    backward = texts_where(nodes, "phase", "backward".__eq__) & computes
-    forward = texts_where(nodes, "phase", "forward".__eq__) & texts_where(nodes, "module", bool) & computes
+    backward = (nodes["phase"] == "backward") & computes
+    forward = (nodes["phase"] == "forward") & nodes["module"].passes(bool) & computes
     marks = np.flatnonzero(backward | forward)
     is_backward = backward[marks]
     begins = marks[1:][is_backward[:-1] & ~is_backward[1:]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import Workload
 from ...support.table import Ints, Table
+from .._framed import PairIndex
 from .._node_tables import nodes_of_all
 from .._result import Result
 
@@ -37,10 +37,11 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
         calls[name].astype(np.int64) for name in ("rank", "node_id", "collective", "start_ns")
     )
     tie, lowest = _ties(rank, (start_ns, node_id, programs[rank], collective))
-    places = _Places(rank, node_id)
-    own = places.of(nodes["rank"], nodes["node_id"], tie)
-    origin = places.of(nodes["origin_rank"], nodes["origin_node"], tie)
-    first = places.of(nodes["origin_rank"], nodes["origin_node"], lowest)
+    calls_of = PairIndex(rank, node_id)
+    tie, lowest = np.append(tie, -1), np.append(lowest, -1)
+    own = tie[calls_of.rows(nodes["rank"], nodes["node_id"])]
+    place = calls_of.rows(nodes["origin_rank"], nodes["origin_node"])
+    origin, first = tie[place], lowest[place]
     ranks = nodes["origin_rank"]
     folded = np.where(origin < 0, ranks, np.where(own == origin, nodes["rank"], first))
     changed = Table.of(nodes | {"origin_rank": folded.astype(ranks.dtype)})
@@ -59,24 +60,6 @@ def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     tie[order] = numbers
     lowest[order] = ranks[order][np.searchsorted(numbers, numbers)]
     return tie, lowest
-
-
-class _Places:
-    """Finds the first row of a rank and node id."""
-
-    def __init__(self, ranks: Ints, node_ids: Ints) -> None:
-        self._ids = np.unique(node_ids)
-        keys = ranks * len(self._ids) + np.searchsorted(self._ids, node_ids)
-        self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
-
-    def of(self, ranks: npt.NDArray[Any], node_ids: npt.NDArray[Any], values: Ints) -> Ints:
-        """Return the entry of *values* (one per row) for each rank and node id, -1 where there is none."""
-        number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
-        keys = ranks.astype(np.int64) * len(self._ids) + number
-        row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        present = (self._ids[number] == node_ids) & (self._keys[row] == keys) & (ranks >= 0)
-        return np.where(present, values[self._order[row]], -1)
 
 
 def represented_ranks(result: Result) -> pd.Series:

@@ -36,7 +36,7 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
+from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
 from ._labels import function_of, short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
@@ -277,7 +277,7 @@ def _device_operators(workload: Workload) -> set[str]:
     found: set[str] = set()
     for graph in workload.graphs:
         operators = graph.node_columns["operator"]
-        working = texts_where(graph.node_columns, "kind", _WORK.__contains__)
+        working = graph.node_columns["kind"].passes(_WORK.__contains__)
         found.update(operators.texts[number] for number in np.unique(operators.numbers[working]).tolist())
     return found
 

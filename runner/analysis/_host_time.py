@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import numpy as np
 
 from ...converter import Graph, Workload
 from ...converter.building import rank_delays
-from ...converter.chakra import TextColumn
 from ...support import duration_text
 from ...support.table import Flags
 
@@ -25,19 +21,11 @@ STALL_TIMES = 10
 _MATTERS = 0.05  # a machine is busy if every rank waits for a processor at least this fraction of the step
 
 
-def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
-    """Return a mask of rows whose text passes *test*, which is called once per distinct text."""
-    texts: TextColumn = nodes[column]
-    passed = np.array([test(text) for text in texts.texts] or [False], bool)
-    return passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
-
-
 def diffuse_host(graph: Graph) -> Flags:
     """Return a mask of the nodes that are host work without a special cause."""
     nodes = graph.node_columns
-    return texts_where(nodes, "kind", "host".__eq__) & texts_where(
-        nodes, "cause", DIFFUSE_CAUSES.__contains__
-    )
+    diffuse: Flags = (nodes["kind"] == "host") & nodes["cause"].passes(DIFFUSE_CAUSES.__contains__)
+    return diffuse
 
 
 def typical_host_ns(graph: Graph) -> int:
@@ -50,7 +38,7 @@ def typical_host_ns(graph: Graph) -> int:
 def cause_ns(graph: Graph, cause: str) -> int:
     """Return how many ns the nodes of *graph* with *cause* take."""
     nodes = graph.node_columns
-    return int(np.asarray(nodes["duration_ns"])[texts_where(nodes, "cause", cause.__eq__)].sum())
+    return int(np.asarray(nodes["duration_ns"])[nodes["cause"] == cause].sum())
 
 
 def contention(workload: Workload, makespan_ns: int) -> str:

@@ -14,7 +14,7 @@ from ...converter import NodeType
 from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls
 from ...support import count_text, duration_text
-from ...support.table import Ints
+from ...support.table import Ints, positions
 from ._critical_path import CriticalPath
 from ._labels import KIND_LABELS
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
@@ -213,9 +213,9 @@ class Lanes:
             slices = low + np.flatnonzero(self.label[low:high] < 0)
             slices = slices[np.argsort(self.node_id[slices], kind="stable")]
             ids = self.node_id[slices]
-            place = np.minimum(np.searchsorted(ids, node_ids[pairs]), max(0, len(ids) - 1))
+            place = positions(ids, node_ids[pairs])
             if len(ids):
-                lanes[pairs] = np.where(ids[place] == node_ids[pairs], self.lane[slices[place]], -1)
+                lanes[pairs] = np.where(place >= 0, self.lane[slices[place]], -1)
         return lanes
 
     def _simulated_of(self, rank: int) -> tuple[int, int]:

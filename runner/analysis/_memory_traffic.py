@@ -11,7 +11,7 @@ import numpy as np
 from ...converter import Graph, Workload
 from ...converter.chakra import DEVICE_LANE
 from ...support.table import Flags, Ints
-from ._host_time import DELAYED, texts_where
+from ._host_time import DELAYED
 from ._operators import precisions, written_bytes
 
 FUSIBLE = "elementwise"
@@ -80,14 +80,14 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     stream, operator = np.asarray(nodes["stream"]), nodes["operator"].numbers
     scalars = (stream < DEVICE_LANE) & (moved <= _SCALAR_BYTES)
     # Operators with less work also wait less for a processor.
-    waits = texts_where(nodes, "cause", DELAYED.__eq__)
-    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) | waits)
+    waits = nodes["cause"] == DELAYED
+    worked = np.flatnonzero(nodes["kind"].passes(_WORK.__contains__) | waits)
     worked = worked[np.lexsort((np.asarray(nodes["measured_start_ns"])[worked], stream[worked]))]
     order = worked[~scalars[worked]]
     first, then = order[:-1], order[1:]
-    repeats = texts_where(nodes, "operator", lambda name: name.endswith("_"))[then]
+    repeats = nodes["operator"].passes(lambda name: name.endswith("_"))[then]
     repeats &= operator[first] == operator[then]
-    optimizer = texts_where(nodes, "phase", "optimizer".__eq__)
+    optimizer = nodes["phase"] == "optimizer"
     passed = (written[first] > 0) & (written[then] > 0) & (moved[then] - written[then] >= written[first])
     passed &= (stream[first] == stream[then]) & ~optimizer[first] & ~optimizer[then]
     passed &= ~repeats & ~(is_copy[first] & is_copy[then])

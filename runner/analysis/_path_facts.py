@@ -8,14 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, CollectiveType, Graph, NodeType, Workload
 from ...converter.building import group_name
 from ...converter.chakra import TextColumn
 from ...errors import BackendError
 from ...support import bytes_text
-from ...support.table import Ints
+from ...support.table import Ints, positions
 from .._framed import coded
 from .._result import COLUMNS, Result
 
@@ -36,9 +35,10 @@ class NodeFacts:
         for places in np.split(order, np.flatnonzero(np.diff(programs[order])) + 1) if len(order) else []:
             program = int(programs[places[0]])
             graph = workload.graphs[program] if program >= 0 else None
-            rows, present = _rows(graph, node_ids[places])
-            if graph is None or not present.all():
-                missing = places[np.argmin(present)]
+            ids = np.empty(0, np.int64) if graph is None else np.asarray(graph.node_columns["node_id"])
+            rows = positions(ids, node_ids[places])
+            if graph is None or (rows < 0).any():
+                missing = places[np.argmin(rows)]
                 raise BackendError(
                     f"The result holds node {node_ids[missing]} of rank {ranks[missing]}, but the workload "
                     "does not, so the result belongs to another workload. Next: pass the workload that was "
@@ -89,15 +89,6 @@ def coded_facts(
         for name in names:
             parts[name].append(facts.texts(name))
     return {name: TextColumn.joined(columns) for name, columns in parts.items()}
-
-
-def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the row of each node in *graph*, and whether the node exists."""
-    ids = np.asarray(graph.node_columns["node_id"]) if graph is not None else np.empty(0, np.int64)
-    if not len(ids):
-        return np.zeros(len(node_ids), np.int64), np.zeros(len(node_ids), bool)
-    rows = np.minimum(np.searchsorted(ids, node_ids), len(ids) - 1)
-    return rows, ids[rows] == node_ids
 
 
 def describe_collectives(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import NodeType, Workload
-from ...support.table import Columns, Ints
+from ...support.table import Columns, Ints, positions
 from .._result import Result
 from .._sync_points import SyncPoints
 from ._path_facts import NodeFacts
@@ -37,7 +37,7 @@ class NodePlaces:
         for part in _runs(ranks[order]):
             chosen = order[part]
             low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
-            place = among(self.node_id[low:high], node_ids[chosen])
+            place = positions(self.node_id[low:high], node_ids[chosen])
             result[chosen] = np.where(place >= 0, place + low, -1)
         return result
 
@@ -117,14 +117,6 @@ class Schedule:
         return np.repeat(np.array([*self.bounds], np.int32), counts)
 
 
-def among(ids: Ints, asked: Ints) -> Ints:
-    """Return the index of each of *asked* in the ascending *ids*, -1 if missing."""
-    if not len(ids):
-        return np.full(len(asked), -1, np.int64)
-    place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
-    return np.where(ids[place] == asked, place, -1)
-
-
 def _runs(values: Ints) -> Iterator[slice]:
     """Yield the ranges of equal *values*."""
     ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
@@ -148,7 +140,7 @@ def _of_rank(rank: int, nodes: Columns, workload: Workload, semantics: str) -> C
         "node_id": ids.astype(np.int64, copy=False),
         "start": nodes["start_ns"].astype(np.int64, copy=False),
         "end": nodes["end_ns"].astype(np.int64, copy=False),
-        "cause": among(ids, nodes["cause_node"]).astype(np.int32),
+        "cause": positions(ids, nodes["cause_node"]).astype(np.int32),
         "type": types.astype(np.int16),
         "lane": lane,
         "foreign": foreign,

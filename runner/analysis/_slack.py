@@ -10,12 +10,12 @@ import numpy.typing as npt
 from ... import errors
 from ...converter import Graph, NodeType, Workload
 from ...errors import BackendError
-from ...support.table import Columns, Ints, frame_of
+from ...support.table import Columns, Ints, frame_of, positions
 from .._result import Result
 from .._traits import DEFAULT_BACKEND
 from ..engine import lower_room
 from ._path_walk import measured_waits
-from ._schedule import Schedule, among
+from ._schedule import Schedule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +105,7 @@ class _Events:
     def _origins(self, rows: Ints) -> Ints:
         """Return the row whose start triggered the end of each of *rows*."""
         others, origins = self.schedule.others, self.schedule.origins
-        place = among(others, rows)
+        place = positions(others, rows)
         result: Ints = rows.copy()
         result[place >= 0] = origins[place[place >= 0]]
         return result
@@ -218,7 +218,8 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
     start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
     before = _before_on_lane(plan, own)
     sources, targets = (
-        among(plan.node_id[own], np.asarray(graph.edge_columns[name], np.int64)) for name in ("src", "dst")
+        positions(plan.node_id[own], np.asarray(graph.edge_columns[name], np.int64))
+        for name in ("src", "dst")
     )
     ran = (sources >= 0) & (targets >= 0) & (before[targets] != sources)
     sources, targets = sources[ran], targets[ran]

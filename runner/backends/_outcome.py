@@ -16,7 +16,7 @@ from ...support import count_text, package_version
 from ...support.table import Columns, Table, frame_of
 from .. import engine
 from .._experiment import Detail, Experiment
-from .._framed import changed_rows, typed
+from .._framed import PairIndex, changed_rows, typed
 from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
 from .._result import COLUMNS, MANY_NODES, Result, empty_columns
 from .._sync_points import with_measured_waits
@@ -41,7 +41,7 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     columns = {str(name): nodes[name].to_numpy() for name in nodes}
     facts = _facts(workload)
     program = np.asarray(workload.program_of_rank, dtype=np.int64)[columns["rank"]]
-    fact = _places((facts["program"], facts["node_id"]), (program, columns["node_id"]))
+    fact = PairIndex(facts["program"], facts["node_id"]).rows(program, columns["node_id"])
     chosen = np.flatnonzero(fact >= 0)
     if not len(chosen):
         return frame_of(empty_columns("collectives"))
@@ -83,23 +83,10 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
     return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 
-def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
-    """Return the index in *pairs* (all distinct) of each pair in *asked*, or -1 if it is missing."""
-    if not len(pairs[0]):
-        return np.full(len(asked[0]), -1)
-    collectives = np.unique(pairs[1])
-    codes = pairs[0].astype(np.int64) * len(collectives) + np.searchsorted(collectives, pairs[1])
-    order = np.argsort(codes)
-    second = np.minimum(np.searchsorted(collectives, asked[1]), len(collectives) - 1)
-    wanted = asked[0].astype(np.int64) * len(collectives) + second
-    place = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(order) - 1)]
-    return np.where((collectives[second] == asked[1]) & (codes[place] == wanted), place, -1)
-
-
 def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
     """Return the start of the origin node of each node in *rows*, in ns."""
-    pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
-    origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
+    index = PairIndex(nodes["rank"], nodes["node_id"])
+    origin = index.rows(nodes["origin_rank"][rows], nodes["origin_node"][rows])
     return np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
 
 

@@ -153,6 +153,14 @@ def first_rows(numbers: npt.NDArray[np.integer[Any]], count: int) -> npt.NDArray
     return np.sort(firsts[firsts < len(numbers)])
 
 
+def positions(keys: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the first position of each of *wanted* in the sorted *keys*, -1 for absent keys."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
+
+
 def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Return *parts* concatenated, and the end of each."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from ....converter import CollectiveType, Graph, NodeType, Workload
 from ....converter.chakra import BUFFERS, EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
-from ....support.table import Flags
+from ....support.table import Flags, TextColumn
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
-from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
+from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, typical_host_ns
 from .._labels import function_of, within
 from .._memory_traffic import (
     DOUBLE,
@@ -251,17 +251,18 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: Accesses) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
+    texts: Mapping[str, TextColumn] = nodes
     if target.what == "module":
-        inside = texts_where(nodes, "module", within(target.name))
-        return inside & ~texts_where(nodes, "cause", DELAYED.__eq__)
+        inside = texts["module"].passes(within(target.name))
+        return inside & ~texts["cause"].passes(DELAYED.__eq__)
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == COMMUNICATION:
         is_message: Flags = types >= NodeType.COMM_SEND
-        is_message |= texts_where(nodes, "place", {*BUFFERS.values()}.__contains__)
-        is_message |= texts_where(nodes, "cause", INSIDE_CALLS.__eq__)
-        return is_message | texts_where(nodes, "kind", is_it)
+        is_message |= texts["place"].passes({*BUFFERS.values()}.__contains__)
+        is_message |= nodes["cause"] == INSIDE_CALLS
+        return is_message | texts["kind"].passes(is_it)
     if target.what == "place":
-        return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
+        return texts["place"].passes(lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
         return _communications(graph, target.name, metadata)
     if target.key == f"precision:{DOUBLE}":
@@ -272,30 +273,30 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return fusible
     if target.what == "kernel":
         is_kernel: Flags = types == NodeType.COMP
-        return is_kernel & texts_where(nodes, "name", is_it)
+        return is_kernel & texts["name"].passes(is_it)
     if target.what == "copy":
-        is_copy = texts_where(nodes, "kind", "copy".__eq__)
-        return is_copy & texts_where(nodes, "name", lambda name: copy_direction(name) == target.name)
+        is_copy = texts["kind"].passes("copy".__eq__)
+        return is_copy & texts["name"].passes(lambda name: copy_direction(name) == target.name)
     if target.key == "phase:optimizer":
         # Host work before the optimizer's first operator belongs to the script.
-        on_host = texts_where(nodes, "kind", "host".__eq__)
-        own = texts_where(nodes, "phase", is_it) & ~on_host
-        return own | texts_where(nodes, "cause", is_it)
-    named = texts_where(nodes, "name", is_it)
+        on_host = texts["kind"].passes("host".__eq__)
+        own = texts["phase"].passes(is_it) & ~on_host
+        return own | texts["cause"].passes(is_it)
+    named = texts["name"].passes(is_it)
     if target.what == "operator":
         # The critical path also uses the own name of a node that no operator issued.
-        named &= texts_where(nodes, "operator", "".__eq__)
+        named &= nodes["operator"] == ""
     if target.what not in ("sync", "stall", "host", "operator"):
-        return texts_where(nodes, target.what, is_it)
-    named |= texts_where(nodes, "operator", is_it)
+        return texts[target.what].passes(is_it)
+    named |= texts["operator"].passes(is_it)
     if target.what == "operator":
         # A faster kernel does not shorten its operator's dispatch.
-        work = named & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
+        work = named & ~texts["kind"].passes(_NOT_WORK.__contains__)
         return work if work.any() else named
     if target.what == "sync":
-        return named & texts_where(nodes, "kind", "sync".__eq__)
+        return named & texts["kind"].passes("sync".__eq__)
     if target.what == "host" and target.name != "dispatch":
-        return diffuse_host(graph) & texts_where(nodes, "place", is_it)
+        return diffuse_host(graph) & texts["place"].passes(is_it)
     is_long: Flags = np.asarray(nodes["duration_ns"]) > STALL_TIMES * typical_host_ns(graph)
     if target.what == "stall":
         return named & diffuse_host(graph) & is_long
@@ -310,10 +311,10 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
     for facts, rows in _collectives(graph, metadata):
         mask[rows] = name in facts
     if name in BUFFERS and mask.any():
-        mask |= texts_where(graph.node_columns, "place", BUFFERS[name].__eq__)
+        mask |= graph.node_columns["place"] == BUFFERS[name]
     operators = graph.node_columns["operator"]
     issuing = {*operators[np.flatnonzero(mask)].compact().texts} - {""}
-    inside = texts_where(graph.node_columns, "cause", INSIDE_CALLS.__eq__)
+    inside = graph.node_columns["cause"] == INSIDE_CALLS
     mask |= inside & operators.passes(issuing.__contains__)
     return mask
 

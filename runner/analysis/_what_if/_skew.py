@@ -12,7 +12,6 @@ from ....converter import Graph, NodeType, Workload
 from ....converter.building import is_usually_late
 from ....errors import UsageError
 from ....support.table import Ints
-from .._host_time import texts_where
 
 Work = tuple[str, str, str]
 _MIN_PROGRAMS = 2  # minimum number of programs for a comparison
@@ -89,8 +88,8 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     nodes = graph.node_columns
     rows = np.flatnonzero(
         (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
-        & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
-        & ~texts_where(nodes, "cause", _WAITING.__contains__)
+        & ~nodes["kind"].passes(_NOT_WORK.__contains__)
+        & ~nodes["cause"].passes(_WAITING.__contains__)
     )
     named = nodes["operator"][rows].filled(nodes["name"][rows])
     kinds, causes, texts = nodes["kind"], nodes["cause"], named.texts
