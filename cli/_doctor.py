@@ -89,33 +89,25 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
 
 
 def print_check(prefix: Path, experiments: list[Experiment], output_format: str) -> int:
-    """Print the findings about *experiments*, and how long these will take.
+    """Print the findings about *experiments*, one per backend, with the workload at *prefix*.
 
-    There is one experiment per backend, with the workload at *prefix*. Returns 1 if any cannot run,
-    otherwise 0.
+    Returns 1 if any cannot run, otherwise 0.
     """
     import pandas as pd
 
     from ..runner import about_backend, check_setup, communication_of
-    from ..runner.analysis import duration_estimate, estimate_s, load_of
 
-    workload, load = communication_of(prefix), load_of(prefix)
+    workload = communication_of(prefix)
     findings: dict[Finding, None] = {}
-    seconds: dict[str, float] = {}
     for experiment in experiments:
-        network, system = experiment.network, experiment.system
-        seconds[experiment.backend] = estimate_s(network, system, load, experiment.backend)
         if not about_backend(experiment.backend).replays:
+            network, system = experiment.network, experiment.system
             findings |= dict.fromkeys(check_setup(network, system, workload, [experiment.backend]))
     rows = [finding.to_dict() for finding in findings]
     if output_format == "json":
-        print_json({"findings": rows, "estimate_s": seconds})
+        print_json({"findings": rows})
     elif output_format == "csv":
         print_frame(pd.DataFrame(rows, columns=FINDING_COLUMNS), "csv")
     else:
         print_findings(findings, "the configuration")
-        for backend, estimate in seconds.items():
-            console.print(
-                f"{backend}: the simulation takes {duration_estimate([estimate])}, within a factor of two."
-            )
     return int(any(finding.severity == "error" for finding in findings))

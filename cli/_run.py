@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # Distinct programs from which the command explains why the simulation takes long.
 _MANY_PROGRAMS = 256
 # Estimated seconds above which the command says how to shorten the simulation.
-_LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -136,19 +135,11 @@ def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]
     return tuple(f"{name}:{value}" if name in plain else name for name in backends)
 
 
-def simulate(
-    experiments: Iterable[Experiment], backends: Sequence[str] = ()
-) -> Iterator[tuple[Experiment, Result]]:
-    """Simulate *experiments*; yield each with its result.
-
-    Backends that must be compiled first are compiled in the background.
-    """
+def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
+    """Simulate *experiments*; yield each with its result."""
     from ..runner import get_backend
-    from ..runner.backends import warm_up
 
-    for number, experiment in enumerate(experiments):
-        if number == 0:
-            warm_up(backends[1:], experiment.network)
+    for experiment in experiments:
         _print_why_long(experiment)
         ranks = count_text(experiment.workload.num_ranks, "rank")
         with stage(f"{experiment.backend}: {ranks} on {experiment.network.title}") as status:
@@ -159,10 +150,7 @@ def simulate(
 
 
 def _print_why_long(experiment: Experiment) -> None:
-    """Explain that a simulation of many distinct ranks is slow, and print its expected duration.
-
-    If the number of messages makes the simulation slow, also print this reason and a remedy.
-    """
+    """Print that many distinct ranks are simulated one by one."""
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
@@ -170,22 +158,6 @@ def _print_why_long(experiment: Experiment) -> None:
         f"{len(source.programs):,} of {source.num_ranks:,} ranks run different programs, so each of "
         "these ranks is simulated separately."
     )
-    from ..runner.analysis import duration_estimate, estimate_s, load_of, sends_one_by_one
-
-    try:
-        load = load_of(source.prefix)
-    except (OSError, ChakrascopeError):  # the size of graph files is unknown until they are decoded
-        return
-    key = experiment.network, experiment.system, load, experiment.backend
-    seconds = estimate_s(*key)
-    why = sends_one_by_one(*key) if seconds > _LONG_S else ""
-    _print_note(f"The simulation takes {duration_estimate([seconds])}, within a factor of two.")
-    if why:
-        _print_note(
-            f"Each message of each rank is simulated: {why}. To shorten the simulation, use fewer chunks "
-            "('preferred-dataset-splits'), a network with more dimensions, or the algorithm "
-            "'halvingDoubling' or 'ring'."
-        )
 
 
 def _print_note(text: str) -> None:
@@ -198,7 +170,7 @@ def simulate_study(study: Study, target: Target, workload: Path | None = None) -
     experiments = target.experiments(prefix)
     return [
         (study.add_run(experiment, result, workload=prefix.parent.name), result)
-        for experiment, result in simulate(experiments, target.backends)
+        for experiment, result in simulate(experiments)
     ]
 
 
@@ -329,7 +301,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--check",
     "only_check",
     is_flag=True,
-    help="Check whether the simulation can run and estimate how long it takes, without running it.",
+    help="Check whether the simulation can run, without running it.",
 )
 @format_option
 def run_command(
@@ -388,7 +360,7 @@ def run_command(
             )
         print_each_step(
             Study.open(study_folder),
-            lambda one: simulate(target.experiments(one), target.backends),
+            lambda one: simulate(target.experiments(one)),
             output_format,
         )
         return 0
@@ -396,7 +368,7 @@ def run_command(
         return _only_check(study_folder, workload, target, output_format)
     if study_folder is None:
         experiments = target.experiments(str(workload), groups)
-        results = [result for _, result in simulate(experiments, target.backends)]
+        results = [result for _, result in simulate(experiments)]
         print_results(results, output_format, ranks=True)
         return 0
     kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))

@@ -55,8 +55,6 @@ class Traits:
     """Whether the backend's links are those of a packet-level fabric."""
     changes_links: bool = False
     """Whether links may change in the middle of a simulation."""
-    packets: bool = False
-    """Whether the backend's run time grows with packets."""
     buffers: bool = False
     """Whether the backend simulates the buffers of switches."""
     tcp: bool = False
@@ -129,7 +127,6 @@ SHIPPED: dict[str, Traits] = {
         links=True,
         fabric=True,
         changes_links=True,
-        packets=True,
         efficiency="all but wire",
         version=3,
         train_version=1,
@@ -170,7 +167,6 @@ SHIPPED: dict[str, Traits] = {
         links=True,
         fabric=True,
         changes_links=True,
-        packets=True,
         buffers=True,
         efficiency="all but wire",
         train_version=1,
@@ -185,7 +181,6 @@ SHIPPED: dict[str, Traits] = {
         links=True,
         fabric=True,
         changes_links=True,
-        packets=True,
         buffers=True,
         tcp=True,
         efficiency="all but wire",
@@ -206,7 +201,7 @@ SHIPPED: dict[str, Traits] = {
     "fake": Traits(offered=False, network=False, quick=True, make=".backends._fake:fake_backend"),
     "astra-sim:analytical-aware": _ASTRA_SIM,
     "astra-sim:analytical-unaware": replace(_ASTRA_SIM, dimensions_only=True),
-    "astra-sim:ns3": replace(_ASTRA_SIM, links=True, fabric=True, packets=True),
+    "astra-sim:ns3": replace(_ASTRA_SIM, links=True, fabric=True),
 }
 FAMILIES: dict[str, Traits] = {
     "auto:": SHIPPED["auto"],

@@ -42,7 +42,6 @@ from ._graph import with_splits as with_splits
 from ._scaling import have_messages as have_messages
 from ._scaling import recognise as recognise
 from ._tables import read_graph as read_graph
-from ._tables import saved_columns as saved_columns
 from ._tables import saved_node_count as saved_node_count
 from ._tables import unchanged_files as unchanged_files
 from ._tables import write_graph as write_graph

@@ -335,25 +335,6 @@ def _edges_of_0_2(path: Path) -> dict[str, np.ndarray]:
         return {"rank": np.repeat(archive["ranks"], counts), **edges}
 
 
-def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]] | None:
-    """Return integer columns *names* of the nodes of all programs and their ``rank``, by row group.
-
-    The result is None if the workload has no tables with these columns. The ``.et`` files are not read.
-    """
-    file = _nodes_file(prefix)
-    if file is None or not {"rank", *names} <= file.kinds.keys():
-        return None
-    return _row_groups(file, ["rank", *names])
-
-
-def _row_groups(file: ParquetFile, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-    try:
-        for group in range(len(file.rows)):
-            yield file.read(names, [group])
-    except (OSError, ValueError) as error:
-        raise _damaged(file.path, error) from error
-
-
 def _damaged(path: Path, error: Exception) -> WorkloadFormatError:
     return WorkloadFormatError(f"{path} is damaged ({error}). Delete it or convert again.")
 

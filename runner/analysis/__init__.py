@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from ._attribution import difference_of_runs as difference_of_runs
     from ._attribution import shapley_values as shapley_values
     from ._checks import Communication as Communication
-    from ._checks import Load as Load
     from ._checks import check_setup as check_setup
     from ._checks import communication_of as communication_of
-    from ._checks import duration_estimate as duration_estimate
-    from ._checks import estimate_s as estimate_s
-    from ._checks import load_of as load_of
-    from ._checks import sends_one_by_one as sends_one_by_one
     from ._choices import BREAKDOWNS as BREAKDOWNS
     from ._choices import FEW_HOPS as FEW_HOPS
     from ._choices import FOLDS as FOLDS

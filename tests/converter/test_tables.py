@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, Workload, microbenchmark
-from chakrascope.converter.chakra import EDGE_COLUMNS, NODE_COLUMNS, saved_columns
+from chakrascope.converter.chakra import EDGE_COLUMNS, NODE_COLUMNS
 from chakrascope.converter.chakra import _tables as tables
 from chakrascope.errors import WorkloadFormatError
 
@@ -160,20 +160,12 @@ def test_tables_of_two_workloads_are_refused(captured, prefix, tmp_path):
         Workload.load(prefix)
 
 
-def test_saved_columns_are_read_without_the_files(captured, prefix, monkeypatch):
-    table = captured.node_table()
-    for least, most in ((1, 100), (1, 1 << 20), (1 << 16, 1 << 20)):
-        monkeypatch.setattr(tables, "_MIN_ROWS", least)
-        monkeypatch.setattr(tables, "_MAX_ROWS", most)
-        captured.save(prefix)
-        assert Workload.load(prefix).graphs == captured.graphs
-        (prefix.with_name("w.1.et")).unlink()
-        pieces = [*saved_columns(prefix, ["comm_size_bytes"])]
-        assert max(len(piece["rank"]) for piece in pieces) <= most
-        for name in ("rank", "comm_size_bytes"):
-            assert np.concatenate([piece[name] for piece in pieces]).tolist() == table[name].tolist()
-    _table(prefix).write_bytes(b"")
-    assert saved_columns(prefix, ["comm_size_bytes"]) is None
+@pytest.mark.parametrize(("least", "most"), [(1, 100), (1, 1 << 20), (1 << 16, 1 << 20)])
+def test_a_workload_is_saved_in_groups_of_any_size(captured, prefix, monkeypatch, least, most):
+    monkeypatch.setattr(tables, "_MIN_ROWS", least)
+    monkeypatch.setattr(tables, "_MAX_ROWS", most)
+    captured.save(prefix)
+    assert Workload.load(prefix).graphs == captured.graphs
 
 
 def _before_0_3(captured, prefix):

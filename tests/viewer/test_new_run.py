@@ -415,7 +415,7 @@ def test_an_answer_after_its_page_was_left_leaves_the_address(visit):
     held = []
 
     def hold(route):
-        late = "new-runnable.data" in (route.request.post_data or "")
+        late = "new-written.data" in (route.request.post_data or "")
         held.append(route) if late else route.continue_()
 
     page = visit("/runs")
@@ -455,7 +455,6 @@ PRESS_AS_THE_LIST_IS_REPLACED = """button => {
 def test_running_job_is_cancelled_and_its_log_is_read(visit):
     """A simulation of minutes: its progress is shown, the page is left, another one stops it."""
     page = visit("/new-run", "?setup=" + quote(json.dumps(LONG)))
-    page.wait_for_selector("#new-estimate:has-text('min')")
     page.locator("#new-start").click()
     page.wait_for_selector(".job:has-text('endless'):has-text('simulated so far')")
     page.reload()

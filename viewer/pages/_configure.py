@@ -76,7 +76,6 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
             # The encoded form if it can be simulated, otherwise None.
-            dcc.Store(id="new-runnable"),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
             _elsewhere(),
@@ -90,7 +89,7 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
     return dmc.Stack(
         [
             _choices(form, names, networks),
-            jobs_card("Jobs"),
+            jobs_card(),
             dmc.SimpleGrid([
                 card("Check", html.Div(id="findings", **{"aria-live": "polite"})),
                 card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch"),
@@ -145,7 +144,6 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
                 dmc.TextInput(id="new-label", label="Name of the run", placeholder="optional", w=320,
                               value=form.label, debounce=True),
                 dmc.Button("Simulate", id="new-start", **BY_CTRL_ENTER),
-                dmc.Text(id="new-estimate", size="sm", c="dimmed"),
                 dmc.Text(id="new-blocker", size="sm", c="red", className="finding"),
                 html.Div(id="new-message"),
             ],

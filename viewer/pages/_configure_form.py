@@ -15,7 +15,6 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 from ...converter import Finding
 from ...errors import ChakrascopeError, ConfigError
 from ...runner import JobStore, SystemConfig, about_backend, backend_names, communication_of
-from ...runner.analysis import duration_estimate, estimate_s, load_of
 from ...runner.config import failure_of_text
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...support.documents import json_mapping
@@ -34,7 +33,6 @@ from ..queries import (
     check,
     chosen_backends,
     command_line,
-    decode_form,
     differences,
     encode_form,
     experiment_of,
@@ -377,7 +375,6 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
             "scaling": Output("new-scaling", "children"),
             "disabled": [Output(name, "disabled") for name in ("new-start", "new-yaml", "new-json")],
             "written": Output("new-written", "data"),
-            "runnable": Output("new-runnable", "data"),
             "links": [Output("new-zip", "children"), Output("new-sweep", "children")],
         },
         inputs={"form": _form(Input), "address": _ADDRESS},
@@ -391,7 +388,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
             return {
                 "findings": _findings(findings, None), "sketch": no_update, "command": _CORRECT,
                 "blocker": blocker, "scaling": no_update, "disabled": [True] * 3, "written": no_update,
-                "runnable": None, "links": [empty(_CORRECT), ""],
+                "links": [empty(_CORRECT), ""],
             }  # fmt: skip
         run, scheme = address["run"] or "", "dark" if address["dark"] else "light"
         workloads = view.study.workloads()
@@ -407,24 +404,8 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
             "scaling": machine_text(read.setup),
             "disabled": [bool(blocker), False, False],
             "written": text,
-            "runnable": None if blocker else text,
             "links": _links(address["search"], run, text),
         }
-
-    @app.callback(Output("new-estimate", "children"), Input("new-runnable", "data"), State("run", "data"))
-    def estimate(text: str | None, run: str | None) -> str:
-        """Show how long the simulation will take.
-
-        A callback of its own, so that the form's checks need not wait for the workload to be read.
-        """
-        if text is None:
-            return ""
-        networks = Networks(view.study)
-        begun = begun_from(view.study, run or "", networks)
-        form = decode_form(text, view.study.workloads(), networks, begun.form)
-        load = load_of(view.study.workload_prefix(form.workload))
-        seconds = [estimate_s(*form.setup.configs(), load, backend) for backend in form.backends]
-        return f"The simulation takes {duration_estimate(seconds)}, within a factor of two."
 
 
 def _links(search: str | None, run: str, text: str) -> list[Any]:

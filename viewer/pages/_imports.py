@@ -85,7 +85,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
                 exports=export_links("imports"),
             ),
             html.Div(_details(_item(items, chosen)), id="import-details"),
-            jobs_card("Jobs"),
+            jobs_card(),
         ],
         gap="md",
     )

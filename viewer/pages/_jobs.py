@@ -31,13 +31,13 @@ _WHOLE = {
 }
 
 
-def jobs_card(title: str) -> dmc.Paper:
+def jobs_card() -> dmc.Paper:
     """Return the card with the list of jobs, at most one on a page; it updates itself.
 
     The style sheet hides the card while the list is empty.
     """
     return card(
-        title,
+        "Jobs",
         dcc.Store(id="jobs-seen"),
         dcc.Store(id="job-asked"),  # the data is set by 05_pages.js
         dcc.Interval(id="jobs-clock", interval=_POLL_MS),

@@ -93,7 +93,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     if can_begin:
         # If there are sweeps, the form comes below the one shown.
         place = 3 if names else 2
-        parts[place:place] = [start_card(view, selection), jobs_card("Jobs")]
+        parts[place:place] = [start_card(view, selection), jobs_card()]
     return dmc.Stack(parts, gap="md")
 
 

@@ -10,7 +10,6 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from ...errors import ConfigError
 from ...runner import DEFAULT_BACKEND, JobStore, communication_of, sweep_names
-from ...runner.analysis import duration_estimate, load_of
 from ...support import count_text
 from .._address import rewrite
 from .._state import Selection, StudyView
@@ -189,7 +188,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         Input("sweep-keep", "value"),
     )  # fmt: skip
     def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool]:
-        """Show how many points there are and how long they take; put the form into the address."""
+        """Show how many points there are; put the form into the address."""
         *fields, search, run, kept = rest
         try:
             aim = _aim(fields)
@@ -236,7 +235,7 @@ def _aim(fields: Sequence[Any]) -> Aim:
 
 def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]], aim: Aim) -> Plan:
     prefix = view.study.workload_prefix(form.workload)
-    return plan_of(form, axes, load_of(prefix), communication_of(prefix), aim)
+    return plan_of(form, axes, communication_of(prefix), aim)
 
 
 def _shown(plan: Plan) -> Any:
@@ -244,9 +243,8 @@ def _shown(plan: Plan) -> Any:
         return dmc.Text(
             plan.problem, size="sm", c="red" if plan.over or plan.points else "dimmed", className="finding"
         )
-    takes = f"{duration_estimate([plan.seconds])}, within a factor of two"
     points = count_text(plan.points, "point") + (" of a search" if plan.trials else "")
-    return dmc.Text(f"{points}, {takes}. {plan.note}", size="sm", className="finding")
+    return dmc.Text(f"{points}. {plan.note}", size="sm", className="finding")
 
 
 def _register_go(app: Dash, view: StudyView) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import ChakrascopeError, ConfigError
-from ...runner import DEFAULT_BACKEND, REPLAY, Communication, SweepRequest, list_presets
-from ...runner.analysis import Load, estimate_s
+from ...runner import DEFAULT_BACKEND, Communication, SweepRequest, list_presets
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...runner.sweep import FIGURES, Goal, Prices, Range, Search, check_cost, grid, parse_axis, parse_limits
 from ...support import duration_text
@@ -151,7 +149,7 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep: the number of *points*, estimated *seconds*, and the *problem* if there is one.
+    """The plan of a sweep: the number of *points*, and the *problem* if there is one.
 
     *note* is shown to the user. *goal* determines the best point, and *prices* its cost.
     With *trials*, a search chooses the points.
@@ -159,7 +157,6 @@ class Plan:
 
     over: Over
     points: int = 0
-    seconds: float = 0.0
     problem: str = ""
     note: str = ""
     goal: Goal = field(default_factory=Goal)
@@ -225,13 +222,7 @@ def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def plan_of(
-    form: Form,
-    axes: Axes,
-    load: Load,
-    workload: Communication,
-    aim: Aim = Aim(),
-) -> Plan:
+def plan_of(form: Form, axes: Axes, workload: Communication, aim: Aim = Aim()) -> Plan:
     """Plan a sweep over *axes* from the setup of *form*, with the objective *aim*."""
     over: Over = {}
     try:
@@ -245,7 +236,7 @@ def plan_of(
     if plan.points > _MAX_POINTS:
         text = f"{plan.points:,} points are more than {_MAX_POINTS:,}; use fewer values, or the command line."
         return replace(plan, problem=text)
-    return _estimated(form, plan, load, workload)
+    return _tried(form, plan, workload)
 
 
 def _count(over: Over) -> int:
@@ -261,34 +252,19 @@ def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
     return [values.low, int(middle) if whole else middle, values.high]
 
 
-def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> Plan:
+def _tried(form: Form, plan: Plan, workload: Communication) -> Plan:
+    """Return *plan* with a note or a problem if some of its points, or all, cannot run."""
     points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
     backend = form.backends[0] if form.backends else DEFAULT_BACKEND
     tried = points[:: max(1, len(points) // _MAX_TRIED)]
-    setups = [setup_at(form.setup, point) for point in tried]
-    problems = [
-        found[0].text for each in setups if (found := check(each, workload, [backend]))[0].severity == "error"
-    ]
+    found = (check(setup_at(form.setup, point), workload, [backend])[0] for point in tried)
+    problems = [first.text for first in found if first.severity == "error"]
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
-    # Each process starts once and simulates many points.
-    start_s = _seconds(form.setup, load, REPLAY)
-    each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
-    seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
-    note = (
-        f"About {round(100 * len(problems) / len(tried))} % of them cannot run: {problems[0]}"
-        if problems
-        else ""
-    )
-    return replace(plan, seconds=seconds, note=note)
-
-
-def _seconds(setup: Setup, load: Load, backend: str) -> float:
-    """Return how many seconds one simulation takes; 0 if *setup* is invalid."""
-    try:
-        return estimate_s(*setup.configs(), load, backend)
-    except ConfigError:
-        return 0.0
+    if not problems:
+        return plan
+    share = round(100 * len(problems) / len(tried))
+    return replace(plan, note=f"About {share} % of them cannot run: {problems[0]}")
 
 
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
