@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ._base import backend_names as backend_names
     from ._base import get_backend as get_backend
     from ._base import register as register
-    from ._base import warm_up as warm_up
     from ._emulation import EmulationBackend as EmulationBackend
     from ._engine import EngineBackend as EngineBackend
     from ._engine import compile_scenario as compile_scenario

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol
 
@@ -10,7 +10,6 @@ from ...errors import ConfigError, did_you_mean
 from .._experiment import Experiment
 from .._result import Result
 from .._traits import FAMILIES, SHIPPED, Traits, backend_plugins, plugin_of, remember_traits
-from ..config import NetworkConfig
 
 Progress = Callable[[int, int], bool]
 """Called with the simulated ns and the number of finished ranks; returning False cancels the run."""
@@ -71,14 +70,3 @@ def _made(traits: Traits, name: str) -> Backend:
 def backend_names() -> list[str]:
     """Return the names of all backends in alphabetical order, including those from plug-ins."""
     return sorted({*_BACKENDS, *SHIPPED, *(name for plugin in backend_plugins() for name in plugin.names())})
-
-
-def warm_up(names: Iterable[str], network: NetworkConfig) -> None:
-    """Start the slow preparations of the backends *names* in the background and return immediately.
-
-    Raises `ConfigError` for an unknown name.
-    """
-    for name in names:
-        begin = getattr(get_backend(name), "warm_up", None)
-        if begin is not None:
-            begin(network)

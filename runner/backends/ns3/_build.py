@@ -13,13 +13,12 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....errors import BackendError, BackendUnavailable, Cancelled, ChakrascopeError
+from ....errors import BackendError, BackendUnavailable, Cancelled
 from ....support import sync_files
 from .._process import describe_exit, run_guarded, scratch_folder
 
@@ -221,24 +220,6 @@ def build_driver(
         with _reporting(may_continue) as going:
             _compile_once(ns3, compiler, target, going)
     return target, ns3
-
-
-def start_build(environment: Mapping[str, str] | None = None) -> threading.Thread:
-    """Compile the driver in a background thread if necessary, silently, and return the thread.
-
-    A concurrent `build_driver` waits for this build and raises its errors.
-    """
-
-    def work() -> None:
-        with contextlib.suppress(ChakrascopeError):
-            ns3, compiler = find_ns3(environment), find_compiler(environment)
-            target = cache_folder(environment) / _key(ns3, compiler) / _PROGRAM
-            if not target.is_file():
-                _compile_once(ns3, compiler, target, lambda: True)
-
-    thread = threading.Thread(target=work, name="compile the model of TCP", daemon=True)
-    thread.start()
-    return thread
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from .._engine import MAX_OVERTAKING, EngineBackend
 from .._outcome import completion_times
 from .._packet import packet_backend
 from .._process import backend_timeout_s
-from ._build import build_driver, start_build
+from ._build import build_driver
 from ._tcp_driver import Arrival, Message, TcpDriver, TcpTotals, mark_thresholds, open_before
 
 _Attempt = TypeVar("_Attempt")
@@ -107,11 +107,6 @@ class Ns3Backend:
     def __init__(self) -> None:
         self.tcp = TcpBackend()
         self.roce = packet_backend(notes=(_ALIAS,))
-
-    def warm_up(self, network: NetworkConfig) -> None:
-        """Start compiling the TCP model in the background if *network* needs it and it is missing."""
-        if network.is_tcp:
-            start_build()
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""

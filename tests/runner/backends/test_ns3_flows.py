@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,8 @@ from test_link_changes import assumptions_with
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
 from chakrascope.runner import NetworkConfig, simulate
-from chakrascope.runner.backends import warm_up
 from chakrascope.runner.backends.ns3 import TcpDriver, find_compiler, find_ns3
-from chakrascope.runner.backends.ns3._build import build_driver, start_build
+from chakrascope.runner.backends.ns3._build import build_driver
 from chakrascope.runner.config import TcpPart, fabric_of, read_failures
 
 
@@ -169,7 +169,14 @@ def slow_compiler(tmp_path):
     }
 
 
-def test_what_compiles_in_the_background_is_waited_for(tmp_path, slow_compiler, capfd):
+def start_build(variables):
+    """Compile in another thread."""
+    thread = threading.Thread(target=build_driver, kwargs={"environment": variables}, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_what_another_thread_compiles_is_waited_for(tmp_path, slow_compiler, capfd):
     thread = start_build(slow_compiler)
     while not (tmp_path / "asked").is_file():
         assert thread.is_alive()
@@ -181,7 +188,7 @@ def test_what_compiles_in_the_background_is_waited_for(tmp_path, slow_compiler, 
     assert told[-1].startswith("Compiled the model of TCP in ")
 
 
-def test_waiting_for_the_background_can_be_cancelled(tmp_path, slow_compiler):
+def test_waiting_for_another_thread_can_be_cancelled(tmp_path, slow_compiler):
     thread = start_build(slow_compiler)
     while not (tmp_path / "asked").is_file():
         assert thread.is_alive()
@@ -190,26 +197,6 @@ def test_waiting_for_the_background_can_be_cancelled(tmp_path, slow_compiler):
         build_driver(lambda: asked.append(None) or len(asked) < 3, slow_compiler)
     thread.join()
     assert build_driver(environment=slow_compiler)[0].is_file()
-
-
-def test_background_failure_is_raised_on_first_use(tmp_path, slow_compiler, capfd):
-    script(
-        tmp_path / "bin-g++", "import sys\nif '--version' in sys.argv: print('g++ 12.2.0')\nelse: sys.exit(1)"
-    )
-    start_build(slow_compiler).join()
-    assert capfd.readouterr().err == ""
-    with pytest.raises(BackendError, match="exit status 1"):
-        build_driver(environment=slow_compiler)
-
-
-def test_only_tcp_is_compiled_before_its_turn(monkeypatch):
-    begun = []
-    monkeypatch.setattr("chakrascope.runner.backends.ns3._tcp_backend.start_build", lambda: begun.append(1))
-    warm_up(["packet", "flow"], NetworkConfig.preset("ring-8"))
-    warm_up(["ns3"], NetworkConfig.preset("clos-2tier-64"))
-    assert not begun
-    warm_up(["packet", "ns3"], NetworkConfig.preset("ring-8"))
-    assert begun == [1]
 
 
 # ns-3's TCP over links that fail, slow down or come back in the middle of a simulation.
