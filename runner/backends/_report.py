@@ -10,7 +10,7 @@ from .ns3 import find_compiler, find_ns3
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return a row per backend: ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found``.
+    """Return a row per backend: ``backend``, ``usable`` (yes or no), ``what`` and ``found``.
 
     Services are contacted to see whether they answer.
     """
@@ -32,8 +32,7 @@ def backend_report() -> list[dict[str, str]]:
 def _own_astra_sim(name: str, what: str, program: AstraSimProgram | None) -> dict[str, str]:
     if program is None:
         return _row(name, "no", what, "not found; set ASTRA_SIM_HOME to its checkout")
-    usable = "slow: a debug build" if program.debug else "yes"
-    return _row(name, usable, what, f"{program.path} ({program.source}, version {program.version})")
+    return _row(name, "yes", what, f"{program.path} ({program.source}, version {program.version})")
 
 
 def _ns3(what: str) -> dict[str, str]:

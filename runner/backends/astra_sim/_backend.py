@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import shlex
@@ -52,11 +51,6 @@ _FOLDERS = {
 }
 KINDS = tuple(sorted(_NAMES))
 _NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
-_DEBUG_INFORMATION = b".debug_info\0"
-_SANITIZER = b"__asan_init"
-# GCC's entry in the debug information: its version and the options of one source file.
-_COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
-_LEVEL = re.compile(rb" -O(\S*)")
 
 
 def nearest_program(*, fabric: bool) -> tuple[str, str]:
@@ -69,15 +63,13 @@ class AstraSimProgram:
     """An ASTRA-sim program on this machine.
 
     *kind* is one of `KINDS`. *source* is the setting or folder in which it was found. *version* is
-    the commit of its checkout, if known. *debug* marks a debug build, which is about ten times
-    slower.
+    the commit of its checkout, if known.
     """
 
     kind: str
     path: Path
     source: str
     version: str = "unknown"
-    debug: bool = False
 
 
 def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
@@ -93,7 +85,7 @@ def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, As
     for kind in KINDS:
         for path, source in _candidates(kind, settings, variables):
             if path.is_file() and os.access(path, os.X_OK):
-                programs[kind] = AstraSimProgram(kind, path, source, _version(path), _is_debug(path))
+                programs[kind] = AstraSimProgram(kind, path, source, _version(path))
                 break
     return programs
 
@@ -215,25 +207,6 @@ def _commit(head: Path) -> str:
     return next((line.split(" ")[0] for line in lines if line.endswith(" " + content[5:])), "")
 
 
-def _is_debug(path: Path) -> bool:
-    """Return whether the program was built with a sanitizer or without optimisation."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(_SANITIZER) >= 0:
-                return True
-            return content.find(_DEBUG_INFORMATION) >= 0 and not any(
-                map(_optimised, _COMPILED.findall(content))
-            )
-    except (OSError, ValueError):
-        return False
-
-
-def _optimised(compiled: bytes) -> bool:
-    """Return whether the last -O option of the compiler command enables optimisation."""
-    levels = _LEVEL.findall(compiled)
-    return bool(levels) and levels[-1] not in {b"0", b"g"}
-
-
 _LINES_BETWEEN_QUESTIONS = 10_000
 
 
@@ -324,7 +297,7 @@ class AstraSimBackend:
             tail,
             who=f"The program {program.path}",
             versions={"astra-sim": program.version, "program": program.path.name},
-            warnings=_warnings(program),
+            warnings=[],
         )
 
 
@@ -343,10 +316,6 @@ def _failure(program: AstraSimProgram, log: AstraSimLog, status: int, tail: list
         f"ASTRA-sim failed: {describe_exit(status)} ({program.path}).{reported} Check what it names, "
         "or run the same experiment with our 'analytical-unaware' backend, whose errors name the cause."
     )
-
-
-def _warnings(program: AstraSimProgram) -> list[str]:
-    return [f"{program.path} is a debug build, which is about ten times slower."] if program.debug else []
 
 
 _MAX_WORKLOAD_BYTES = 128 << 20

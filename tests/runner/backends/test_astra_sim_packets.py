@@ -16,7 +16,7 @@ from chakrascope.converter import NodeType
 from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, SimulationStalled
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
-from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
+from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram
 from chakrascope.runner.backends.astra_sim._outcome import read_flows, read_pauses
 from chakrascope.runner.config import PacketPart, fabric_of
 
@@ -153,20 +153,3 @@ def test_the_real_ns3_and_ours_answer_alike(monkeypatch, control):
     assert real.nodes[["start_ns", "end_ns"]].equals(ours.nodes[["start_ns", "end_ns"]])
     times = ["src", "dst", "bytes", "start_ns", "end_ns"]
     assert sorted(real.flows[times].to_numpy().tolist()) == sorted(ours.flows[times].to_numpy().tolist())
-
-
-@pytest.mark.parametrize(
-    ("content", "debug"),
-    [
-        (b"\x7fELF", False),
-        (b"\x7fELF.debug_info\0", True),
-        (b"\x7fELF.debug_info\0GNU C++17 12.2.0 -mtune=generic -g -O3 -std=c++17\0", False),
-        (b"\x7fELF.debug_info\0GNU C++17 12.2.0 -g -O2 -O0\0GNU C11 12.2.0 -g\0", True),
-        (b"\x7fELF GNU C++17 12.2.0 -g -O3\0__asan_init\0.debug_info\0", True),
-    ],
-)
-def test_a_build_without_optimisation_is_recognised(tmp_path, content, debug):
-    path = tmp_path / "AstraSim_Analytical_Congestion_Aware"
-    path.write_bytes(content)
-    path.chmod(0o755)
-    assert find_astra_sim({"PATH": str(tmp_path), "HOME": str(tmp_path)})["analytical-aware"].debug is debug
