@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CaptureError, NothingCaptured, UsageError
@@ -37,14 +37,12 @@ def record_script(
     *,
     world: int,
     every_rank: bool = False,
-    on_status: Callable[[str], None] | None = None,
 ) -> list[Recording]:
     """Run the script and arguments *command* as ranks of a job of *world* ranks; record a step of each.
 
     Tensors are fake, so no memory is allocated. Rank 0 runs first, followed by all ranks with which a
     recorded rank exchanges messages (stages of a pipeline). The last rank also runs, to check whether all
-    ranks do the same work. If *every_rank* is true, all ranks run. Files are written to *out*. *on_status*
-    receives a sentence when a rank has finished.
+    ranks do the same work. If *every_rank* is true, all ranks run. Files are written to *out*.
 
     Raises:
         UsageError: a number of ranks out of range.
@@ -59,7 +57,7 @@ def record_script(
             f"At most {_MAX_RUN} ranks are run one by one, not {world}: larger jobs repeat the graphs of "
             f"identical ranks. Predict a smaller job."
         )
-    run = _Run([*command], Path(out).absolute(), world, on_status)
+    run = _Run([*command], Path(out).absolute(), world)
     try:
         found = run.ranks(range(world) if every_rank else {0, world - 1})
     finally:
@@ -70,13 +68,10 @@ def record_script(
 class _Run:
     """The processes that run the ranks of one script."""
 
-    def __init__(
-        self, command: list[str], out: Path, world: int, on_status: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, command: list[str], out: Path, world: int) -> None:
         self._command = command
         self._out = out
         self._world = world
-        self._on_status = on_status
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._lifeline = Lifeline()
         self._found: dict[int, Recording] = {}
@@ -122,8 +117,6 @@ class _Run:
                 raise _refusal(self._command[0], rank, recording.failure)
             self._found[rank] = recording
             peers |= recording.peers
-            if self._on_status is not None:
-                self._on_status(f"rank {rank}: {len(recording.entries):,} operators in a step")
         return sorted(peers - set(self._found) - set(self._running))
 
     def _start(self, rank: int) -> None:

@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from .._experiment import Experiment, WorkloadSource
 from .._result import Result
 from .._traits import EMULATION
-from ..backends import Progress, get_backend
+from ..backends import get_backend
 from ..config import NetworkConfig, SystemConfig
 from ..emulation import Setup, read_setup
 from ._records import MESSAGE, MUTUAL, Call, Level, Records, Transfer, levels_of, result_records
@@ -193,9 +193,7 @@ def probe_records(
 _LOCAL_RANKS = 2
 
 
-def measure_network(
-    place: str, system: SystemConfig, *, largest_bytes: int = LARGEST_BYTES, progress: Progress | None = None
-) -> Records:
+def measure_network(place: str, system: SystemConfig, *, largest_bytes: int = LARGEST_BYTES) -> Records:
     """Send messages of up to *largest_bytes* over the network of *place*, and return the measurements.
 
     *place* is a hosts file, ``namespaces=2,link=100Mbit`` or ``loopback``, in the syntax of the backend
@@ -220,7 +218,7 @@ def measure_network(
         backend=backend,
         semantics="trace",
     )
-    result = get_backend(backend).run(experiment, progress)
+    result = get_backend(backend).run(experiment)
     return probe_records(made, result, f"messages and collectives over {place}", hosts, leaves)
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,17 +66,16 @@ def parse_address(name: str) -> ServiceAddress:
     return ServiceAddress(match["host"], int(match["port"]), kind)
 
 
-def configured_services(environment: Mapping[str, str] | None = None) -> list[ServiceAddress]:
+def configured_services() -> list[ServiceAddress]:
     """Return the user's services, with one address per kind of network.
 
     ``CHAKRASCOPE_SERVICE`` lists them as ``HOST:PORT``, separated by commas; without it,
     ``backends.yml`` does, under ``service``. Raises `ConfigError` for an invalid address.
     """
-    variables = os.environ if environment is None else environment
-    path, part = read_user_file("service", variables)
+    path, part = read_user_file("service", os.environ)
     source, noted = str(path), [part] if isinstance(part, str) else part or []
-    if variables.get(VARIABLE):
-        source, noted = VARIABLE, [item.strip() for item in variables[VARIABLE].split(",")]
+    if os.environ.get(VARIABLE):
+        source, noted = VARIABLE, [item.strip() for item in os.environ[VARIABLE].split(",")]
     if not isinstance(noted, list) or not all(isinstance(item, str) for item in noted):
         raise ConfigError(f"{source}: 'service' must be HOST:PORT, or a list of such addresses; correct it.")
     services = []
