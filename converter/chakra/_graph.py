@@ -22,6 +22,7 @@ from collections.abc import ValuesView
 
 from .._columns import groups_of
 
+
 class NodeType(IntEnum):
     """The type of a node, with the numbers of the Chakra schema."""
 
