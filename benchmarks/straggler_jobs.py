@@ -7,9 +7,8 @@ The seed chooses the number of ranks (2 to 4) and the slow one. What is planted:
 always or in every tenth step; a last pipeline stage with more work; a rank that collects a large heap in
 every tenth step; a rank whose storage is late; a link whose rate falls during the job (two network
 namespaces: root and iproute2). A plant is named if it is the first cause, with its kind and place; of a
-healthy job, only waiting for a processor may be named. Nothing else should run: other work on the machine is
-a straggler, too. Each job ends
-after `LIMIT_S` at the latest.
+healthy job, no cause may be named. Nothing else should run: other work on the machine is a straggler, too.
+Each job ends after `LIMIT_S` at the latest.
 """
 
 from __future__ import annotations
@@ -211,11 +210,9 @@ def ask(study: Path) -> dict[str, Any]:
 
 
 def is_right(kind: str, seed: int, causes: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the first of *causes* is the planted one, or in a healthy job whether all are waits."""
-    if kind == HEALTHY:  # more ranks than cores wait for a processor
-        return all(cause["kind"] == "descheduled" for cause in causes)
-    if not causes:
-        return False
+    """Return whether the first of *causes* is the planted one, or whether a healthy job has none."""
+    if kind == HEALTHY or not causes:
+        return kind == HEALTHY and not causes
     plant, first = PLANTS[kind], causes[0]
     if kind == "stage" and first["stage"] != victim_of(kind, seed):
         return False
@@ -254,8 +251,8 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
         "`python benchmarks/straggler_jobs.py` writes this page. `straggler_jobs.py` records real "
         f"gloo jobs of two to four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. "
         "A planted straggler counts as found if `diagnose` reports it as the first cause, with its "
-        "kind and rank. In a job without a planted straggler, and in jobs with three or four ranks, "
-        "`diagnose` may also report ranks that wait for a CPU. The column *load* has the number of "
+        "kind and rank; a job without one must have no cause. If all ranks wait for a CPU, or one "
+        "does at irregular times, `diagnose` says so in a note. The column *load* has the number of "
         "runnable processes before the jobs; a load above two slows down ranks.",
         "",
         "| planted straggler | jobs | found | other causes per job | load |",

@@ -60,6 +60,11 @@ class StragglerCause:
     rank: int = -1
     is_regular: bool = True
 
+    @property
+    def is_contention(self) -> bool:
+        """Whether all ranks, or one rank without a pattern, waited for processors: then, no rank lags."""
+        return self.kind == "descheduled" and (self.rank < 0 or not self.is_regular)
+
 
 def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
     """Return the causes of the slowdown by total cost."""

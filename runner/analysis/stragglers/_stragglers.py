@@ -187,7 +187,14 @@ def find_stragglers(table: OperationTable) -> Stragglers:
             f"{replay.backward_transfers:,} transfers end more than 10 ms before their last member begins, "
             "and count as 0: the clocks of the ranks differ"
         )
-    named = tuple(causes(replay, found))
+    every = causes(replay, found)
+    named = tuple(cause for cause in every if not cause.is_contention)
+    remarks += [
+        f"{cause.where} waited for a processor {cause.when}, which alone makes these steps "
+        f"{cause.slowdown:.2f} times as long: {_ACTIONS[cause.kind]}"
+        for cause in every
+        if cause.is_contention
+    ]
     if abs(found.replay_error) > _MAX_ERROR and all(cause.kind != "host" for cause in named):
         remarks.append(
             f"the replay differs from the recorded steps by {change_text(1 / (1 + found.replay_error) - 1)}: "

@@ -15,7 +15,7 @@ from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import TraceError
 from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
 from chakrascope.runner.analysis.stragglers import _replay
-from chakrascope.runner.analysis.stragglers._causes import HostDelay
+from chakrascope.runner.analysis.stragglers._causes import HostDelay, StragglerCause
 from chakrascope.runner.analysis.stragglers._dependencies import dependencies
 from chakrascope.runner.analysis.stragglers._layout import Operation, lay_out
 from chakrascope.runner.analysis.stragglers._series import pattern_text
@@ -213,6 +213,23 @@ def test_each_receive_may_be_late(tmp_path, number):
     starts = layout.start_ns
     late = dataclasses.replace(layout, start_ns=starts + 10**9 * (own & (starts >= starts[place])))
     assert _replay.Replay(late, dependencies(layout)).delays_ns()[place].min() > 5 * 10**8
+
+
+@pytest.mark.parametrize(
+    ("rank", "is_regular", "is_cause"), [(-1, True, False), (1, False, False), (1, True, True)]
+)
+def test_only_regular_waits_of_one_rank_for_a_processor_are_a_cause(
+    answer, monkeypatch, rank, is_regular, is_cause
+):
+    cause = StragglerCause(
+        "descheduled", "some ranks", 1.5, 10, "in 2 of 4 steps (1, 3)", "", (1, 3),
+        rank=rank, is_regular=is_regular,
+    )  # fmt: skip
+    monkeypatch.setattr("chakrascope.runner.analysis.stragglers._stragglers.causes", lambda *_: [cause])
+    found = answer(**BASE)
+    assert found.causes == (cause,) * is_cause
+    notes = [remark for remark in found.remarks if "waited for a processor in 2 of 4 steps" in remark]
+    assert len(notes) == (not is_cause)
 
 
 def test_host_is_named_only_for_explained_time(answer, monkeypatch):
