@@ -49,7 +49,7 @@ def _problem(folder: Path, wanted: Callable[[str], bool], needed: Collection[str
     if not text:
         return CHECKSUMS_FILE, "is damaged (it is empty)"
     listed = set()
-    digests: dict[int, str] = {}  # by inode: equal ranks share one file
+    digests: dict[tuple[int, int], str] = {}  # by device and inode: equal ranks share one file
     for number, line in enumerate(text.splitlines(), 1):
         digest, _, name = line.partition("  ")
         if len(digest) != _HEX_DIGITS or not _is_inside(name):
@@ -57,9 +57,11 @@ def _problem(folder: Path, wanted: Callable[[str], bool], needed: Collection[str
         listed.add(name)
         if wanted(name):
             try:
-                inode = (folder / name).stat().st_ino
-                digests[inode] = digests.get(inode) or _digest(folder / name)
-                differs = digests[inode] != digest
+                facts = (folder / name).stat()
+                same = facts.st_dev, facts.st_ino
+                found = (digests.get(same) if facts.st_nlink > 1 else None) or _digest(folder / name)
+                digests[same] = found
+                differs = found != digest
             except FileNotFoundError:
                 return name, "is missing"
             except OSError as error:

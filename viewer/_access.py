@@ -32,13 +32,12 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 _STORES: Mapping[str, tuple[type, ...]] = {
     "job-asked": (dict,),
-    "new-runnable": (str,),
     "run": (str,),
     "selection": (dict,),
     "timeline-stacks-asked": (dict,),
 }
 # Controls whose value is a list of texts or a number, by id or by option; other values are texts.
-_LISTS = ("against", "edges", "new-backends", "runs-tags", "studies-tags")
+_LISTS = ("against", "edges", "new-backends", "runs-tags", "study-tags")
 _NUMBERS = ("hops",)
 _WHOLE = re.compile(r"-?\d{1,18}")
 _TOKEN_PAGE = """<!DOCTYPE html>

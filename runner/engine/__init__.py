@@ -119,7 +119,7 @@ class Collective(NamedTuple):
         part.
         """
         flags = -1 if self.group else self.involved | ~0x0F
-        return max(sizes) < 2 or any(flags >> place & 1 for place in range(len(sizes)))
+        return max(sizes) < 2 or any(size > 1 and flags >> place & 1 for place, size in enumerate(sizes))
 
 
 def collectives(

@@ -136,12 +136,9 @@ class Study(StudyLayout):
     def workload(self, name: str | None = None) -> Workload:
         """Return the workload *name*, or the newest workload; raises `StudyError` if it is damaged."""
         from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
-        from ...converter.chakra import unchanged_files  # noqa: PLC0415 - as above
 
         prefix = self.workload_prefix(name)
-        # The tables are read in place of these files.
-        unread = {f"{prefix.name}.{rank}.et" for rank in unchanged_files(prefix)}
-        refuse_damaged(prefix.parent, lambda name: name not in unread, needed=_files_of(prefix))
+        _refuse_damaged_files(prefix)
         return Workload.load(prefix)
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
@@ -480,9 +477,16 @@ class Study(StudyLayout):
 
 def refuse_damaged_workload(prefix: Path) -> None:
     """Raise `StudyError` if *prefix* is a workload of a study, and one of its files was changed."""
-    folder = prefix.absolute().parent
-    if Study.is_study(folder.parent.parent):
-        refuse_damaged(folder, needed=_files_of(prefix))
+    if Study.is_study(prefix.absolute().parent.parent.parent):
+        _refuse_damaged_files(prefix.absolute())
+
+
+def _refuse_damaged_files(prefix: Path) -> None:
+    from ...converter.chakra import unchanged_files  # noqa: PLC0415 - not needed to list runs
+
+    # The tables are read in place of these files.
+    unread = {f"{prefix.name}.{rank}.et" for rank in unchanged_files(prefix)}
+    refuse_damaged(prefix.parent, lambda name: name not in unread, needed=_files_of(prefix))
 
 
 def _files_of(prefix: Path) -> list[str]:

@@ -91,6 +91,11 @@ def test_group_size_is_requested():
     assert "no communicator group 7" in asked(chosen, "ALL_REDUCE", 7)
 
 
+def test_collective_takes_part_in_a_dimension_with_more_than_one_rank():
+    assert engine.Collective(1, involved=0b10).spans([1, 8])
+    assert not engine.Collective(1, involved=0b01).spans([1, 8])
+
+
 def test_uninvolved_dimensions_are_not_checked():
     chosen = everywhere("halvingDoubling", [6, 4])
     assert "power of two" in asked(chosen, "ALL_REDUCE")

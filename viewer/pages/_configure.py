@@ -75,7 +75,6 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             page_title(TITLE, _ABOUT),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
-            # The encoded form if it can be simulated, otherwise None.
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
             _elsewhere(),

@@ -15,7 +15,7 @@ from ...errors import ChakrascopeError
 from ...runner.analysis import host_stack_table
 from ...support import duration_text
 from .. import _perfetto as perfetto
-from .._state import OpenRun, Selection, StudyView
+from .._state import MANY_NODES, OpenRun, Selection, StudyView
 from ..charts import graph, stacks_icicle
 from ..queries import Sides, stand_ins_note
 from ._parts import card, empty, error_alert, export_links, page_address, page_title, separator
@@ -68,8 +68,8 @@ def _default_calls(run: OpenRun) -> str:
     If traces are small and ranks few, they are shown below the simulated rows ("yes"), or together with
     measured rows ("measured") if the host does not work at its measured times, which its calls have.
     """
-    few = run.has_few_ranks and run.is_measured
-    if not few or not 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES:
+    is_small = run.has_few_ranks and run.is_measured and run.result.num_nodes <= MANY_NODES
+    if not is_small or not 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES:
         return "no"
     return "yes" if _is_host_on_time(run) else "measured"
 
@@ -78,8 +78,8 @@ def _is_host_on_time(run: OpenRun) -> bool:
     nodes = run.nodes
     on_host = (nodes["stream"] < DEVICE_LANE) & (nodes["type"] == NodeType.COMP)
     timed = nodes[on_host & (nodes["measured_start_ns"] >= 0)]
-    shift_ns = (timed["start_ns"] - timed["measured_start_ns"]).abs().max()
-    return bool(shift_ns <= _MAX_SHIFT * run.result.makespan_ns)
+    shift_ns = (timed["start_ns"] - timed["measured_start_ns"]).abs()
+    return bool((shift_ns <= _MAX_SHIFT * run.result.makespan_ns).all())
 
 
 def _comparable_runs(run: OpenRun) -> str:

@@ -154,7 +154,7 @@ class Timeline {
 
   writeSoon() {
     clearTimeout(this.writing);
-    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.run, this.settings, this.view); } }, ADDRESS_DELAY_MS);
+    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.run, this.settings, this.view, this.holder.dataset.calls); } }, ADDRESS_DELAY_MS);
   }
 
   /* Fetch the slices of the visible rows, with a margin of half a window before and after the window. */
