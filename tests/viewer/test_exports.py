@@ -118,7 +118,7 @@ def test_disconnected_client_frees_its_slot(address, slow):
 
 def test_an_error_makes_room(address, monkeypatch):
     def fail(*_: object) -> pd.DataFrame:
-        raise _routes.StudyError("The table is damaged; run it again.")
+        raise StudyError("The table is damaged; run it again.")
 
     monkeypatch.setattr(_routes, "TABLES", {**_routes.TABLES, "nodes": fail})
     for _ in range(3 * _AT_ONCE):
