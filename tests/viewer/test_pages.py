@@ -167,7 +167,7 @@ def test_every_page_is_reached_by_keyboard(visit):
 def test_error_of_a_click_is_told(visit, made):
     page = visit("/critical-path", f"?run={made.run_a}")
     page.wait_for_selector("#what-if-go")
-    page.evaluate("window.dash_clientside.set_props({option: 'times', default: '2'}, {value: -3})")
+    page.evaluate("window.dash_clientside.set_props({option: 'times', default: '2'}, {value: '-3'})")
     page.wait_for_selector("#what-if-go[disabled]")
     page.evaluate("window.dash_clientside.set_props('what-if-go', {n_clicks: 1})")
     page.wait_for_selector("text='-3' is not a number of 0 or more")
