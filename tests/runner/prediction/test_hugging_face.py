@@ -313,5 +313,5 @@ def test_keys_that_are_fewer_than_ranks_are_copied():
 
 @pytest.mark.parametrize(("groups", "chosen"), [(3, 1), (2, 3), (2, 0)])
 def test_groups_of_experts_that_cannot_be_are_refused(groups: int, chosen: int):
-    with pytest.raises(UsageError, match="'expert_groups' must divide the experts"):
+    with pytest.raises(UsageError, match="'expert_groups' must divide the number of experts"):
         replace(find_model("mixtral-8x7b"), expert_groups=groups, top_groups=chosen)
