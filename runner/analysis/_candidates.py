@@ -325,9 +325,8 @@ def _lines(segments: Columns, rows: Ints, least_ns: float) -> Iterator[Candidate
     for line, everything in grouped(rows, segments["place"][rows]):
         hosted = everything[segments["kind"][everything] == "host"]
         caused = hosted[segments["cause"][hosted] != "dispatch"]
-        if sum_ns(segments, everything) > least_ns and sum_ns(segments, caused) >= MAJORITY * sum_ns(
-            segments, everything
-        ):
+        path_ns = sum_ns(segments, everything)
+        if path_ns > least_ns and sum_ns(segments, caused) >= MAJORITY * path_ns:
             yield from _host_function(segments, line, everything, caused)
 
 

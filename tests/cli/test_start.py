@@ -100,7 +100,7 @@ def test_frequent_commands_import_no_pandas(study, tmp_path):
     for words in commands.values():
         code += f"    with contextlib.suppress(SystemExit): main({words!r})\n"
     text, loaded = loaded_by(code)
-    assert [said for said in commands if said not in text] == []
+    assert [output for output in commands if output not in text] == []
     assert set(loaded) <= {"numpy", "pyarrow"}, "keep to columns where no pandas is asked for"
 
 

@@ -309,12 +309,12 @@ def test_damaged_networks_and_defaults_are_named_by_doctor(study):
 
 def test_advice_of_a_changed_cache_is_not_printed(tmp_path, capsys):
     study = make_study(tmp_path / "study").study
-    said = command_line.answer(capsys, "summary", study.path)
+    undamaged = command_line.answer(capsys, "summary", study.path)
     (file,) = study.path.rglob("kept-advice.json")
     stored = json.loads(file.read_text())
     stored["advised"]["advice"][0]["gain_ns"] += 1_000_000
     file.write_text(json.dumps(stored))
-    assert command_line.answer(capsys, "summary", study.path) == said
+    assert command_line.answer(capsys, "summary", study.path) == undamaged
 
 
 def test_a_sweep_that_continues_has_checksums_of_its_new_table(study):

@@ -274,9 +274,9 @@ def test_new_run_and_sweep_show_what_they_begin_from(imported):
     for part in ("Based on the run on screen", "run-b", "value='hand-made'", "value='cpu-cluster-8'"):
         assert part in shown
     assert "hand-made on cpu-cluster-8, by analytical-aware" in str(start_card(view, Selection(made.run_b)))
-    told = json.dumps({"workload": "newer", "network": "cpu-cluster-2"})
-    asked = Selection(made.run_b).with_option("setup", told)
-    assert "newer on cpu-cluster-2" in str(start_card(view, asked))
+    setup = json.dumps({"workload": "newer", "network": "cpu-cluster-2"})
+    selection = Selection(made.run_b).with_option("setup", setup)
+    assert "newer on cpu-cluster-2" in str(start_card(view, selection))
 
 
 # A machine names chips and their network together, as ``--on`` of the command line.

@@ -274,10 +274,10 @@ def frame(rank, streams):
     )  # fmt: skip
 
 
-def test_the_path_and_the_layers_are_kept_until_the_run_changes(study, made):
+def test_path_and_layers_are_cached_until_the_run_changes(study, made):
     names = "critical-path.parquet", "collectives.parquet", "layers.parquet"
-    kept = [study.cache_file(made.run_a, name) for name in names]
-    for file in kept:
+    caches = [study.cache_file(made.run_a, name) for name in names]
+    for file in caches:
         file.unlink(missing_ok=True)
     first = StudyView(study).open(made.run_a)
     expected = first.path.segments, first.collectives, first.layers
@@ -286,12 +286,12 @@ def test_the_path_and_the_layers_are_kept_until_the_run_changes(study, made):
         run = StudyView(study).open(made.run_a)
         for table, wanted in zip((run.path.segments, run.collectives, run.layers), expected, strict=True):
             pd.testing.assert_frame_equal(table, wanted)
-        written.append([file.stat().st_ino for file in kept])
+        written.append([file.stat().st_ino for file in caches])
     assert written[0] == written[1]  # the second time they are read only
-    kept[0].write_bytes(kept[0].read_bytes()[:100])
-    stamped = kept[2].read_bytes()
-    kept[2].write_bytes(re.sub(rb'\["\w+", \[', b'["", [', stamped))
-    assert kept[2].read_bytes() != stamped
+    caches[0].write_bytes(caches[0].read_bytes()[:100])
+    stamped = caches[2].read_bytes()
+    caches[2].write_bytes(re.sub(rb'\["\w+", \[', b'["", [', stamped))
+    assert caches[2].read_bytes() != stamped
     run = StudyView(study).open(made.run_a)
     pd.testing.assert_frame_equal(run.path.segments, expected[0])
     pd.testing.assert_frame_equal(run.layers, expected[2])
