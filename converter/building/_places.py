@@ -8,7 +8,7 @@ import numpy as np
 
 from .._columns import which
 from ..readers import PHASES, Ops, Pieces
-from ._cause_rules import is_engine_range
+from ._cause_rules import is_engine_range, is_python_operator
 from ._host_causes import DISPATCH_NS, HostCauses
 
 
@@ -46,7 +46,7 @@ def _function(place: str) -> str:
 def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: list[str]) -> list[str]:
     """Return *places* with the place of the forward operator for each gradient, and for its dispatch.
 
-    *of_starts* is the place at the start of each operator.
+    *of_starts* is the place at the start of each operator. Python code of a gradient keeps its own place.
     """
     sequences = ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
@@ -65,4 +65,8 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
         of_ops[op] if op >= 0 else of_ops[following] if following >= 0 else ""
         for op, following in zip(pieces.op.tolist(), next_ops.tolist(), strict=True)
     ]
-    return [owner or place for owner, place in zip(of_pieces, places, strict=True)]
+    names = [ops.trace.texts[ops.name[op]] if op >= 0 else "" for op in pieces.op.tolist()]
+    return [
+        place if is_python_operator(name, place) else owner or place
+        for name, owner, place in zip(names, of_pieces, places, strict=True)
+    ]

@@ -149,14 +149,20 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     if times.matters:
         working = _slowest(evidence, working=True)
         times = _explained(times, long, {index: working[index] for index in slowest}, evidence)
-    usual = [step for index, step in slowest.items() if not (times.every and index in long)]
+    is_told = times.every > 0 or times.is_the_scripts
+    usual = [step for index, step in slowest.items() if not (is_told and index in long)]
+
+    def mean_of(counter: str, cause: str = "") -> int:
+        is_whole = cause == times.cause and not times.every  # one cause of both long and other steps
+        return _mean_counted([*slowest.values()] if is_whole else usual, evidence, counter)
+
     has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
-    faults, system_ns = (_mean_counted(usual, evidence, name) for name in ("faults", "system_ns"))
+    faults, system_ns = mean_of("faults"), mean_of("system_ns")
     fault_ns = max(own.page_fault_ns for own in evidence.values())
     times = times._replace(
-        collection_ns=_mean_counted(usual, evidence, "gc_ns"),
-        worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
-        compilation_ns=_mean_counted(usual, evidence, "compile_ns"),
+        collection_ns=mean_of("gc_ns", _COLLECTING),
+        worker_wait_ns=mean_of("loader_ns", _WORKER_WAIT) if has_workers else 0,
+        compilation_ns=mean_of("compile_ns", "compilation"),
         faults=faults,
         fault_ns=min(faults * fault_ns, system_ns),
     )
@@ -170,13 +176,20 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
-    """Return the mean growth of *counter* per step of *steps*, or 0 if the counter was not read."""
+    """Return the mean growth of *counter* per step of *steps*, or 0 if it was not read or was reset.
+
+    `torch._dynamo.reset` resets the time of compilation. A step that has more than all other steps together
+    does not count, because one step says little about the run: it may contain the collection of the
+    profiler's objects.
+    """
     columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
     if not all(columns.values()):
         return 0
     pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
-    is_read = all(min(pair) >= 0 for pair in pairs)
-    return round(mean(max(0, end - begin) for begin, end in pairs)) if is_read else 0
+    if not pairs or not all(0 <= begin <= end for begin, end in pairs):
+        return 0
+    grown = sorted(end - begin for begin, end in pairs)
+    return round(mean(grown[:-1] if 2 * grown[-1] > sum(grown) and len(grown) > 1 else grown))
 
 
 def _slowest(

@@ -833,6 +833,20 @@ def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
     assert gradients["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
 
 
+def test_python_code_of_a_gradient_keeps_its_own_place(tmp_path):
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    trace.frame("train.py(12): rank", 102, 298)
+    trace.add("cpu_op", "PairwiseLoss", 110, 200, **{"Sequence number": 0})
+    trace.add("cpu_op", f"{BACKWARD}PairwiseLossBackward", 400, 900, **{"Sequence number": 0})
+    trace.add("cpu_op", "PairwiseLossBackward", 401, 899)
+    trace.frame("train.py(20): PairwiseLoss.backward", 402, 890)
+    nodes = trace.nodes(tmp_path)
+    gradient = nodes[nodes["name"] == "PairwiseLossBackward"].iloc[0]
+    assert (gradient["place"], gradient["cause"]) == ("PairwiseLoss.backward (train.py:20)", "python")
+
+
 def test_short_gap_before_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
     trace = Stacks()
     trace.add("user_annotation", "ProfilerStep#3", 0, 5000)

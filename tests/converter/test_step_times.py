@@ -274,6 +274,29 @@ def test_the_mean_step_collects_garbage(tmp_path):
     assert (times.mean_ns("garbage_collection"), times.mean_ns("worker_wait")) == (times.collection_ns, 0)
 
 
+@pytest.mark.parametrize(
+    "collected",
+    [lambda number: 300_000 * (number == 9), lambda number: -400_000 if number == 12 else 40_000],
+    ids=["once", "reset"],
+)
+def test_what_one_step_collects_is_not_said_of_the_mean_step(tmp_path, collected):
+    times = run(tmp_path, [50_000 + 300_000 * (number == 9) for number in range(24)], collected=collected)
+    assert times.collection_ns == 0
+
+
+def test_waits_in_long_steps_of_another_cause_are_not_in_the_mean_step(tmp_path):
+    start = ("Process.start", "multiprocessing/process.py", 120, "library")
+    long = {6, 9, 14, 20}
+    times = run(
+        tmp_path,
+        [250_000 if number in long else 50_000 for number in range(24)],
+        lambda number: (start, TRAIN) if number in long else (TRAIN,),
+        loaded=lambda number: 60_000 if number in long else 2_000,
+        workers=2,
+    )
+    assert (times.cause, times.worker_wait_ns) == ("process_start", 2_000_000)
+
+
 STEP = 20_000  # microseconds
 
 
