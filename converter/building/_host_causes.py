@@ -6,7 +6,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -406,7 +406,7 @@ def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) 
     rows = np.flatnonzero(frames["op"] >= 0)
     columns = (frames[name][rows].tolist() for name in ("start_ns", "end_ns", "op"))
     spans = _joined((start, end, places[frame]) for start, end, frame in zip(*columns, strict=True))
-    return [*_clipped(spans, pieces.start_ns.tolist(), pieces.end_ns.tolist())]
+    return [*clipped(spans, pieces.start_ns.tolist(), pieces.end_ns.tolist())]
 
 
 def model_calls(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
@@ -505,7 +505,7 @@ def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
         yield last
 
 
-def _clipped(spans: Iterator[Span], starts: Sequence[int], ends: Sequence[int]) -> Iterator[Span]:
+def clipped(spans: Iterable[Span], starts: Sequence[int], ends: Sequence[int]) -> Iterator[Span]:
     """Yield the parts of *spans* inside pieces; the *starts* and *ends* of pieces are sorted."""
     first = 0
     for span in spans:

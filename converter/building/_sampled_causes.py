@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, pairwise, takewhile
 
@@ -27,8 +27,10 @@ from ._host_causes import (
 from ._sections import (
     ACROSS_THE_MODEL,
     Elements,
+    LongGaps,
     State,
     lines_of_loops,
+    of_gaps,
     phase_edges,
     section_edges,
     spans_around,
@@ -83,11 +85,11 @@ def host_causes(
     if evidence is not None:
         threads = Threads(trace)
 
-        def phases_of(step: tuple[int, int]) -> list[int]:
-            return phase_edges(threads.operators(own, *step), *step)
+        def ops_of(step: tuple[int, int]) -> Ops:
+            return threads.operators(own, *step)
 
         sampled = SampledCauses(evidence)
-        spans, hooks = layered(sampled.spans(ops, window, phases_of, marked), marked), sampled.hooks()
+        spans, hooks = layered(sampled.spans(ops, window, ops_of, marked), marked), sampled.hooks()
     return HostCauses(spans, model_calls(trace, own, window), hooks)
 
 
@@ -105,20 +107,22 @@ class SampledCauses:
         self,
         ops: Ops,
         window: Window,
-        phases_of: Callable[[tuple[int, int]], Sequence[int]],
+        ops_of: Callable[[tuple[int, int]], Ops],
         marked: Sequence[Span] = (),
     ) -> list[Span]:
         """Return disjoint spans with causes within *window*; *ops* are the operators of the thread.
 
-        *phases_of* returns the `phase_edges` of a captured step by its start and end. *marked* are the
-        spans of the profiler's ranges. Data loaders run only in these ranges.
+        *ops_of* returns the operators of a captured step by its start and end. *marked* are the spans of the
+        profiler's ranges. Data loaders run only in these ranges.
         """
         edges = section_edges(ops)
         loads = [span for span in marked if span.cause in _OF_LOADERS]
         exact = _MARKED.intersection(span.cause for span in marked)
-        own = [*self._states(window.start_ns, window.end_ns, loads)]
-        others = [(phases_of(step), [*self._states(*step)]) for step in self._other_steps(window)]
-        steps = [phases_of((step.start_ns, step.end_ns)) for step in window.steps] if others else []
+        gaps = LongGaps(ops, window.start_ns, window.end_ns)
+        own = _with_gaps(self._states(window.start_ns, window.end_ns, loads), gaps)
+        others = [self._other(ops_of(step), step) for step in self._other_steps(window)]
+        intervals = [(step.start_ns, step.end_ns) for step in window.steps if others]
+        steps = [phase_edges(ops_of(step), *step) for step in intervals]
         states = [*own, *states_of_other_steps(own, others, edges, steps)]
         states.sort(key=lambda one: one.time_ns)
         begins = sorted(step.start_ns for step in window.steps)
@@ -129,8 +133,11 @@ class SampledCauses:
             one._replace(cause=causes.get(one.cause, one.cause), place=lines.get(one.place, one.place))
             for one in states
         ]
-        spans = [*spans_around(states, Elements.of(ops, window), edges, window)]
-        return layered(spans, self._moments(ops, window))
+        elements = Elements.of(ops, window)
+        inside, outside = (
+            spans_around(of_gaps(states, edges, in_gap), elements, edges, window) for in_gap in (True, False)
+        )
+        return layered(gaps.joined(inside, outside), self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
         """Return the sampled time of each pair of cause and place between two times.
@@ -177,6 +184,10 @@ class SampledCauses:
                 continue
             changed_ns = self._changed_ns(before, row) or (entered_ns > samples.time_ns[before]) * entered_ns
             yield State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+
+    def _other(self, ops: Ops, step: tuple[int, int]) -> tuple[list[int], list[State]]:
+        """Return the phases and the states of another captured step with the operators *ops*."""
+        return phase_edges(ops, *step), _with_gaps(self._states(*step), LongGaps(ops, *step))
 
     def _still_waits(self, row: int, following: int) -> bool:
         """Return whether the thread waits both at sample *row* and at the *following* sample."""
@@ -426,6 +437,10 @@ def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
             own = time_ns - steps.time_ns[after - 1] - samples.cpu_ns[row] + steps.cpu_ns[after - 1]
             delays[row] = steps.delay_ns[after - 1] + min(max(0, own), delay)
     return delays
+
+
+def _with_gaps(states: Iterable[State], gaps: LongGaps) -> list[State]:
+    return [state._replace(in_gap=gaps.contain(state)) for state in states]
 
 
 def _since(column: Sequence[int], before: int, row: int) -> int:

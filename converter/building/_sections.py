@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from ...tracer import StepRange
 from ..readers import PHASES, Ops
 from ._cause_rules import ACTIVITIES
-from ._host_causes import GAPS, OPERATIONS, Span
+from ._host_causes import DISPATCH_NS, GAPS, OPERATIONS, Span, clipped
 from ._overhead import CLOCK_PHASES
 from ._steps import Window
 
@@ -63,6 +64,36 @@ class Elements(NamedTuple):
         start, end = self.edges[at - 1], self.edges[at]
         inside = [edge for edge in (start, end) if earlier_ns <= edge <= max(later_ns, middle)]
         return min(inside, key=lambda edge: abs(edge - middle)) if inside else middle
+
+
+class LongGaps:
+    """The gaps between the outermost operators of a thread in which the thread runs Python code."""
+
+    def __init__(self, ops: Ops, start_ns: int, end_ns: int) -> None:
+        outer = ops.parent < 0
+        starts = np.append(ops.start_ns[outer], end_ns)
+        ends = np.insert(np.maximum.accumulate(ops.end_ns[outer]), 0, start_ns)
+        is_long = starts - ends >= DISPATCH_NS
+        self.starts: list[int] = ends[is_long].tolist()
+        self.ends: list[int] = starts[is_long].tolist()
+
+    def contain(self, state: State) -> bool:
+        """Return whether the thread was in a gap for some time when *state* was sampled.
+
+        Sampling itself stops a thread for a short time, also in a loop of short operators.
+        """
+        asked_ns = state.time_ns if state.is_exact else state.since_ns
+        number = bisect_right(self.starts, asked_ns - DISPATCH_NS) - 1
+        return number >= 0 and state.time_ns <= self.ends[number]
+
+    def joined(self, inside: Iterable[Span], outside: Iterable[Span]) -> list[Span]:
+        """Return the parts of the spans *inside* in the gaps, and of the spans *outside* in other time."""
+        edges = [0, *(edge for gap in zip(self.starts, self.ends, strict=True) for edge in gap), sys.maxsize]
+        parts = [
+            *clipped(inside, self.starts, self.ends),
+            *clipped(outside, edges[::2], edges[1::2]),
+        ]
+        return sorted(parts)
 
 
 def phase_edges(ops: Ops, start_ns: int, end_ns: int) -> list[int]:
@@ -117,13 +148,17 @@ ACROSS_THE_MODEL = "validation"
 
 
 class State(NamedTuple):
-    """The stepping thread's activity at a sample; its start is the latest possible start, or *is_exact*."""
+    """The stepping thread's activity at a sample; its start is the latest possible start, or *is_exact*.
+
+    *in_gap* means that the sample is in one of the `LongGaps`.
+    """
 
     since_ns: int
     time_ns: int
     is_exact: bool
     cause: str
     place: str
+    in_gap: bool = False
 
 
 def states_of_other_steps(
@@ -173,7 +208,7 @@ def states_of_other_steps(
             known = certain if max(lengths) <= _ALIKE * min(lengths) else seen.keys()
             if is_inside and len(sections) == 1 and sections.isdisjoint(known):
                 time_ns = sum(times) // 2
-                yield State(time_ns, time_ns, False, state.cause, state.place)
+                yield State(time_ns, time_ns, False, *state[3:])
 
 
 def _alike_in_phases(
@@ -214,6 +249,25 @@ def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
                     joined |= {f"{function}{line})": f"{function}{usual})" for line in loop if line != usual}
                     loop = []
     return joined
+
+
+def of_gaps(states: Sequence[State], edges: Sequence[int], in_gap: bool) -> list[State]:
+    """Return the *states* that apply to long gaps, or else to other time.
+
+    Code between operators differs from the code that calls them, such as hooks of modules. Activities apply
+    to both, and so do all states of a section without a sample of the other kind.
+    """
+    sections = [bisect_right(edges, state.time_ns) for state in states]
+    certain = {
+        section
+        for section, state in zip(sections, states, strict=True)
+        if state.in_gap == in_gap and state.cause not in ACTIVITIES
+    }
+    return [
+        state
+        for section, state in zip(sections, states, strict=True)
+        if state.in_gap == in_gap or state.cause in ACTIVITIES or section not in certain
+    ]
 
 
 def spans_around(

@@ -368,6 +368,22 @@ def test_all_parts_of_a_repeated_copy_are_listed(tmp_path):
     assert workload.metadata["repeated"]["0"] == second["node_id"].tolist()
 
 
+def test_gaps_between_operators_have_the_place_that_was_sampled_in_a_gap(tmp_path):
+    """Hooks of modules run between operators, which the samples in operators do not show."""
+    thread, evidence = Thread(0), EvidenceFile()
+    for start in range(START, END, 10_000):
+        thread.op("aten::addmm", start, start + 3_000, 1)
+    for time in range(START, END + 10_000, 10_000):
+        evidence.sample(time + 1_500, ("forward", "net.py", 9, "script"), STEP, cpu=time + 1_500)
+        if time == START + 40_000:
+            evidence.sample(time + 6_000, ("keep", "hooks.py", 3, "script"), STEP, cpu=time + 6_000)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    gaps = nodes[nodes["kind"] == "host"]
+    assert gaps["duration_ns"].sum() == 70_000_000
+    assert set(gaps["place"]) == {"keep (hooks.py:3)"}
+    assert set(nodes.loc[nodes["kind"] == "compute", "place"]) == {"forward (net.py:9)"}
+
+
 def test_time_without_a_processor_is_no_computation(tmp_path):
     thread = Thread(0)
     thread.op("aten::mm", START, END, 1)
