@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,7 @@ import pandas as pd
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
 from chakrascope.runner import Study, find_items, get_backend, prepare
 from chakrascope.runner._result import COLUMNS
+from chakrascope.runner.analysis import RunAnalysis
 from chakrascope.runner.study import import_item
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil & ' + "x" * 10_000
@@ -108,6 +112,37 @@ def study_of(folder, program, network=None, **options) -> Study:
     study = Study.create(folder / "study")
     run_in(study, program, network, **options)
     return study
+
+
+class _Nowhere:
+    """Stands for the study of one run of which nothing is kept in files."""
+
+    def __init__(self, experiment) -> None:
+        self._experiment = experiment
+
+    def experiment(self, _run):
+        return self._experiment
+
+    def cache_file(self, _run, name):
+        return Path(os.devnull, name)  # can be neither read nor written
+
+    def run_file(self, _run):
+        return Path(os.devnull)
+
+    def workload_files(self, _workload):
+        return []
+
+
+def analysis_of(program, network=None, **options) -> RunAnalysis:
+    """Return the analysis of a run of *program* that is in no study, as measured unless on a *network*."""
+    if network is None:
+        options = {"backend": "replay"} | options
+    experiment = prepare(program, "default", network, **options)
+    result = get_backend(experiment.backend).run(experiment)
+    info = SimpleNamespace(
+        id="", workload="job", backend=experiment.backend, num_ranks=program.num_ranks, label=""
+    )
+    return RunAnalysis(_Nowhere(experiment), info, result, program)
 
 
 def make_study(folder) -> Made:

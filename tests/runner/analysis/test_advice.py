@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from studies import LAYERS, study_of
+from studies import LAYERS, analysis_of, study_of
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
@@ -55,8 +55,12 @@ def kernel(node_id, duration_ns, after=(), **facts):
     return comp(node_id, duration_ns, after, stream=7, name="sgemm_128x64") | facts
 
 
-def analysed(folder, program, backend="replay", network=None):
-    return analyse_run(study_of(folder, program, network, backend=backend, semantics="trace"))
+def analysed(program, backend="replay", network=None):
+    return analysis_of(program, network, backend=backend, semantics="trace")
+
+
+def kept(folder, program):
+    return analyse_run(study_of(folder, program, semantics="trace"))
 
 
 def launched(stall_ns=0, slow_ns=0, more=()):
@@ -74,8 +78,8 @@ def launched(stall_ns=0, slow_ns=0, more=()):
     return workload([*nodes, *more])
 
 
-def test_every_gain_equals_its_what_if(tmp_path):
-    run = analysed(tmp_path, launched(stall_ns=2 * MS, slow_ns=50_000))
+def test_every_gain_equals_its_what_if():
+    run = analysed(launched(stall_ns=2 * MS, slow_ns=50_000))
     assert len(run.advices()) >= 2
     for item in run.advices():
         key, _, times = item.key.rpartition("=")
@@ -86,12 +90,12 @@ def test_every_gain_equals_its_what_if(tmp_path):
     assert gains == sorted(gains, reverse=True)
 
 
-def test_host_stall_is_named_with_its_gain(tmp_path):
+def test_host_stall_is_named_with_its_gain():
     plain, stalled = launched(), launched(stall_ns=5 * MS)
-    run = analysed(tmp_path, stalled)
+    run = analysed(stalled)
     first = run.advices()[0]
     assert first.what == "Host stall: host before aten::op20"
-    cost_ns = run.result.makespan_ns - analysed(tmp_path / "plain", plain).result.makespan_ns
+    cost_ns = run.result.makespan_ns - analysed(plain).result.makespan_ns
     assert first.gain_ns == pytest.approx(cost_ns, rel=0.01)
     assert "host stall: host before aten::op20" in run.summary.headline
     assert run.node(first.rank, first.node_id)["duration_ns"] == 5 * MS + 10_000
@@ -105,29 +109,29 @@ def test_host_stall_is_named_with_its_gain(tmp_path):
         ("aten::empty", "Host stall in aten::empty"),  # computes nothing
     ],
 )
-def test_an_operator_that_the_host_computes_is_no_stall(tmp_path, operator, what):
+def test_an_operator_that_the_host_computes_is_no_stall(operator, what):
     more = host(80, 5 * MS, [78], name=operator, operator=operator)
-    first = analysed(tmp_path, launched(more=[more])).advices()[0]
+    first = analysed(launched(more=[more])).advices()[0]
     assert (first.what, first.key) == (what, f"stall:{operator}=inf")
 
 
 @pytest.mark.parametrize(
     ("operator", "remedy"), [("aten::mul", "launch_stall"), ("Torch-Compiled Region: 0/0", "compiled")]
 )
-def test_a_stalling_operator_of_the_device_is_a_stall(tmp_path, operator, remedy):
+def test_a_stalling_operator_of_the_device_is_a_stall(operator, remedy):
     nodes = [
         host(80, 5 * MS, [78], name=operator, operator=operator),
         kernel(81, 10, [80], operator=operator),
     ]
-    first = analysed(tmp_path, launched(more=nodes)).advices()[0]
+    first = analysed(launched(more=nodes)).advices()[0]
     assert first.what == f"Host stall in {operator}"
     assert REMEDIES[remedy] in first.how
 
 
-def test_host_work_before_an_operator_is_a_stall_whatever_the_operator(tmp_path):
+def test_host_work_before_an_operator_is_a_stall_whatever_the_operator():
     """The operator itself could be computed elsewhere, but not the script's work before it."""
     name = "host before aten::layer_norm"
-    first = analysed(tmp_path, launched(more=[host(80, 5 * MS, [78], name=name, operator=name)])).advices()[0]
+    first = analysed(launched(more=[host(80, 5 * MS, [78], name=name, operator=name)])).advices()[0]
     assert first.what == f"Host stall: {name}"
     assert REMEDIES["stall"] in first.how
 
@@ -140,7 +144,7 @@ def test_host_work_before_an_operator_is_a_stall_whatever_the_operator(tmp_path)
         (8 * MS, "worker_wait", ""),  # which gains its time in the mean step, of which there is no replay
     ],
 )
-def test_combined_gain_is_stated_if_below_the_sum(tmp_path, device_ns, cause, together):
+def test_combined_gain_is_stated_if_below_the_sum(device_ns, cause, together):
     """The device works for 8 of 10 ms: without either half of the host's work or both, 2 ms are gained."""
     waits = recurring(every=0, cause="python", worker_wait_ns=2 * MS)
     metadata = waits if cause == "worker_wait" else {}
@@ -151,15 +155,15 @@ def test_combined_gain_is_stated_if_below_the_sum(tmp_path, device_ns, cause, to
             host(number, 5 * MS, [nodes[-1]["node_id"] if number == 3 else 0], name=name, operator=name)
         )
         nodes[-1]["cause"] = own
-    summary = analysed(tmp_path, workload(nodes, metadata=metadata)).summary
+    summary = analysed(workload(nodes, metadata=metadata)).summary
     assert [item.cause for item in summary.advice] == ["io", cause]
     assert summary.together.startswith(together)
     assert bool(summary.together) == bool(together)
     assert summary.to_json()["together"] == summary.together
 
 
-def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
-    run = analysed(tmp_path, launched(slow_ns=500_000))
+def test_a_kernel_is_one_entry_over_its_launches():
+    run = analysed(launched(slow_ns=500_000))
     first = run.advices()[0]
     assert first.what == "aten::op1 (kernel slow_kernel<float>)"
     assert first.key == "kernel:slow_kernel<float>=inf"
@@ -170,7 +174,7 @@ def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
     assert "bound by computation" in run.summary.headline
 
 
-def test_operator_dominated_by_one_kernel_is_one_entry(tmp_path):
+def test_operator_dominated_by_one_kernel_is_one_entry():
     """Three quarters of an operator are one kernel: name, time, key and gain are the operator's."""
     nodes, before = [], []
     for number in range(8):
@@ -178,7 +182,7 @@ def test_operator_dominated_by_one_kernel_is_one_entry(tmp_path):
         own_ns, name = (30_000, "first_kernel") if number % 2 else (90_000, "second_kernel")
         nodes.append(kernel(2 * number + 1, own_ns, [2 * number], name=name, operator="vllm::moe"))
         before = [2 * number]
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     first = run.advices()[0]
     assert (first.what, first.key) == ("vllm::moe (mostly kernel second_kernel)", "operator:vllm::moe=inf")
     assert first.path_ns == 4 * 120_000
@@ -186,20 +190,20 @@ def test_operator_dominated_by_one_kernel_is_one_entry(tmp_path):
     assert first.half_ns == pytest.approx(first.path_ns / 2, rel=0.02)
 
 
-def test_a_faster_operator_takes_as_long_to_dispatch(tmp_path):
+def test_a_faster_operator_takes_as_long_to_dispatch():
     nodes = [host(0, 40_000, [], name="aten::mm"), kernel(1, 60_000, [0], name="gemm", operator="aten::mm")]
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     after = what_if(run.experiment(), [(Target.parse("operator:aten::mm"), 2.0)])
     assert after.makespan_ns == 40_000 + 30_000
 
 
-def test_nearly_hidden_host_time_promises_no_share(tmp_path):
+def test_nearly_hidden_host_time_promises_no_share():
     """The host launches a kernel of 9 us every 10 us: all of the path is its, a tenth of the step to gain."""
     nodes = []
     for number in range(100):
         before = [2 * number - 2] if number else []
         nodes += [host(2 * number, 10_000, before), kernel(2 * number + 1, 9_000, [2 * number], stream=1007)]
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     headline = run.summary.headline
     assert "CUDA graphs" in run.advices()[0].how
     assert "bound by host work: " in headline
@@ -207,18 +211,18 @@ def test_nearly_hidden_host_time_promises_no_share(tmp_path):
     assert "because the devices are busy for 89" in headline
 
 
-def test_busy_device_bounds_a_step_with_a_host_path(tmp_path):
+def test_busy_device_bounds_a_step_with_a_host_path():
     nodes = []
     for number in range(100):
         before = [2 * number - 2] if number else []
         nodes += [host(2 * number, 10_000, before), kernel(2 * number + 1, 9_800, [2 * number], stream=1007)]
-    headline = analysed(tmp_path, workload(nodes)).summary.headline
+    headline = analysed(workload(nodes)).summary.headline
     assert "bound by computation: the devices are busy for 97" in headline
 
 
-def test_names_of_kernels_are_cut_in_sentences_and_whole_in_keys(tmp_path):
+def test_names_of_kernels_are_cut_in_sentences_and_whole_in_keys():
     name = "void at::native::vectorized_elementwise_kernel<4, " + 40 * "at::native::Functor, " + "int>(int)"
-    run = analysed(tmp_path, workload([kernel(0, MS, name=name, operator="")]))
+    run = analysed(workload([kernel(0, MS, name=name, operator="")]))
     assert run.advices()[0].key == f"operator:{name}=inf"
     assert f"{name[:100]}..." in run.summary.headline
     assert name not in run.summary.headline
@@ -229,17 +233,17 @@ def test_a_collective_is_one_entry_over_its_sizes(simulated):
     assert item.what == f"all_reduce of {LAYERS} sizes and groups"
 
 
-def test_a_collective_of_several_sizes_names_the_one_that_takes_most(tmp_path):
+def test_a_collective_of_several_sizes_names_the_one_that_takes_most():
     nodes = [coll(0, 1024, duration_ns=MS), coll(1, 1 << 20, (0,), duration_ns=9 * MS)]
-    first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
+    first = analysed(workload(nodes, nodes)).advices()[0]
     assert first.what == "all_reduce of 2 sizes and groups, mostly 1.00 MiB, all ranks"
 
 
 @pytest.mark.parametrize("cause", sorted(set(HOST_CAUSES) - {"dispatch", "python"}))
-def test_every_host_cause_has_advice_of_its_own(tmp_path, cause):
+def test_every_host_cause_has_advice_of_its_own(cause):
     place = "load (train.py:31)"
     more = [host(100, 4 * MS, (78,), cause=cause, place=place), host(101, 3 * MS, (100,), cause=cause)]
-    run = analysed(tmp_path, launched(more=more))
+    run = analysed(launched(more=more))
     first = run.advices()[0]
     assert first.what == f"{HOST_CAUSES[cause]} in {place}"
     assert REMEDIES[cause] in first.how
@@ -248,22 +252,22 @@ def test_every_host_cause_has_advice_of_its_own(tmp_path, cause):
     assert "CUDA graphs" not in first.how
 
 
-def test_python_between_operators_is_named_by_its_place(tmp_path):
+def test_python_between_operators_is_named_by_its_place():
     more = [
         host(100 + n, MS, (99 + n if n else 78,), cause="python", place="step (a.py:3)") for n in range(5)
     ]
-    first = analysed(tmp_path, launched(more=more)).advices()[0]
+    first = analysed(launched(more=more)).advices()[0]
     assert (first.what, first.key) == ("Python between operators in step (a.py:3)", "host:step (a.py:3)=inf")
 
 
 @pytest.mark.parametrize(("other_ms", "is_entry"), [(0, True), (4, False)])
-def test_python_on_several_lines_of_a_function_is_one_entry(tmp_path, other_ms, is_entry):
+def test_python_on_several_lines_of_a_function_is_one_entry(other_ms, is_entry):
     """Unless the function does other work, too."""
     nodes = [host(0, 2 * MS, cause="python", place="distance (a.py:3)")]
     for number, line in enumerate((3, 4, 6, 3), 1):
         nodes.append(host(number, MS, (number - 1,), cause="python", place=f"distance (a.py:{line})"))
     nodes.append(comp(5, other_ms * MS, (4,), operator="aten::mm", place="distance (a.py:9)"))
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert (first.key == "place:distance (a.py)=inf") == is_entry
     if is_entry:
         assert first.what == "Python between operators in distance (a.py:3)"
@@ -271,27 +275,27 @@ def test_python_on_several_lines_of_a_function_is_one_entry(tmp_path, other_ms, 
 
 
 @pytest.mark.parametrize("line", [3, 4])
-def test_python_that_waits_for_a_processor_gains_its_wait(tmp_path, line):
+def test_python_that_waits_for_a_processor_gains_its_wait(line):
     nodes = [
         host(0, 4 * MS, cause="python", place="distance (a.py:3)"),
         host(1, MS, (0,), cause="python", place=f"distance (a.py:{line})"),
         host(2, 5 * MS, (1,), cause="descheduled", place="distance (a.py:3)"),
         comp(3, 2 * MS, (2,), operator="aten::mm"),
     ]
-    first, second, *_ = analysed(tmp_path, workload(nodes)).advices()
+    first, second, *_ = analysed(workload(nodes)).advices()
     assert (first.what, first.gain_ns) == ("Python between operators in distance (a.py:3)", 10 * MS)
     assert (second.cause, second.gain_ns) == ("descheduled", 5 * MS)
 
 
 @pytest.mark.parametrize(("collected_ms", "gain_ms"), [(3, 7), (9, 4)])
-def test_python_gains_the_collections_that_it_triggers(tmp_path, collected_ms, gain_ms):
+def test_python_gains_the_collections_that_it_triggers(collected_ms, gain_ms):
     """Unless they take longer than the Python code, such as a call of gc.collect()."""
     nodes = [
         host(0, 4 * MS, cause="python", place="dump (a.py:3)"),
         host(1, collected_ms * MS, (0,), cause="garbage_collection", place="dump (a.py:3)"),
         comp(2, 2 * MS, (1,), operator="aten::mm"),
     ]
-    items = analysed(tmp_path, workload(nodes)).advices()
+    items = analysed(workload(nodes)).advices()
     gains = {item.cause: item.gain_ns for item in items if item.cause}
     assert gains == {"python": gain_ms * MS, "garbage_collection": collected_ms * MS}
 
@@ -309,8 +313,8 @@ def looping(place="ema (train.py:9)", first=0):
     return nodes
 
 
-def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
-    run = analysed(tmp_path, workload(looping()))
+def test_a_loop_over_short_operators_is_one_entry_with_all_its_time():
+    run = analysed(workload(looping()))
     first = run.advices()[0]
     assert first.what == "Dispatch and launches of 300 short operators in ema (train.py:9)"
     assert (first.key, first.cause) == ("place:ema (train.py:9)=inf", "dispatch")
@@ -318,7 +322,7 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
 
 
-def test_line_of_the_training_function_with_several_causes_is_one_entry(tmp_path):
+def test_line_of_the_training_function_with_several_causes_is_one_entry():
     place = "train (train.py:9)"
     nodes = [
         comp(0, 4 * MS, phase="forward", operator="aten::mm", name="aten::mm"),
@@ -326,20 +330,20 @@ def test_line_of_the_training_function_with_several_causes_is_one_entry(tmp_path
         host(2, 3 * MS, (1,), cause="io", place=place),
         host(3, 2 * MS, (2,), cause="python", place=place),
     ]
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert first.what == f"File and network I/O and Python between operators in {place}"
     assert (first.key, first.gain_ns) == (f"place:{place}=inf", 5 * MS)
 
 
-def test_a_loop_in_a_forward_pass_keeps_its_long_operators(tmp_path):
+def test_a_loop_in_a_forward_pass_keeps_its_long_operators():
     nodes = looping(place="Net.forward (train.py:9)")
     nodes[-2] |= {"duration_ns": MS}
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert first.what == "Dispatch and launches of 300 short operators in Net.forward (train.py:9)"
     assert first.gain_ns == pytest.approx(299 * 8_000 + 150 * 4_000, rel=1e-4)
 
 
-def test_a_loop_contains_its_backward_pass(tmp_path):
+def test_a_loop_contains_its_backward_pass():
     """But no short operators at the place that calls the backward pass."""
     nodes = looping()
     for node in nodes[151:]:
@@ -347,20 +351,20 @@ def test_a_loop_contains_its_backward_pass(tmp_path):
     for number in range(451, 751):
         node = comp(number, 8_000, (number - 1,), name="aten::add_", operator="AccumulateGrad")
         nodes.append(node | {"phase": "backward", "place": "train (train.py:2)"})
-    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    first, *others = analysed(workload(nodes)).advices()
     assert first.what == "Dispatch and launches of 300 short operators in ema (train.py:9)"
     assert first.gain_ns == 300 * 8_000 + 150 * 4_000
     assert not any("short operators" in item.what for item in others)
 
 
 @pytest.mark.parametrize(("name", "is_loop"), [("suppress", True), ("Net.forward", False), ("train", False)])
-def test_a_loop_over_several_lines_of_a_function_is_one_entry(tmp_path, name, is_loop):
+def test_a_loop_over_several_lines_of_a_function_is_one_entry(name, is_loop):
     """Unless the function is the forward pass of a model, or trains."""
     nodes = looping()
     for number, node in enumerate(nodes[1:]):
         node["place"] = f"{name} (boxes.py:{10 + number // 3 % 5})"
     nodes.append(comp(451, MS, (450,), operator="aten::mm", phase="backward", place="train (boxes.py:2)"))
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert (
         first.what.startswith("Dispatch and launches of 300 short operators in suppress (boxes.py)")
         == is_loop
@@ -370,68 +374,68 @@ def test_a_loop_over_several_lines_of_a_function_is_one_entry(tmp_path, name, is
         assert first.gain_ns == 300 * 8_000 + 150 * 4_000
 
 
-def test_two_loops_of_a_function_are_one_entry(tmp_path):
+def test_two_loops_of_a_function_are_one_entry():
     nodes = [*looping("sample (beam.py:4)"), *looping("sample (beam.py:9)", first=451)]
-    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    first, *others = analysed(workload(nodes)).advices()
     assert first.what == "Dispatch and launches of 600 short operators in sample (beam.py)"
     assert first.gain_ns == 2 * (300 * 8_000 + 150 * 4_000)
     assert not any("short operators" in item.what for item in others)
 
 
-def test_a_place_with_more_time_in_long_operators_is_no_loop(tmp_path):
+def test_a_place_with_more_time_in_long_operators_is_no_loop():
     place = "keep (train.py:9)"
     copies = comp(451, 9 * MS, (450,), operator="aten::copy_", name="aten::copy_", place=place)
-    items = analysed(tmp_path, workload([*looping(place), copies])).advices()
+    items = analysed(workload([*looping(place), copies])).advices()
     assert items[0].what == f"aten::copy_ in {place}"
     assert not any("short operators" in item.what for item in items)
 
 
-def test_a_loop_contains_the_delays_of_its_operators(tmp_path):
+def test_a_loop_contains_the_delays_of_its_operators():
     place = "ema (train.py:9)"
     delay = host(451, 9 * MS, (450,), name="aten::mul_", operator="aten::mul_", cause="descheduled")
-    first, second, *_ = analysed(tmp_path, workload([*looping(), delay | {"place": place}])).advices()
+    first, second, *_ = analysed(workload([*looping(), delay | {"place": place}])).advices()
     assert first.what == f"Dispatch and launches of 300 short operators in {place}"
     assert first.gain_ns == 300 * 8_000 + 150 * 4_000 + 9 * MS
     assert (second.cause, second.gain_ns, second.overlaps) == ("descheduled", 9 * MS, first.what)
 
 
-def test_a_loop_with_long_calls_between_its_operators_is_python(tmp_path):
+def test_a_loop_with_long_calls_between_its_operators_is_python():
     """A compression of 60 us between short operators is not dispatch."""
     nodes = looping("sizes (train.py:16)")
     for node in nodes[3::3]:
         node |= {"cause": "python", "duration_ns": 60_000}
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert first.what == "Python between operators in sizes (train.py:16)"
     assert first.key == "place:sizes (train.py:16)=inf"
     assert first.gain_ns == 300 * 8_000 + 150 * 60_000
 
 
-def test_loop_that_reads_values_but_runs_python(tmp_path):
+def test_loop_that_reads_values_but_runs_python():
     """A table of 12 values is built in 2 ms, 12 times."""
     nodes = looping("record (train.py:18)")
     for node in (node for number, node in enumerate(nodes[1:], 1) if number % 3):
         node |= {"kind": "host", "cause": "synchronisation"}
     for node in nodes[3::36]:
         node |= {"cause": "python", "duration_ns": 2 * MS}
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert first.what == "Python between operators in record (train.py:18)"
 
 
-def test_gain_of_a_waiting_loop_includes_frees(tmp_path):
+def test_gain_of_a_waiting_loop_includes_frees():
     """The operators take hardly any time, and the optimizer comes next."""
     place, end = "norms (train.py:12)", {"name": "host before aten::add_", "phase": "optimizer"}
     nodes = looping(place)
     for node in (node for number, node in enumerate(nodes[1:], 1) if number % 3):
         node |= {"kind": "host", "cause": "synchronisation", "duration_ns": 1}
     nodes.append(host(451, 3 * MS, (450,), cause="python", place=place) | end)
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     first = run.advices()[0]
     assert first.what == f"Synchronisation (.item() and similar calls) of 300 short operators in {place}"
     assert first.gain_ns == 300 + 150 * 4_000 + 3 * MS
     assert not any(item.key == f"host:{place}=inf" for item in run.advices())
 
 
-def test_an_operator_that_a_script_calls_is_named_with_its_line(tmp_path):
+def test_an_operator_that_a_script_calls_is_named_with_its_line():
     place, line = "conditions (train.py:15)", "train (train.py:30)"
     nodes = [
         comp(0, MS, operator="aten::addmm", place=line),
@@ -440,7 +444,7 @@ def test_an_operator_that_a_script_calls_is_named_with_its_line(tmp_path):
     ]
     for node in nodes:
         node["name"] = node["operator"]
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     first, second, *_ = run.advices()
     assert (first.what, first.gain_ns) == (f"aten::_linalg_svd in {place}", 5 * MS)
     assert second.what == "aten::mm"  # the line of the whole backward pass says nothing of it
@@ -455,9 +459,9 @@ def test_an_operator_that_a_script_calls_is_named_with_its_line(tmp_path):
         ("backward", "", "; its longest segment is in the backward pass."),
     ],
 )
-def test_the_headline_names_a_forward_pass_only_with_its_module(tmp_path, phase, module, place):
+def test_the_headline_names_a_forward_pass_only_with_its_module(phase, module, place):
     node = comp(0, 5 * MS, operator=MM, phase=phase, module=module)
-    assert analysed(tmp_path, workload([node])).summary.headline.endswith(place)
+    assert analysed(workload([node])).summary.headline.endswith(place)
 
 
 def of_modules(times):
@@ -471,57 +475,57 @@ def of_modules(times):
     return nodes
 
 
-def test_dominant_module_is_one_entry(tmp_path):
+def test_dominant_module_is_one_entry():
     program = workload(of_modules({"embed": MS, "hidden.0": 6 * MS, "hidden.1": 6 * MS, "head": MS}))
-    first, *others = analysed(tmp_path, program).advices()
+    first, *others = analysed(program).advices()
     assert first.what == "hidden (module), especially aten::addmm"
     assert (first.key, first.gain_ns, first.half_ns) == ("module:hidden=inf", 24 * MS, 12 * MS)
     assert REMEDIES["module"] in first.how
     assert not others  # the operators are mostly that module's
 
 
-def test_module_that_a_loop_calls_is_advised_fewer_calls(tmp_path):
+def test_module_that_a_loop_calls_is_advised_fewer_calls():
     calls = of_modules({"embed": MS // 10, "hidden": 2 * MS, "head": MS // 10, "norm": MS // 10})
     for number in range(len(calls), len(calls) + 110):
         call = comp(number, 20_000, (number - 1,), operator="aten::addmm", name="aten::addmm")
         calls.append(call | {"module": "hidden", "phase": "forward"})
-    first = analysed(tmp_path, workload(calls)).advices()[0]
+    first = analysed(workload(calls)).advices()[0]
     assert first.what == "hidden (module, called in a loop), especially aten::addmm"
     assert "one call for the whole batch" in first.how
 
 
 @pytest.mark.parametrize(("dense_ms", "is_entry"), [(1, True), (5, False)])
-def test_an_embedding_with_few_used_rows_is_advised_a_sparse_gradient(tmp_path, dense_ms, is_entry):
+def test_an_embedding_with_few_used_rows_is_advised_a_sparse_gradient(dense_ms, is_entry):
     rows = [("aten::addmm", "forward", "head", 2), ("aten::fill_", "backward", "table", 6),
             ("aten::embedding_dense_backward", "backward", "table", dense_ms)]  # fmt: skip
     nodes = []
     for number, (operator, phase, module, ms) in enumerate(rows):
         before, facts = (number - 1,) if number else (), {"phase": phase, "module": module}
         nodes.append(comp(number, ms * MS, before, name=operator, operator=operator, **facts))
-    first, *_ = analysed(tmp_path, workload(nodes)).advices()
+    first, *_ = analysed(workload(nodes)).advices()
     assert first.what.startswith("The dense gradient of the embedding table") == is_entry
     if is_entry:
         assert (first.key, first.gain_ns) == ("module:table=inf", 7 * MS)
         assert first.how == REMEDIES["sparse"]
 
 
-def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own(tmp_path):
+def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own():
     layers = {f"layers.{number}": 2 * MS for number in range(6)}
     program = workload(of_modules({"embed": MS, **layers, "head": MS}))
-    assert not any(item.key.startswith("module:") for item in analysed(tmp_path, program).advices())
+    assert not any(item.key.startswith("module:") for item in analysed(program).advices())
 
 
-def test_modules_with_differing_numbers_are_one_entry(tmp_path):
+def test_modules_with_differing_numbers_are_one_entry():
     layers = {
         f"layers.{number}.{name}": ms * MS for number in range(3) for name, ms in (("norm", 4), ("fc", 1))
     }
-    first = analysed(tmp_path, workload(of_modules(layers))).advices()[0]
+    first = analysed(workload(of_modules(layers))).advices()[0]
     assert first.what == "layers.*.norm (modules), especially aten::addmm"
     assert (first.key, first.gain_ns) == ("module:layers.*.norm=inf", 24 * MS)
 
 
 @pytest.mark.parametrize(("copied_ms", "is_entry"), [(6, True), (1, False)])
-def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, copied_ms, is_entry):
+def test_a_function_that_computes_and_works_on_the_host_is_one_entry(copied_ms, is_entry):
     """Unless most of it is one cause, which has an entry of its own."""
     copy = {"operator": "aten::copy_", "name": "aten::copy_"}
     nodes = [
@@ -530,7 +534,7 @@ def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, c
         host(2, 2 * MS, (1,), cause="python", place="keep (train.py:10)"),
         host(3, MS, (2,), cause="descheduled", place="keep (train.py:9)"),
     ]
-    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    first, *others = analysed(workload(nodes)).advices()
     name = "Everything in keep (train.py), especially aten::copy_"
     assert (first.what == name) == is_entry
     assert not any(item.what == name for item in others)
@@ -539,14 +543,14 @@ def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, c
 
 
 @pytest.mark.parametrize(("written_ms", "is_entry"), [(4, True), (9, False)])
-def test_a_function_with_several_causes_of_host_time_is_one_entry(tmp_path, written_ms, is_entry):
+def test_a_function_with_several_causes_of_host_time_is_one_entry(written_ms, is_entry):
     """Unless most of it is one of them, which has an entry of its own."""
     nodes = [
         comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
         host(1, written_ms * MS, (0,), cause="io", place="dump (log.py:9)"),
         host(2, 3 * MS, (1,), cause="python", place="dump (log.py:8)"),
     ]
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    first = analysed(workload(nodes)).advices()[0]
     assert (first.key == "place:dump (log.py)=inf") == is_entry
     if is_entry:
         assert first.what == "File and network I/O and Python between operators in dump (log.py)"
@@ -554,7 +558,7 @@ def test_a_function_with_several_causes_of_host_time_is_one_entry(tmp_path, writ
 
 
 @pytest.mark.parametrize(("reduced_ms", "is_entry"), [(3, True), (9, False)])
-def test_a_function_that_computes_and_communicates_is_one_entry(tmp_path, reduced_ms, is_entry):
+def test_a_function_that_computes_and_communicates_is_one_entry(reduced_ms, is_entry):
     """Unless most of it is one collective, which has an entry of its own."""
     place, facts = "mean (train.py:9)", {"operator": "c10d::allreduce_", "phase": "forward"}
     nodes = [
@@ -563,7 +567,7 @@ def test_a_function_that_computes_and_communicates_is_one_entry(tmp_path, reduce
         coll(2, 40 << 20, (1,), duration_ns=reduced_ms * MS, place=place, **facts),
         host(3, MS, (2,), cause="python", place=place),
     ]
-    first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
+    first = analysed(workload(nodes, nodes)).advices()[0]
     assert (first.key == "place:mean (train.py)=inf") == is_entry
     if is_entry:
         assert first.what == "Everything in mean (train.py), especially c10d::allreduce_"
@@ -571,12 +575,12 @@ def test_a_function_that_computes_and_communicates_is_one_entry(tmp_path, reduce
 
 
 @pytest.mark.parametrize(("name", "is_entry"), [("mine", True), ("Net.forward", False)])
-def test_a_function_that_calls_most_of_a_step_is_one_entry(tmp_path, name, is_entry):
+def test_a_function_that_calls_most_of_a_step_is_one_entry(name, is_entry):
     nodes = [comp(0, MS, phase="backward", place="train (train.py:30)")]
     for number, operator in enumerate(("cdist", "sort", "cat", "topk"), 1):
         nodes.append(comp(number, MS, (number - 1,), place=f"{name} (train.py:{number})"))
         nodes[-1] |= {"name": f"aten::{operator}", "operator": f"aten::{operator}"}
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     entries = [item for item in run.advices() if item.key == f"place:{name} (train.py)=inf"]
     assert [(item.gain_ns, item.what.partition(",")[0]) for item in entries] == [
         (4 * MS, f"Operators called by {name} (train.py)")
@@ -596,8 +600,8 @@ def extra_forward(training_ns, extra_ns, place):
 
 
 @pytest.mark.parametrize(("extra_ns", "is_entry"), [(4 * MS, True), (MS // 2, False)])
-def test_model_with_two_callers_is_one_entry(tmp_path, extra_ns, is_entry):
-    run = analysed(tmp_path, extra_forward(3 * MS, extra_ns, "track (train.py:12)"))
+def test_model_with_two_callers_is_one_entry(extra_ns, is_entry):
+    run = analysed(extra_forward(3 * MS, extra_ns, "track (train.py:12)"))
     first = run.advices()[0]
     assert (first.key == "place:track (train.py)=inf") == is_entry
     if is_entry:
@@ -606,7 +610,7 @@ def test_model_with_two_callers_is_one_entry(tmp_path, extra_ns, is_entry):
 
 
 @pytest.mark.parametrize("has_ends", [False, True])
-def test_autograd_function_is_one_entry(tmp_path, has_ends):
+def test_autograd_function_is_one_entry(has_ends):
     """The gradient of a penalty: only the last backward pass accumulates gradients, and others only end."""
     inner, outer = "penalty (train.py:7)", "train (train.py:30)"
     rows = [("aten::addmm", "forward", inner), ("aten::gelu", "forward", inner), (MM, "backward", inner),
@@ -619,32 +623,32 @@ def test_autograd_function_is_one_entry(tmp_path, has_ends):
     for number, place in enumerate((inner, outer) if has_ends else (), len(nodes)):
         operator = name if place == outer else f"autograd::engine::evaluate_function: {name}"
         nodes.append(comp(number, 1, (number - 1,), operator=operator, phase="backward", place=place))
-    items = analysed(tmp_path, workload(nodes)).advices()
+    items = analysed(workload(nodes)).advices()
     entries = [item for item in items if item.key.startswith("place:")]
     assert [item.key for item in entries] == ["place:penalty (train.py)=inf"]
     assert entries[0].gain_ns == pytest.approx(6 * MS, abs=1)
 
 
-def test_the_function_that_trains_is_no_entry(tmp_path):
-    run = analysed(tmp_path, extra_forward(3 * MS, 2 * MS, "train (train.py:28)"))
+def test_the_function_that_trains_is_no_entry():
+    run = analysed(extra_forward(3 * MS, 2 * MS, "train (train.py:28)"))
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
-def test_a_function_that_trains_and_computes_most_itself_is_named_but_not_advised(tmp_path):
+def test_a_function_that_trains_and_computes_most_itself_is_named_but_not_advised():
     """Its place is that of the backward pass, too, which it cannot do without."""
     operators = [f"aten::op{number}" for number in range(4)]
     nodes = [comp(4, 4 * MS, (3,), phase="backward", place="train (train.py:30)")]
     for number, operator in enumerate(operators):
         facts = {"name": operator, "operator": operator, "place": f"train (train.py:{number})"}
         nodes.append(comp(number, 2 * MS, (number - 1,) if number else (), **facts))
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     assert "the largest contributor is Operators called by train (train.py)" in run.summary.headline
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
-def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
+def test_operators_at_one_line_that_does_more_are_no_loop():
     large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
-    run = analysed(tmp_path, workload([*looping(), large]))
+    run = analysed(workload([*looping(), large]))
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
@@ -658,8 +662,8 @@ def optimizing(place):
     return [*nodes, host(33, 2 * MS, (32,), cause="optimizer", place=place)]
 
 
-def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
-    first, *others = analysed(tmp_path, workload(optimizing("train (train.py:20)"))).advices()
+def test_the_optimizer_is_one_entry_without_the_work_before_it():
+    first, *others = analysed(workload(optimizing("train (train.py:20)"))).advices()
     assert first.what.startswith("The optimizer in train (train.py:20), especially aten::")
     passes = 8 * 3 / 7  # eight operators of three streams each, for one pass over seven
     assert first.gain_ns == pytest.approx(18 * MS * (1 - 1 / passes), rel=0.001)
@@ -668,10 +672,10 @@ def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
     assert any(item.cause == "sleep" for item in others)
 
 
-def test_bookkeeping_of_the_optimizer_is_simulated_without_its_operators(tmp_path):
+def test_bookkeeping_of_the_optimizer_is_simulated_without_its_operators():
     facts = {"phase": "optimizer", "place": "train (train.py:20)"}
     fused = comp(0, 4 * MS, (), name="fused", operator="aten::_fused_adam_", **facts)
-    run = analysed(tmp_path, workload([fused, host(1, 6 * MS, (0,), cause="optimizer", **facts)]))
+    run = analysed(workload([fused, host(1, 6 * MS, (0,), cause="optimizer", **facts)]))
     (one,) = (item for item in run.advices() if item.what.startswith("Optimizer bookkeeping"))
     assert (one.key, one.gain_ns, one.half_ns) == ("cause:optimizer=inf", 6 * MS, 3 * MS)
     assert gain_text(one) == "6.00 ms if removed"
@@ -689,8 +693,8 @@ def test_host_work_between_operators_is_named_by_its_place(name, phrase):
     assert most_for(name) == phrase
 
 
-def test_handwritten_optimizer_may_be_fused(tmp_path):
-    first = analysed(tmp_path, workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
+def test_handwritten_optimizer_may_be_fused():
+    first = analysed(workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
     assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), especially aten::")
     assert first.gain_ns == pytest.approx(18 * MS * (1 - 7 / (3 * 8)), rel=0.001)
     assert "torch.compile of its step" in first.how
@@ -703,9 +707,9 @@ def recurring(**changed):
     return {"step_times": times._replace(**changed)._asdict()}
 
 
-def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
+def test_steps_that_recur_are_advice_with_what_they_cost_on_average():
     program = dataclasses.replace(launched(), metadata=recurring())
-    first = analysed(tmp_path, program).advices()[0]
+    first = analysed(program).advices()[0]
     assert first.what == "Every fourth step takes 30.0 ms instead of 10.0 ms: validation in evaluate (a.py:8)"
     assert (first.gain_ns, first.share, first.is_bound) == (5 * MS, 1 / 3, False)
     assert (first.cause, first.place, first.key) == ("validation", "evaluate (a.py:8)", "")
@@ -713,9 +717,9 @@ def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
 
 
 @pytest.mark.parametrize(("fault_ns", "is_advised"), [(2 * MS, True), (MS // 4, False)])
-def test_page_faults_are_advice_if_they_take_long(tmp_path, fault_ns, is_advised):
+def test_page_faults_are_advice_if_they_take_long(fault_ns, is_advised):
     metadata = recurring(gain_ns=0, faults=4_096, fault_ns=fault_ns)
-    items = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()
+    items = analysed(dataclasses.replace(launched(), metadata=metadata)).advices()
     faults = [(item.gain_ns, item.share, item.key) for item in items if "4,096 new pages" in item.what]
     assert faults == [(2 * MS, 0.2, "")] * is_advised
 
@@ -729,22 +733,22 @@ def test_page_faults_are_advice_if_they_take_long(tmp_path, fault_ns, is_advised
         {"every": 0, "cause": "python"},
     ],
 )
-def test_long_steps_that_do_not_matter_or_are_the_machines_are_no_advice(tmp_path, changed):
+def test_long_steps_that_do_not_matter_or_are_the_machines_are_no_advice(changed):
     program = dataclasses.replace(launched(), metadata=recurring(**changed))
-    assert all(item.key for item in analysed(tmp_path, program).advices())
+    assert all(item.key for item in analysed(program).advices())
 
 
-def test_scattered_long_steps_that_alone_run_a_function_are_the_scripts(tmp_path):
+def test_scattered_long_steps_that_alone_run_a_function_are_the_scripts():
     metadata = recurring(every=0, cause="communication_call", is_distinct=1)
-    first = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()[0]
+    first = analysed(dataclasses.replace(launched(), metadata=metadata)).advices()[0]
     assert first.what.startswith("10 of 40 steps take 30.0 ms on average instead of 10.0 ms: inside")
 
 
-def test_long_steps_that_gain_more_than_the_mean_of_their_cause_replace_it(tmp_path):
+def test_long_steps_that_gain_more_than_the_mean_of_their_cause_replace_it():
     metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=4 * MS)
     waiting = host(1, MS, (0,), cause="worker_wait", place="Images.__getitem__ (data.py:5)")
     program = dataclasses.replace(workload([comp(0, 2 * MS), waiting]), metadata=metadata)
-    items = [item for item in analysed(tmp_path, program).advices() if item.cause == "worker_wait"]
+    items = [item for item in analysed(program).advices() if item.cause == "worker_wait"]
     assert [item.gain_ns for item in items] == [5 * MS]
 
 
@@ -752,12 +756,12 @@ def test_long_steps_that_gain_more_than_the_mean_of_their_cause_replace_it(tmp_p
     ("mean_ns", "gain_ns", "key"),
     [(20 * MS, 20 * MS, ""), (9 * MS, 8 * MS, "cause:worker_wait=inf"), (0, 8 * MS, "cause:worker_wait=inf")],
 )
-def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(tmp_path, mean_ns, gain_ns, key):
+def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(mean_ns, gain_ns, key):
     """Every other step waits for a worker: the one that is shown says little of the run."""
     metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=mean_ns)
     waiting = host(1, 8 * MS, (0,), cause="worker_wait", place="Images.__getitem__ (data.py:5)")
     program = workload([comp(0, 2 * MS), waiting])
-    first, *others = analysed(tmp_path, dataclasses.replace(program, metadata=metadata)).advices()
+    first, *others = analysed(dataclasses.replace(program, metadata=metadata)).advices()
     assert (first.gain_ns, first.key) == (gain_ns, key)
     assert any(item.what.startswith("10 of 40 steps") for item in others) == bool(key)  # else counted twice
     assert ("20.0 ms in the mean step" in first.what) == (not key)
@@ -774,11 +778,11 @@ def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(tmp_path, mean_ns
         (0.0, (6 * MS, 3 * MS, 0), "inf"),
     ],
 )
-def test_gain_of_moved_work_is_limited_by_free_cores(tmp_path, free, gains_ns, key):
+def test_gain_of_moved_work_is_limited_by_free_cores(free, gains_ns, key):
     loading = host(1, 6 * MS, (0,), cause="input_pipeline", place="Images.__getitem__ (data.py:5)")
     metadata = {} if free is None else {"cores": {"0": [1 + free, 1.0, free]}}
     program = dataclasses.replace(workload([comp(0, 4 * MS), loading]), metadata=metadata)
-    first = analysed(tmp_path, program).advices()[0]
+    first = analysed(program).advices()[0]
     assert (first.gain_ns, first.half_ns, first.whole_ns) == gains_ns
     assert first.key == f"cause:input_pipeline={key}"
     assert ("workers" in first.how) == (free != 0)
@@ -786,49 +790,49 @@ def test_gain_of_moved_work_is_limited_by_free_cores(tmp_path, free, gains_ns, k
     assert ("6.00 ms if cheaper" in advice_text(first)) == bool(gains_ns[2])
 
 
-def test_less_work_without_free_cores_gains_half_of_its_time_in_the_mean_step(tmp_path):
+def test_less_work_without_free_cores_gains_half_of_its_time_in_the_mean_step():
     metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=20 * MS)
     metadata |= {"cores": {"0": [1.0, 1.0, 0.0]}}
     program = workload([comp(0, 2 * MS), host(1, 8 * MS, (0,), cause="worker_wait")], metadata=metadata)
-    first = analysed(tmp_path, program).advices()[0]
+    first = analysed(program).advices()[0]
     assert (first.gain_ns, first.half_ns) == (20 * MS, 10 * MS)
     assert advice_text(first).startswith("10.0 ms if 2 times as fast: cheaper transforms")
 
 
 @pytest.mark.parametrize(("free", "gain_ns"), [(3.0, 5 * MS), (0.25, 3 * MS), (0.0, 5 * MS)])
-def test_gain_of_recurring_work_is_limited_by_free_cores(tmp_path, free, gain_ns):
+def test_gain_of_recurring_work_is_limited_by_free_cores(free, gain_ns):
     metadata = recurring(cause="checkpoint") | {"cores": {"0": [1 + free, 1.0, free]}}
-    first = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()[0]
+    first = analysed(dataclasses.replace(launched(), metadata=metadata)).advices()[0]
     assert (first.gain_ns, first.whole_ns) == (gain_ns, 5 * MS * (gain_ns < 5 * MS))
     assert ("async_save" in first.how) == (free > 0)
 
 
-def test_an_operator_of_a_host_without_a_class_is_advised_no_kernel(tmp_path):
+def test_an_operator_of_a_host_without_a_class_is_advised_no_kernel():
     program = workload([comp(0, 4 * MS, operator="aten::max_pool2d", name="aten::max_pool2d")])
-    how = analysed(tmp_path, program).advices()[0].how
+    how = analysed(program).advices()[0].how
     assert "channels_last" in how
     assert "kernel" not in how
 
 
 @pytest.mark.parametrize(("free", "advised"), [(None, True), (1.0, True), (0.1, False)])
-def test_more_threads_are_advised_if_cores_may_be_free(tmp_path, free, advised):
+def test_more_threads_are_advised_if_cores_may_be_free(free, advised):
     metadata = {} if free is None else {"cores": {"0": [2, 1.0, free]}}
     program = workload([comp(0, 4 * MS, operator="aten::mm", name="aten::mm")])
-    first = analysed(tmp_path, dataclasses.replace(program, metadata=metadata)).advices()[0]
+    first = analysed(dataclasses.replace(program, metadata=metadata)).advices()[0]
     assert ("OMP_NUM_THREADS" in first.how) == advised
     assert ("1 of 2 cores were free" in first.how) == (free == 1.0)
 
 
 @pytest.mark.parametrize(("units", "advised"), [(None, True), (True, True), (False, False)])
-def test_bfloat16_is_advised_unless_the_processor_lacks_units_for_it(tmp_path, units, advised):
+def test_bfloat16_is_advised_unless_the_processor_lacks_units_for_it(units, advised):
     program = workload([comp(0, 4 * MS, operator="aten::mm", name="aten::mm")])
     program = dataclasses.replace(program, metadata={} if units is None else {"bfloat16": units})
-    how = analysed(tmp_path, program).advices()[0].how
+    how = analysed(program).advices()[0].how
     assert ("under torch.autocast" in how) == advised
     assert ("has no units for bfloat16" in how) != advised
 
 
-def test_function_of_the_script_precedes_operators_of_the_model(tmp_path):
+def test_function_of_the_script_precedes_operators_of_the_model():
     model = comp(
         0, 14 * MS, operator="aten::mm", name="aten::mm", phase="forward", place="train (train.py:3)"
     )
@@ -839,17 +843,17 @@ def test_function_of_the_script_precedes_operators_of_the_model(tmp_path):
     backward = comp(
         5, MS, (4,), operator="aten::sum", name="aten::sum", phase="backward", place="train (train.py:5)"
     )
-    advices = analysed(tmp_path, workload([model, *average, backward])).advices()
+    advices = analysed(workload([model, *average, backward])).advices()
     assert [item.key for item in advices[:2]] == ["place:Ema.update (train.py)=inf", "operator:aten::mm=inf"]
 
 
 @pytest.mark.parametrize(("lateness", "named"), [([5 * MS] * 4, 1), ([5 * MS, 0, 0, 0], 0), ([5 * MS], 1)])
-def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
+def test_a_rank_is_late_if_most_steps_say_so(lateness, named):
     punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
     late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
     stated = {"lateness_ns": {"0": [0] * len(lateness), "1": lateness}}
     program = workload(punctual, late, metadata=stated)
-    advices = analysed(tmp_path, program).advices()
+    advices = analysed(program).advices()
     assert sum(item.key == "skew:1=inf" for item in advices) == named
 
 
@@ -869,10 +873,10 @@ def unprofiled(median_ns, error_ns=0):
         ({}, 1),
     ],
 )
-def test_a_cause_gains_its_share_of_the_median_unprofiled_step(tmp_path, metadata, factor):
+def test_a_cause_gains_its_share_of_the_median_unprofiled_step(metadata, factor):
     """Steps may scatter: their median is known all the same, and one captured step is one of them."""
     nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
-    lock, work = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    lock, work = analysed(workload(nodes, metadata=metadata)).advices()
     assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
     assert (work.gain_ns, work.half_ns) == (4 * MS * factor, 2 * MS * factor)
     assert advice_text(work).startswith(f"{duration_text(round(2 * MS * factor))} if 2 times as fast: ")
@@ -880,23 +884,21 @@ def test_a_cause_gains_its_share_of_the_median_unprofiled_step(tmp_path, metadat
 
 
 @pytest.mark.parametrize("median_ns", [4 * MS, 30 * MS])
-def test_a_step_unlike_the_scattered_ones_gives_a_bound(tmp_path, median_ns):
+def test_a_step_unlike_the_scattered_ones_gives_a_bound(median_ns):
     """The middle half of steps takes half to twice the median, the shown one 10 ms; 6 ms of it is a lock."""
     nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
-    run = analysed(tmp_path, workload(nodes, metadata=unprofiled(median_ns, median_ns // 2)))
+    run = analysed(workload(nodes, metadata=unprofiled(median_ns, median_ns // 2)))
     lock = run.advices()[0]
     assert (lock.gain_ns, lock.is_bound) == (2 * median_ns * 6 // 10, True)
     assert "in steps that vary from" in lock.what
 
 
-def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing(tmp_path):
+def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing():
     """Every fourth step validates: the others do not take longer for it."""
     nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
     metadata = unprofiled(30 * MS, 15 * MS) | recurring()
     lock = next(
-        item
-        for item in analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
-        if item.cause == "lock"
+        item for item in analysed(workload(nodes, metadata=metadata)).advices() if item.cause == "lock"
     )
     assert (lock.gain_ns, lock.is_bound) == (6 * MS, False)
 
@@ -910,7 +912,7 @@ def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing(tmp_path):
         ("sleep", 20 * MS, 0, 6 * MS),
     ],
 )
-def test_run_delays_grow_with_the_work_of_a_step(tmp_path, cause, median_ns, error_ns, gain_ns):
+def test_run_delays_grow_with_the_work_of_a_step(cause, median_ns, error_ns, gain_ns):
     """The shown step had no processor for half of its 20 ms; sleep needs none."""
     nodes = [
         comp(0, 4 * MS),
@@ -919,11 +921,11 @@ def test_run_delays_grow_with_the_work_of_a_step(tmp_path, cause, median_ns, err
     ]
     stated = {"steps": [4], "run_delay_ns": {"4": 10 * MS, "median": 10 * MS}}
     metadata = unprofiled(median_ns, error_ns) | stated
-    items = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    items = analysed(workload(nodes, metadata=metadata)).advices()
     assert [item.gain_ns for item in items if item.cause == cause] == [gain_ns]
 
 
-def test_half_of_the_work_has_half_of_the_run_delays(tmp_path):
+def test_half_of_the_work_has_half_of_the_run_delays():
     place, trains = "penalty (train.py:7)", "train (train.py:30)"
     rows = [("aten::addmm", 3, "forward", place), ("aten::gelu", 3, "forward", place)]
     nodes = [host(0, 8 * MS, cause="descheduled", place=place)]
@@ -932,13 +934,13 @@ def test_half_of_the_work_has_half_of_the_run_delays(tmp_path):
         nodes.append(comp(len(nodes), ms * MS, (len(nodes) - 1,), **facts))
     stated = {"steps": [4], "run_delay_ns": {"4": 8 * MS, "median": 8 * MS}}
     program = workload(nodes, metadata=unprofiled(18 * MS, 0) | stated)
-    (one,) = (item for item in analysed(tmp_path, program).advices() if item.key.startswith("place:"))
+    (one,) = (item for item in analysed(program).advices() if item.key.startswith("place:"))
     assert (one.gain_ns, one.half_ns) == (round(10.8 * MS), round(5.4 * MS))
 
 
-def test_device_times_are_not_rescaled(tmp_path):
+def test_device_times_are_not_rescaled():
     nodes = [host(0, MS), kernel(1, 4 * MS, (0,)) | {"stream": 1007}]
-    (item, *_) = analysed(tmp_path, workload(nodes, metadata=unprofiled(4 * MS))).advices()
+    (item, *_) = analysed(workload(nodes, metadata=unprofiled(4 * MS))).advices()
     assert (item.gain_ns, "median step" in item.what) == (4 * MS, False)
 
 
@@ -946,11 +948,11 @@ def test_device_times_are_not_rescaled(tmp_path):
     ("less_ns", "gain_ns"),
     [([3 * MS] * 8, 3 * MS), ([5 * MS] * 8, 5 * MS), ([9 * MS, -MS] * 4, None), ([0] * 8, None)],
 )
-def test_gain_of_a_rank_is_its_unprofiled_delay(tmp_path, less_ns, gain_ns):
+def test_gain_of_a_rank_is_its_unprofiled_delay(less_ns, gain_ns):
     punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
     late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
     stated = {"waited_less_ns": {"0": [-ns for ns in less_ns], "1": less_ns}, "lateness_ns": {"1": [0, 0, 0]}}
-    advices = analysed(tmp_path, workload(punctual, late, metadata=stated)).advices()
+    advices = analysed(workload(punctual, late, metadata=stated)).advices()
     assert [item.gain_ns for item in advices if item.key == "skew:1=inf"] == ([gain_ns] if gain_ns else [])
 
 
@@ -963,16 +965,16 @@ def waiting_for_a_processor(delay_ns, work_ns):
 
 
 @pytest.mark.parametrize(("cause", "is_advised"), [("descheduled", True), ("sleep", False)])
-def test_busy_machine_compares_causes_with_script_time(tmp_path, cause, is_advised):
+def test_busy_machine_compares_causes_with_script_time(cause, is_advised):
     nodes = [comp(0, MS), host(1, 300 * MS, (0,), cause=cause)]
-    causes = {item.cause for item in analysed(tmp_path, workload(nodes)).advices()}
+    causes = {item.cause for item in analysed(workload(nodes)).advices()}
     assert causes == ({cause, ""} if is_advised else {cause})
 
 
 @pytest.mark.parametrize(("work_ns", "first"), [(8 * MS, ""), (4 * MS, "descheduled")])
-def test_busy_machine_ranks_below_larger_causes(tmp_path, work_ns, first):
+def test_busy_machine_ranks_below_larger_causes(work_ns, first):
     """Necessary work is worth half of its time, which would put it second."""
-    run = analysed(tmp_path, workload(waiting_for_a_processor(6 * MS, work_ns)[:2]))
+    run = analysed(workload(waiting_for_a_processor(6 * MS, work_ns)[:2]))
     assert run.advices()[0].cause == first
     assert {item.cause for item in run.advices()} == {"", "descheduled"}
 
@@ -981,32 +983,32 @@ def test_busy_machine_ranks_below_larger_causes(tmp_path, work_ns, first):
     ("shown_ns", "usual_ns", "gain_ns"),
     [(6 * MS, 6 * MS, 4 * MS), (6 * MS, 3 * MS, 2 * MS), (6 * MS, 0, 0), (MS, 2 * MS, 2 * MS)],
 )
-def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(tmp_path, shown_ns, usual_ns, gain_ns):
+def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(shown_ns, usual_ns, gain_ns):
     """The shown step waited 6 ms, of which 2 ms count as the work that was delayed.
 
     If it says less, another rank waited, and the gain is at most the usual wait.
     """
     stated = {"steps": [4], "run_delay_ns": {"3": 9 * MS, "4": shown_ns, "median": usual_ns}}
     nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
-    advices = analysed(tmp_path, workload(nodes, metadata=stated)).advices()
+    advices = analysed(workload(nodes, metadata=stated)).advices()
     gains = [item.gain_ns for item in advices if item.cause == "descheduled"]
     assert gains == ([gain_ns] if gain_ns else [])
 
 
-def test_usual_run_delays_have_their_share_of_the_median_step(tmp_path):
+def test_usual_run_delays_have_their_share_of_the_median_step():
     """The shown step waited 4 of its 12 ms, the median one of 30 ms waits 20 ms."""
     stated = {"steps": [4], "run_delay_ns": {"4": 4 * MS, "median": 20 * MS}} | unprofiled(30 * MS)
     nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
-    items = analysed(tmp_path, workload(nodes, metadata=stated)).advices()
+    items = analysed(workload(nodes, metadata=stated)).advices()
     assert [(item.gain_ns, item.share) for item in items if item.cause == "descheduled"] == [(20 * MS, 2 / 3)]
 
 
-def test_the_share_of_run_delays_is_that_of_the_median_step_though_steps_scatter(tmp_path):
+def test_the_share_of_run_delays_is_that_of_the_median_step_though_steps_scatter():
     stated = {"steps": [4], "run_delay_ns": {"4": 4 * MS, "median": 20 * MS}}
     times = StepTimes(24, MS, 40 * MS, 60 * MS, 80 * MS)._asdict()
     nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
     metadata = stated | unprofiled(40 * MS, 20 * MS) | {"step_times": times}
-    items = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    items = analysed(workload(nodes, metadata=metadata)).advices()
     assert [(item.gain_ns, item.share) for item in items if item.cause == "descheduled"] == [(20 * MS, 0.5)]
 
 
@@ -1022,9 +1024,9 @@ USUAL = {"rank_delays_ns": {"0": 5 * MS, "1": 6 * MS}}
         (5 * MS, {"rank_delays_ns": {"0": 0, "1": MS}}, False),
     ],
 )
-def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, stated, is_the_machine):
+def test_a_machine_on_which_all_ranks_wait_is_a_caveat(other_ns, stated, is_the_machine):
     ranks = [waiting_for_a_processor(delay_ns, 4 * MS) for delay_ns in (6 * MS, other_ns)]
-    run = analysed(tmp_path, workload(*ranks, metadata=stated))
+    run = analysed(workload(*ranks, metadata=stated))
     sentence = (
         "Every rank waited for a processor (5.00 ms to 6.00 ms): the machine was busy during the capture."
     )
@@ -1032,7 +1034,7 @@ def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, state
     assert ("descheduled" in {item.cause for item in run.advices()}) != is_the_machine
 
 
-def test_copies_of_gradients_are_part_of_what_is_reduced(tmp_path):
+def test_copies_of_gradients_are_part_of_what_is_reduced():
     place = "gradient buckets of DistributedDataParallel"
     nodes = [
         comp(0, 3 * MS),
@@ -1041,23 +1043,23 @@ def test_copies_of_gradients_are_part_of_what_is_reduced(tmp_path):
         comp(3, MS, (2,), operator="aten::copy_", phase="backward", place=place),
         coll(4, 40 << 20, (3,), CollectiveType.ALL_GATHER, duration_ns=4 * MS),
     ]
-    reduced, gathered, *_ = analysed(tmp_path, workload(nodes, nodes)).advices()
+    reduced, gathered, *_ = analysed(workload(nodes, nodes)).advices()
     assert reduced.what == "all_reduce of 40.0 MiB, all ranks, including copies of gradients"
     assert (reduced.gain_ns, reduced.half_ns, reduced.key) == (12 * MS, 6 * MS, "collective:all_reduce=inf")
     assert (gathered.what, gathered.gain_ns) == ("all_gather of 40.0 MiB, all ranks", 4 * MS)
 
 
-def test_host_time_in_the_operator_of_a_collective_is_part_of_it(tmp_path):
+def test_host_time_in_the_operator_of_a_collective_is_part_of_it():
     calls = {"cause": "communication_call", "operator": "c10d::broadcast_", "name": "c10d::broadcast_"}
     other = calls | {"operator": "c10d::allreduce_", "name": "c10d::allreduce_"}
     nodes = [comp(0, 3 * MS), host(1, 2 * MS, (0,), **calls), host(2, MS, (1,), **other)]
     facts = {"operator": "c10d::broadcast_", "duration_ns": 9 * MS}
     nodes.append(coll(3, 40 << 20, (2,), CollectiveType.BROADCAST, **facts))
-    first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
+    first = analysed(workload(nodes, nodes)).advices()[0]
     assert (first.key, first.gain_ns) == ("collective:broadcast=inf", 11 * MS)
 
 
-def test_host_time_in_a_receive_is_no_part_of_the_messages(tmp_path):
+def test_host_time_in_a_receive_is_no_part_of_the_messages():
     """It may be the wait for the peer, which smaller messages do not shorten."""
     calls = {"cause": "communication_call", "operator": "c10d::recv_", "name": "c10d::recv_"}
     message = {"operator": "c10d::recv_", "kind": "communication", "comm_tag": 1, "comm_size_bytes": 1 << 20}
@@ -1070,7 +1072,7 @@ def test_host_time_in_a_receive_is_no_part_of_the_messages(tmp_path):
         ]
         for end in ends
     ]
-    run = analysed(tmp_path, workload(*ranks))
+    run = analysed(workload(*ranks))
     (messages,) = (one for one in run.summary.causes if one.key == "collective:send_recv")
     assert messages.path_ns == 3 * MS
 
@@ -1078,12 +1080,12 @@ def test_host_time_in_a_receive_is_no_part_of_the_messages(tmp_path):
 @pytest.mark.parametrize(
     ("count", "phase", "is_entry"), [(100, "forward", 1), (99, "forward", 0), (100, "backward", 0)]
 )
-def test_collectives_of_a_loop_are_one_entry(tmp_path, count, phase, is_entry):
+def test_collectives_of_a_loop_are_one_entry(count, phase, is_entry):
     place, nodes = "share (train.py:9)", [comp(0, MS)]
     for number in range(1, 2 * count, 2):
         calling = host(number, 30_000, (number - 1,), cause="communication_call", place=place, phase=phase)
         nodes += [calling, coll(number + 1, 64, (number,), duration_ns=50_000, place=place, phase=phase)]
-    advices = analysed(tmp_path, workload(nodes, nodes)).advices()
+    advices = analysed(workload(nodes, nodes)).advices()
     found = [item for item in advices if item.what == f"100 collectives one by one in {place}"]
     assert [item.gain_ns for item in found] == [100 * 80_000] * is_entry
     assert all(item.how == REMEDIES["latency"] and item is advices[0] for item in found)
@@ -1093,7 +1095,7 @@ def test_collectives_of_a_loop_are_one_entry(tmp_path, count, phase, is_entry):
     ("other_ms", "first_ms", "key"),
     [(0, 0, "place:wait (a.py:7)"), (4, 0, "operator:c10d::barrier"), (0, 2, "operator:c10d::barrier")],
 )
-def test_barriers_are_a_separate_entry(tmp_path, other_ms, first_ms, key):
+def test_barriers_are_a_separate_entry(other_ms, first_ms, key):
     """They are all-reduces of a number; what else a place does, also before them, is no part of them."""
     facts = {"operator": "c10d::barrier", "phase": "forward", "place": "wait (a.py:7)"}
     nodes = [comp(0, 2 * MS), coll(1, 1 << 20, (0,), duration_ns=2 * MS, operator="c10d::allreduce_")]
@@ -1102,14 +1104,14 @@ def test_barriers_are_a_separate_entry(tmp_path, other_ms, first_ms, key):
         nodes.append(host(number, own_ms * MS, (number - 1,), cause="python", place="wait (a.py:7)"))
         nodes.append(coll(number + 1, 64, (number,), duration_ns=3 * MS, **facts))
     nodes.append(comp(8, other_ms * MS, (7,), operator="aten::sort", place="wait (a.py:7)"))
-    first, *others = analysed(tmp_path, workload(nodes, nodes)).advices()
+    first, *others = analysed(workload(nodes, nodes)).advices()
     assert (first.what, first.key) == ("3 barriers in wait (a.py:7)", f"{key}=inf")
     assert first.gain_ns == (11 if key.startswith("place") else 9) * MS
     assert any(item.what.startswith("all_reduce of 1.00 MiB") for item in others)
 
 
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
-def test_synchronisation_names_operator_and_awaited_work(tmp_path, returns_after_ns):
+def test_synchronisation_names_operator_and_awaited_work(returns_after_ns):
     nodes = []
     for number in range(10):
         first = 3 * number
@@ -1121,20 +1123,20 @@ def test_synchronisation_names_operator_and_awaited_work(tmp_path, returns_after
                 name="cudaStreamSynchronize", operator="aten::item",
             ),
         ]  # fmt: skip
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     item = next(item for item in run.advices() if item.kind == "sync")
     assert item.what == "Synchronisation cudaStreamSynchronize in aten::item, which waits for aten::mm"
     assert item.gain_ns == run.result.makespan_ns - (10 * 200_000 + 180_000)
 
 
-def test_a_synchronisation_says_which_copies_it_waits_for(tmp_path):
+def test_a_synchronisation_says_which_copies_it_waits_for():
     nodes = [
         host(0, 10_000),
         kernel(1, 5 * MS, (0,), kind="copy", name="Memcpy DtoH (Device -> Pageable)", operator="aten::copy_"),
         host(2, 5_000, (0, 1), kind="sync", name="cudaStreamSynchronize", operator="aten::item"),
         host(3, 10_000, (2,)),
     ]
-    run = analysed(tmp_path, workload(nodes))
+    run = analysed(workload(nodes))
     call = "Synchronisation cudaStreamSynchronize in aten::item"
     what = f"{call}, which waits for copies DtoH (aten::copy_)"
     assert what in [one.what for one in run.summary.causes]
@@ -1143,7 +1145,7 @@ def test_a_synchronisation_says_which_copies_it_waits_for(tmp_path):
     )
 
 
-def test_a_synchronisation_that_no_device_work_explains_blames_none(tmp_path):
+def test_a_synchronisation_that_no_device_work_explains_blames_none():
     """The host is in the call for 5 ms after the copy of 0.1 ms: the copy is not what it waits for."""
     nodes = [
         host(0, 10_000),
@@ -1152,12 +1154,12 @@ def test_a_synchronisation_that_no_device_work_explains_blames_none(tmp_path):
         ),
         host(2, 5 * MS, (0, 1), kind="sync", name="cudaStreamSynchronize", operator="aten::item"),
     ]
-    (what,) = (one.what for one in analysed(tmp_path, workload(nodes)).summary.causes if one.kind == "sync")
+    (what,) = (one.what for one in analysed(workload(nodes)).summary.causes if one.kind == "sync")
     call = "Synchronisation cudaStreamSynchronize in aten::item"
     assert what == f"{call}, of which 5.00 ms pass after the end of the awaited device work"
 
 
-def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time(tmp_path):
+def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time():
     nodes = []
     for number in range(10):  # kernels of 1 ms, with 15 us of the host between them
         first = 3 * number
@@ -1170,7 +1172,7 @@ def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time(tmp
             ),
         ]  # fmt: skip
     program = workload(nodes)
-    summary = summarize(analysed(tmp_path, program).result, program)  # bounds, as of large runs
+    summary = summarize(analysed(program).result, program)  # bounds, as of large runs
     assert any(one.kind == "sync" for one in summary.causes)
     assert all(item.gain_ns <= 150_000 for item in summary.advice if item.kind == "sync")
     assert "largest contributor is aten::mm" in summary.headline
@@ -1185,9 +1187,9 @@ def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time(tmp
         ("CopyHostToDevice", "Copies: CopyHostToDevice", "copy:CopyHostToDevice=inf"),
     ],
 )
-def test_copies_are_named_by_their_direction(tmp_path, name, what, key):
+def test_copies_are_named_by_their_direction(name, what, key):
     more = [kernel(100, 9 * MS, (79,), kind="copy", name=name, operator="aten::copy_")]
-    first = analysed(tmp_path, launched(more=more)).advices()[0]
+    first = analysed(launched(more=more)).advices()[0]
     assert (first.what, first.key) == (f"{what} (aten::copy_)", key)
     assert (first.gain_ns, first.half_ns) == (9 * MS, 4_500_000)
     assert ("pinned" in first.how) == (key == "copy:HtoD=inf")
@@ -1207,12 +1209,10 @@ def bucketed(sleeps):
     return nodes
 
 
-def test_a_rank_that_sleeps_before_two_buckets_is_worth_the_step_without(tmp_path):
+def test_a_rank_that_sleeps_before_two_buckets_is_worth_the_step_without():
     sleeping = workload(bucketed([0, 0]), bucketed([50 * MS, 17 * MS]))
-    run = analysed(tmp_path, sleeping, "analytical-unaware", "ring-2")
-    plain = analysed(
-        tmp_path / "plain", workload(bucketed([0, 0]), bucketed([0, 0])), "analytical-unaware", "ring-2"
-    )
+    run = analysed(sleeping, "analytical-unaware", "ring-2")
+    plain = analysed(workload(bucketed([0, 0]), bucketed([0, 0])), "analytical-unaware", "ring-2")
     item = next(item for item in run.advices() if item.key == "skew:1=inf")
     assert run.result.makespan_ns - item.gain_ns == pytest.approx(plain.result.makespan_ns, rel=0.01)
     assert "Rank 1 is late: 67.0 ms more work than its peers, 50.0 ms of it host before bucket 0" in item.what
@@ -1220,12 +1220,12 @@ def test_a_rank_that_sleeps_before_two_buckets_is_worth_the_step_without(tmp_pat
     assert "waiting for peers" not in run.summary.headline  # a simulated path is that of the late rank
 
 
-def test_a_late_rank_in_a_replay_takes_the_waits_of_its_peers_along(tmp_path):
+def test_a_late_rank_in_a_replay_takes_the_waits_of_its_peers_along():
     def rank(late_ns, waited_ns):
         nodes = [host(0, MS), comp(1, 3 * MS + late_ns, (0,), operator="aten::conv2d")]
         return [*nodes, coll(2, 1 << 20, (1,), duration_ns=MS + waited_ns), comp(3, MS, (2,))]
 
-    run = analysed(tmp_path, workload(rank(0, 6 * MS), rank(6 * MS, 0), rank(0, 6 * MS)))
+    run = analysed(workload(rank(0, 6 * MS), rank(6 * MS, 0), rank(0, 6 * MS)))
     first = run.advices()[0]
     assert first.what == "Rank 1 is late: 6.00 ms more work than its peers in aten::conv2d"
     assert (first.key, first.gain_ns) == ("skew:1=inf", 6 * MS)
@@ -1238,34 +1238,34 @@ def test_a_late_rank_in_a_replay_takes_the_waits_of_its_peers_along(tmp_path):
     assert reduced.gain_ns == MS
 
 
-def test_advice_on_the_same_time_says_so(tmp_path):
+def test_advice_on_the_same_time_says_so():
     def rank(sleep_ns):
         return [host(0, 10_000), host(1, 20_000 + sleep_ns, (0,), cause="sleep"), coll(2, 1 << 20, (1,))]
 
-    run = analysed(tmp_path, workload(rank(0), rank(9 * MS)), "analytical-unaware", "ring-2")
+    run = analysed(workload(rank(0), rank(9 * MS)), "analytical-unaware", "ring-2")
     first, second = run.advices()[:2]
     assert {first.key, second.key} == {"cause:sleep=inf", "skew:1=inf"}
     assert second.overlaps == first.what
 
 
-def test_time_inside_communication_calls_is_no_work_of_a_rank(tmp_path):
+def test_time_inside_communication_calls_is_no_work_of_a_rank():
     """Rank 0 waits in a call for rank 1, which sleeps: that is not work which rank 1 does less."""
     waiting = [host(0, 9 * MS, cause="communication_call"), comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
     sleep = host(0, 10 * MS, cause="sleep", place="upload (train.py:9)")
     sleeping = [sleep, comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
-    run = analysed(tmp_path, workload(waiting, sleeping))
+    run = analysed(workload(waiting, sleeping))
     (item,) = (item for item in run.advices() if item.key == "skew:1=inf")
     assert item.what == "Rank 1 is late: 10.0 ms more work than its peers in sleeping in upload (train.py:9)"
 
 
-def test_equal_ranks_are_not_blamed(tmp_path):
+def test_equal_ranks_are_not_blamed():
     program = workload(bucketed([0, 0]), bucketed([0, 0]))
-    run = analysed(tmp_path, program, "analytical-unaware", "ring-2")
+    run = analysed(program, "analytical-unaware", "ring-2")
     assert not any(item.key.startswith("skew:") for item in run.advices())
 
 
-def test_headline_follows_the_what_if_over_the_path(tmp_path):
-    run = analysed(tmp_path, launched())
+def test_headline_follows_the_what_if_over_the_path():
+    run = analysed(launched())
     gains = {"host": 1, "compute": 900_000}
     path = _path([("host", "", "", 80), ("compute", "aten::mm", "", 20)], 100)
     contradicted = dataclasses.replace(run._advised, half_kinds_ns=gains)
@@ -1275,33 +1275,33 @@ def test_headline_follows_the_what_if_over_the_path(tmp_path):
 
 @pytest.mark.parametrize(("spare", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
 @pytest.mark.parametrize("limit", ["_MAX_EVENTS", "_MAX_NODES"])
-def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, limit, spare, gain):
+def test_a_run_that_is_too_large_to_replay_has_bounds(monkeypatch, limit, spare, gain):
     program = launched(stall_ns=5 * MS)
-    events = analysed(tmp_path / "first", program).result.provenance["events"]
+    events = analysed(program).result.provenance["events"]
     size = events if limit == "_MAX_EVENTS" else program.graphs[0].num_nodes
     monkeypatch.setattr(f"chakrascope.runner.analysis._advice.{limit}", size + spare)
-    run = analysed(tmp_path / "second", program)
+    run = analysed(program)
     assert gain_text(run.advices()[0]) == gain
     assert bool(run._advised.half_kinds_ns) == (spare == 0)
 
 
-def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
+def test_the_bound_of_a_function_is_its_whole_time(monkeypatch):
     monkeypatch.setattr("chakrascope.runner.analysis._advice._MAX_EVENTS", 0)
     program = extra_forward(3 * MS, 4 * MS, "track (train.py:12)")
-    first = analysed(tmp_path, program).advices()[0]
+    first = analysed(program).advices()[0]
     assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
     assert (first.gain_ns, first.half_ns) == (4.5 * MS, 2.25 * MS)
     assert advice_text(first).startswith("at most 2.25 ms if 2 times as fast: ")
 
 
-def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
+def test_a_kernel_without_operator_is_simulated_by_its_name():
     program = launched(more=[kernel(100, 4 * MS, (78,), name="lonely<float>", operator="")])
-    (item,) = (item for item in analysed(tmp_path, program).advices() if item.what == "lonely<float>")
+    (item,) = (item for item in analysed(program).advices() if item.what == "lonely<float>")
     assert (item.is_bound, item.gain_ns, item.half_ns) == (False, 4 * MS, 2 * MS)
 
 
 def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
-    run = analysed(tmp_path, launched(stall_ns=5 * MS))
+    run = kept(tmp_path, launched(stall_ns=5 * MS))
     before = run.summary.to_json()
 
     def fail(*_):
@@ -1316,15 +1316,15 @@ def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 1}', '{"stamp": null, "advised": {}}'])
 def test_a_damaged_kept_answer_is_made_again(tmp_path, text):
-    run = analysed(tmp_path, launched(stall_ns=5 * MS))
+    run = kept(tmp_path, launched(stall_ns=5 * MS))
     before = run.summary.to_json()
     run.study.cache_file(run.info.id, "advice.json").write_text(text)
     assert analyse_run(run.study).summary.to_json() == before
 
 
-def test_json_holds_causes_and_advice_with_their_place(tmp_path):
+def test_json_holds_causes_and_advice_with_their_place():
     more = [host(100, 9 * MS, (78,), cause="io", place="read (data.py:7)")]
-    said = json.loads(json.dumps(analysed(tmp_path, launched(more=more)).summary.to_json()))
+    said = json.loads(json.dumps(analysed(launched(more=more)).summary.to_json()))
     assert said["advice"][0]["key"] == "cause:io=inf"
     assert said["causes"][0]["place"] == "read (data.py:7)"
     assert 0 < said["causes"][0]["share"] <= 1

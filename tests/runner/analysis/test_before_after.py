@@ -1,6 +1,7 @@
 """Two sides of steps: the difference told to the nanosecond, its noise, and limits on it."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -58,10 +59,15 @@ def side(*steps, name="side"):
     return Side(name, tuple(steps))
 
 
+@cache
+def _plain(layer, *, exact):
+    pieces = [("layers.0", 1_000), ("layers.1", layer), ("all_reduce", 500), ("head", 200)]
+    return step_of([pieces, pieces], exact=exact)
+
+
 def plain(layer, *, start="start", exact=False):
     """Make a step of two ranks whose module layers.1 takes *layer* ns."""
-    pieces = [("layers.0", 1_000), ("layers.1", layer), ("all_reduce", 500), ("head", 200)]
-    return step_of([pieces, pieces], start=start, exact=exact)
+    return replace(_plain(layer, exact=exact), start=start)
 
 
 @pytest.fixture(scope="module")

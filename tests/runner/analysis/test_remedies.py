@@ -5,7 +5,7 @@ import math
 import command_line
 import numpy as np
 import pytest
-from studies import study_of
+from studies import analysis_of, study_of
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
@@ -199,14 +199,14 @@ def test_a_workload_without_repeated_copies_has_no_such_advice(repeated):
 
 
 @pytest.mark.parametrize("precisions", [("fp64", "fp32"), ("fp64", "fp16")])
-def test_the_advice_on_double_precision_promises_half_of_its_time(tmp_path, precisions):
+def test_the_advice_on_double_precision_promises_half_of_its_time(precisions):
     kinds = [["aten::mm", "gemm", one, "", 9, 60, 40 * (1 + place)] for place, one in enumerate(precisions)]
     nodes = [
         comp(number, 2_000_000, [number - 1] if number else [], operator="aten::mm", tensor_size_bytes=size)
         for number, size in enumerate((100, 140, 100, 1))
     ]
     made = workload(nodes, metadata={"operators": {"kinds": kinds, "ranks": {}}})
-    advice = next(item for item in analyse_run(study_of(tmp_path, made)).advices() if "double" in item.what)
+    advice = next(item for item in analysis_of(made).advices() if "double" in item.what)
     assert advice.what == "2 operators in double precision, especially aten::mm"
     assert (advice.key, advice.gain_ns) == ("precision:double=2", 2_000_000)
     assert REMEDIES["precision"] in advice.how
@@ -219,9 +219,9 @@ MS = 1_000_000
 GATHER, SCATTER = CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER
 
 
-def advised(folder, ranks):
+def advised(ranks):
     """Return the advice on a replay of *ranks*."""
-    return analyse_run(study_of(folder, workload(*ranks), semantics="trace")).advices()
+    return analysis_of(workload(*ranks), semantics="trace").advices()
 
 
 def step(*batches, copied=""):
@@ -259,16 +259,16 @@ TENSOR_PARALLEL = ([(CollectiveType.ALL_REDUCE, 512)], [(CollectiveType.ALL_REDU
         (SHARDED, "all_gather and reduce_scatter in each of 4 micro-batches", "kind:communication=4", 12),
     ],
 )
-def test_gradients_need_to_be_reduced_once_a_step(tmp_path, batch, what, key, waits):
-    first = advised(tmp_path, step(*[batch] * 4))[0]
+def test_gradients_need_to_be_reduced_once_a_step(batch, what, key, waits):
+    first = advised(step(*[batch] * 4))[0]
     assert (first.what, first.key, first.is_bound) == (what, key, False)
     assert first.gain_ns == pytest.approx(waits * 4 * MS * 3 / 4, rel=0.01)
     assert "no_sync()" in first.how
 
 
 @pytest.mark.parametrize(("place", "gain_ms"), [("gathered parameters of FSDP", 6), ("elsewhere", 5)])
-def test_calls_and_copies_are_part_of_repeated_communication(tmp_path, place, gain_ms):
-    first = advised(tmp_path, step(*[SHARDED] * 4, copied=place))[0]
+def test_calls_and_copies_are_part_of_repeated_communication(place, gain_ms):
+    first = advised(step(*[SHARDED] * 4, copied=place))[0]
     assert first.gain_ns == pytest.approx(12 * gain_ms * MS * 3 / 4, rel=0.01)
 
 
@@ -282,8 +282,8 @@ def test_calls_and_copies_are_part_of_repeated_communication(tmp_path, place, ga
     ],
     ids=["one batch", "activations", "two models", "once per step"],
 )
-def test_other_communication_is_no_accumulation(tmp_path, batches):
-    assert not [one for one in advised(tmp_path, step(*batches)) if "micro-batches" in one.what]
+def test_other_communication_is_no_accumulation(batches):
+    assert not [one for one in advised(step(*batches)) if "micro-batches" in one.what]
 
 
 # Sends and receives: their size, the bandwidth they reached and the wait before them.
@@ -309,23 +309,23 @@ def pipeline(size_bytes):
     return workload(first, second, metadata={"measured_step_ns": {"0": 1, "1": 1}})
 
 
-def analysed(tmp_path, size_bytes, latency_ns):
+def analysed(size_bytes, latency_ns):
     network = NetworkConfig(("Switch",), (2,), (10.0,), (latency_ns,))
-    return analyse_run(study_of(tmp_path, pipeline(size_bytes), network, backend="analytical-unaware"))
+    return analysis_of(pipeline(size_bytes), network, backend="analytical-unaware")
 
 
 @pytest.mark.parametrize(
     ("size_bytes", "latency_ns", "hint"),
     [(24 * 1024, 4_000_000.0, "latency"), (1 << 28, 500.0, "communication")],
 )
-def test_advice_on_a_message_follows_from_its_figures(tmp_path, size_bytes, latency_ns, hint):
-    run = analysed(tmp_path, size_bytes, latency_ns)
+def test_advice_on_a_message_follows_from_its_figures(size_bytes, latency_ns, hint):
+    run = analysed(size_bytes, latency_ns)
     (item,) = (item for item in run.advices() if item.what.startswith("Sends and receives"))
     assert REMEDIES[hint] in item.how
 
 
-def test_figures_of_messages_leave_the_wait_for_the_sender_out(tmp_path):
-    run = analysed(tmp_path, 1 << 28, 500.0)
+def test_figures_of_messages_leave_the_wait_for_the_sender_out():
+    run = analysed(1 << 28, 500.0)
     table = messages_on_path(run.nodes, run.path).set_index("name")
     received = table.loc["recv of 256 MiB"]
     assert received["waited_ns"] == 200_000

@@ -1,5 +1,6 @@
 """SQL over a run: right answers, nothing written, no file and no network, bounded time and memory."""
 
+import importlib
 import threading
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from chakrascope.runner.analysis import (
 from chakrascope.runner.analysis.sql import _query
 from chakrascope.support.table import csv_text
 
-# Looked for, not imported: only the process that answers needs it.
+# Looked for, not imported: most tests leave that to the process that answers.
 pytestmark = pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
 
 
@@ -71,8 +72,26 @@ ASKED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def worker():
+    """Return the program of the process that answers, as a module of this one."""
+    return importlib.import_module("chakrascope.runner.analysis.sql._worker")
+
+
+@pytest.fixture(scope="module")
+def connection(worker):
+    return worker.duckdb.connect(":memory:")
+
+
 @pytest.mark.parametrize(("sql", "columns"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
-def test_only_columns_are_made_that_a_question_may_read(run, monkeypatch, sql, columns):
+def test_a_question_needs_only_the_columns_that_it_may_read(worker, connection, sql, columns):
+    tables = {name: table.names for name, table in _query.COLUMN_TABLES.items() if name in sql}
+    assert tables
+    needed = worker._needed(connection, sql, tables)
+    assert needed == ({} if columns is None else dict.fromkeys(tables, columns))
+
+
+def test_only_needed_columns_are_made(run, monkeypatch):
     made = []
 
     def noted(table, run, names):
@@ -81,10 +100,9 @@ def test_only_columns_are_made_that_a_question_may_read(run, monkeypatch, sql, c
 
     told = {name: table._replace(make=partial(noted, table)) for name, table in _query.COLUMN_TABLES.items()}
     monkeypatch.setattr(_query, "COLUMN_TABLES", told)
-    query_run(run, sql)
-    everything = [[*table.names] for table in told.values()]
-    assert all(names in everything if columns is None else names == columns for names in made)
-    assert made
+    query_run(run, "SELECT max(slack_ns) FROM slack")
+    query_run(run, "FROM nodes")
+    assert made == [["rank", "slack_ns"], [*told["nodes"].names]]
 
 
 def test_nodes_and_slack_are_the_tables_of_the_run(run):
@@ -121,6 +139,16 @@ def test_every_column_has_its_type_and_times_their_unit(run):
         "SELECT getenv('PATH')",
         "SELECT * FROM run",
         "COPY nodes TO '/tmp/nodes.csv'",
+    ],
+)
+def test_queries_with_side_effects_are_refused(run, sql):
+    with pytest.raises(UsageError):
+        query_run(run, sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
         "ATTACH '/tmp/x.db'",
         "SET enable_external_access = true",
         "CREATE TABLE t AS SELECT 1",
@@ -128,9 +156,8 @@ def test_every_column_has_its_type_and_times_their_unit(run):
         "SELECT 1; SELECT 2",
     ],
 )
-def test_queries_with_side_effects_are_refused(run, sql):
-    with pytest.raises(UsageError):
-        query_run(run, sql)
+def test_only_a_single_select_is_run(worker, connection, sql):
+    assert "write" in worker._answer(connection, sql, 5)["refused"]
 
 
 def test_wrong_names_lead_to_right_ones(run):
