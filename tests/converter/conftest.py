@@ -1,5 +1,7 @@
 """Captures that several tests convert once, or change in a copy."""
 
+import gzip
+import json
 import shutil
 
 import pytest
@@ -24,3 +26,21 @@ def dlrm(data_dir):
 def trace_set(data_dir, tmp_path):
     """Return a copy of the capture of two ranks."""
     return shutil.copytree(data_dir / "converter" / "mlp_2", tmp_path / "set")
+
+
+@pytest.fixture(scope="session")
+def device_traces(data_dir, tmp_path_factory):
+    """Return a function that makes a folder of the device traces of so many ranks, with one group of all."""
+
+    def make(ranks):
+        folder, source = tmp_path_factory.mktemp("ranks") / "traces", data_dir / "converter" / "mlp_2"
+        folder.mkdir()
+        everyone = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": ranks, "ranks": list(range(ranks))}]
+        for rank in range(ranks):
+            trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
+            trace["distributedInfo"] |= {"rank": rank, "world_size": ranks, "pg_config": everyone}
+            trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
+            (folder / f"rank{rank}.json").write_text(json.dumps(trace))
+        return folder
+
+    return make

@@ -124,7 +124,7 @@ def _parses(data):
 
 
 @given(nodes(), st.data())
-@settings(max_examples=75)
+@settings(max_examples=40)
 def test_what_protobuf_does_not_read_is_refused(written, data):
     whole = HEAD + b"".join(framed(node.SerializeToString()) for node in written)
     damaged = bytearray(whole)

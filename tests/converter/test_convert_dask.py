@@ -1,6 +1,5 @@
 """Conversion on a real Dask cluster of two worker processes on loopback: the graphs are those made here."""
 
-import gzip
 import json
 import os
 import re
@@ -42,17 +41,9 @@ def captured(data_dir, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def many(data_dir, tmp_path_factory):
+def many(device_traces):
     """A pattern for the device traces of many ranks."""
-    folder = tmp_path_factory.mktemp("many")
-    source = data_dir / "converter" / "mlp_2"
-    everyone = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": RANKS, "ranks": list(range(RANKS))}]
-    for rank in range(RANKS):
-        trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
-        trace["distributedInfo"] |= {"rank": rank, "world_size": RANKS, "pg_config": everyone}
-        trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
-        (folder / f"rank{rank}.json").write_text(json.dumps(trace))
-    return str(folder / "rank{rank}.json")
+    return str(device_traces(RANKS) / "rank{rank}.json")
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +114,7 @@ def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_workers_open_what_they_convert(  # noqa: PLR0917 - fixtures
-    many, made_here, shared, address, tmp_path, monkeypatch
-):
+def test_workers_open_what_they_convert(captured, shared, address, tmp_path, monkeypatch):
     monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
     if not shared:
         elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
@@ -134,9 +123,10 @@ def test_workers_open_what_they_convert(  # noqa: PLR0917 - fixtures
     monkeypatch.setattr(
         _conversion, "open_ranks", lambda ranks, **how: opened.extend(ranks) or open_here(ranks, **how)
     )
-    convert_files(None, many, tmp_path / "there" / "w", step="all", cluster=address)
+    pattern = str(captured / "rank{rank}.device.json.gz")
+    convert_files(None, pattern, tmp_path / "there" / "w", step="all", cluster=address)
     assert opened == []
-    assert written(tmp_path / "there") == made_here
+    assert written(tmp_path / "there") == saved(convert_files(None, pattern, step="all"), tmp_path / "here")
 
 
 def test_a_relative_path_is_the_same_to_the_workers(captured, address, tmp_path, monkeypatch):

@@ -179,7 +179,7 @@ def folder(tmp_path_factory):
 
 
 @given(st.lists(_actions, min_size=1, max_size=25))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_program_becomes_a_graph_that_replays_it(folder, actions):
     device = Device()
     for name, *arguments in [("compute", 7, [5.0]), *actions]:

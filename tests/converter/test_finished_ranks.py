@@ -1,7 +1,6 @@
 """A conversion that is stopped keeps its finished ranks, and goes on from there to the same bytes."""
 
 import fcntl
-import gzip
 import json
 import os
 import shutil
@@ -24,17 +23,8 @@ def always_worth_it(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def traces(data_dir, tmp_path_factory):
-    """Device traces of some ranks, with the collectives of all."""
-    folder = tmp_path_factory.mktemp("traces")
-    source = data_dir / "converter" / "mlp_2"
-    everyone = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": RANKS, "ranks": list(range(RANKS))}]
-    for rank in range(RANKS):
-        trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
-        trace["distributedInfo"] |= {"rank": rank, "world_size": RANKS, "pg_config": everyone}
-        trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
-        (folder / f"rank{rank}.json").write_text(json.dumps(trace))
-    return folder
+def traces(device_traces):
+    return device_traces(RANKS)
 
 
 @pytest.fixture
@@ -55,16 +45,21 @@ def stopped_after(ranks):
     return stop
 
 
-@pytest.fixture
-def expected(pattern, tmp_path):
-    """The files of a conversion that keeps its graphs in memory."""
-    convert_files(None, pattern).save(tmp_path / "expected" / "job")
-    return files(tmp_path / "expected")
+@pytest.fixture(scope="module")
+def memory(traces, tmp_path_factory):
+    """A conversion that keeps its graphs in memory, saved as *job*."""
+    prefix = tmp_path_factory.mktemp("expected") / "job"
+    convert_files(None, str(traces / "rank{rank}.json")).save(prefix)
+    return prefix
 
 
-def test_conversion_resumes_after_finished_ranks(pattern, expected, tmp_path, made):
+@pytest.fixture(scope="module")
+def expected(memory):
+    return files(memory.parent)
+
+
+def test_conversion_resumes_after_finished_ranks(pattern, memory, expected, tmp_path, made):
     output = tmp_path / "out" / "job"
-    made.clear()
     with pytest.raises(KeyboardInterrupt):
         convert_files(None, pattern, output, progress=stopped_after(3))
     assert not output.parent.joinpath("job.0.et").exists()
@@ -73,7 +68,7 @@ def test_conversion_resumes_after_finished_ranks(pattern, expected, tmp_path, ma
     assert made == [0, 1, 2, 3]
     assert told == [3, 4]
     assert files(output.parent) == expected
-    assert workload == Workload.load(tmp_path / "expected" / "job")
+    assert workload == Workload.load(memory)
     assert not [path for path in output.parent.iterdir() if path.is_dir()]
 
 
@@ -92,7 +87,6 @@ def read(monkeypatch):
 
 def test_large_traces_are_read_once_and_finished_ones_not_again(pattern, expected, tmp_path, read):
     output = tmp_path / "out" / "job"
-    read.clear()
     with pytest.raises(KeyboardInterrupt):
         convert_files(None, pattern, output, step="all", progress=stopped_after(3))
     assert read == ["rank0.json", *(f"rank{rank}.json" for rank in range(3))]  # of the first: which steps

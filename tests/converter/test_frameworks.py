@@ -66,33 +66,32 @@ def _silent(source, target):
     edit_json(source, lambda document: document.pop("distributedInfo"), target)
 
 
+@pytest.fixture(scope="module")
+def graphs(captured):
+    """The graphs of both traces, given one by one."""
+    return convert_files([pair[1] for pair in captured], [pair[0] for pair in captured]).graphs
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_command_line_takes_the_files_as_they_are(tmp_path, captured, layout):
+def test_the_files_are_found_as_they_are(tmp_path, captured, layout):
     names = LAYOUTS[layout]
     devices, hosts = _lay_out(tmp_path, captured, names)
     found = find_rank_traces(hosts, devices)
     assert [(traces.device_path, traces.host_path) for traces in found] == [
         (tmp_path / device, tmp_path / host) for device, host in names
     ]
-    given = convert_files([pair[1] for pair in captured], [pair[0] for pair in captured])
-    assert convert_files(hosts, devices).graphs == given.graphs
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_one_folder_is_enough_for_the_doctor(tmp_path, captured, layout):
-    _lay_out(tmp_path, captured, LAYOUTS[layout])
-    (tmp_path / "run_config.json").write_text("{}")  # what lies beside hides nothing
-    assert find_sides(str(tmp_path)) == {"host": str(tmp_path), "device": str(tmp_path)}
-    assert not [finding for finding in doctor(tmp_path) if finding.severity == "error"]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_browser_s_import_finds_one_job_with_both_sides(tmp_path, captured, layout):
-    names = LAYOUTS[layout]
-    _lay_out(tmp_path, captured, names)
     (item,) = [item for item in find_items(tmp_path) if item.kind == "traces"]
     assert (item.problem, item.ranks) == ("", 2)
     assert list(zip(item.files[:2], item.host_files, strict=True)) == names
+    (tmp_path / "run_config.json").write_text("{}")  # what lies beside hides nothing
+    assert find_sides(str(tmp_path)) == {"host": str(tmp_path), "device": str(tmp_path)}
+
+
+@pytest.mark.parametrize("layout", ["megatron", "vllm data parallel", "environment"])
+def test_one_folder_is_enough_to_convert_and_for_the_doctor(tmp_path, captured, graphs, layout):
+    devices, hosts = _lay_out(tmp_path, captured, LAYOUTS[layout])
+    assert convert_files(hosts, devices).graphs == graphs
+    assert not [finding for finding in doctor(tmp_path) if finding.severity == "error"]
 
 
 def test_several_captures_in_one_folder_are_several_jobs(tmp_path, captured):
@@ -165,10 +164,9 @@ def test_host_traces_of_another_job_are_ignored(tmp_path, captured):
     assert [len(items[name].host_files) for name in ("alone", "mine")] == [0, 2]
 
 
-def test_what_lies_in_two_folders_is_imported(tmp_path, captured):
+def test_what_lies_in_two_folders_is_imported(tmp_path, captured, graphs):
     _lay_out(tmp_path / "job", captured, MEGATRON)
     (item,) = find_items(tmp_path / "job")
     study = Study.create(tmp_path / "study")
     name = import_item(study, tmp_path / "job", item.id, "mine", lambda _done, _total: None)
-    given = convert_files([pair[1] for pair in captured], [pair[0] for pair in captured])
-    assert study.workload(name).graphs == given.graphs
+    assert study.workload(name).graphs == graphs

@@ -1,9 +1,6 @@
 """Production logs: what is read, matched across ranks, refused, and made a workload."""
 
 import json
-import os
-import subprocess
-import sys
 
 import hypothesis.strategies as st
 import pytest
@@ -385,55 +382,6 @@ def test_without_a_communicator_of_all_ranks_host_and_process_number_them(tmp_pa
 
 
 # Real dumps
-
-LIVE = """
-import os, sys, time, torch, torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-group = dist.new_group([0, 1])
-values = torch.ones(1000)
-for _ in range(3):
-    dist.all_reduce(values)
-dist.broadcast(values, 0, group=group)
-dist.all_gather([torch.empty(1000), torch.empty(1000)], values)
-dist.barrier()
-pending = dist.all_reduce(values, async_op=True) if rank == 0 else None
-while True:  # gloo's threads retire what has ended a moment after it returned
-    time.sleep(0.01)
-    text, pickled = c10d._dump_fr_trace_json(), c10d._dump_fr_trace()
-    text = text if isinstance(text, bytes) else text.encode()
-    if text.count(b'"retired":false') + text.count(b'"retired": false') == (rank == 0):
-        break
-open(f"{folder}/fr_{rank}.json", "wb").write(text)
-open(f"{folder}/nccl_trace_rank_{rank}", "wb").write(pickled)
-done = dist.distributed_c10d._get_default_store()
-done.set(f"done{rank}", "1")
-done.wait(["done0", "done1"])
-os._exit(0)
-"""
-
-
-@pytest.mark.torch
-def test_dumps_of_a_running_job_in_both_formats(tmp_path):
-    pytest.importorskip("torch")
-    (tmp_path / "live.py").write_text(LIVE)
-    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "100", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(tmp_path / "live.py")]
-    jobs = [subprocess.Popen([*command, str(rank), str(tmp_path)], env=environment) for rank in (0, 1)]
-    assert [job.wait(timeout=120) for job in jobs] == [0, 0]
-    texts = read_logs(sorted(tmp_path.glob("fr_*.json")))
-    pickles = read_logs(sorted(tmp_path.glob("nccl_trace_rank_*")))
-    assert [log.ops for log in texts.ranks.values()] == [log.ops for log in pickles.ranks.values()]
-    matched = match_logs(texts)
-    names = [found.first.name for found in matched.collectives]
-    assert names == ["all_reduce"] * 3 + ["broadcast", "all_gather", "barrier"]
-    assert [found.first.size_bytes for found in matched.collectives] == [4000] * 5 + [64]
-    assert set(texts.groups.values()) == {(0, 1)}
-    (hang,) = matched.unfinished
-    assert (hang.name, hang.waiting, hang.missing) == ("all_reduce", (0,), (1,))
-    workload = convert_logs(sorted(tmp_path.glob("fr_*.json")), cut_unfinished=True)
-    assert simulate(workload, "default", network(tmp_path, 2)).makespan_ns > 0
 
 
 def test_a_dump_of_a_job_with_gloo(shared):

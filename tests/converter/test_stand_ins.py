@@ -194,7 +194,7 @@ def recorded(groups, kind=NodeType.COMM_COLL):
     return Workload((graph,), np.zeros(1, np.int32), dict(enumerate(groups, start=1)), {"steps": [1]})
 
 
-@settings(deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_every_rank_of_a_mesh_gets_its_own_groups(sizes):
     mesh = np.arange(np.prod(sizes)).reshape(sizes)

@@ -318,7 +318,7 @@ waits = st.lists(st.integers(6_000, 20_000), min_size=3, max_size=3)
 uses = st.lists(st.booleans(), min_size=3, max_size=3).map(lambda later: [True, *later[1:]])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(waits, uses, st.lists(st.integers(20, 60), min_size=3, max_size=3))
 @example([6_000] * 3, [False] * 3, [60] * 3)  # nothing tells directly when the thread resumed
 @example([1_000] * 3, [True, False, False], [51, 50, 49])  # one wait does, and the others are as long
@@ -331,7 +331,7 @@ def test_a_wait_is_one_however_long_it_takes_to_wake(waits_us, uses_at_once, wak
         assert (graph.edges["kind"] == EdgeKind.COMM_WAIT).sum() == len(waits_us)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(waits, uses)
 def test_a_slower_machine_waits_for_the_same(waits_us, uses_at_once):
     for pace in SCALES:

@@ -30,6 +30,7 @@ from chakrascope.runner import (
     sweep_experiment,
 )
 from chakrascope.runner.jobs._job import WORK
+from chakrascope.runner.jobs.worker import Attempt
 from chakrascope.runner.study import check_item, import_item, item_table, proposed_name, step_names_of
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
@@ -394,39 +395,47 @@ def test_folder_that_is_gone_is_named(tmp_path):
 
 
 class TestJobs:
-    def test_item_is_looked_over_and_imported(self, study, folder):
-        store = JobStore(study)
+    """The work of jobs, in this process; `test_jobs` and the viewer's tests start processes for it."""
+
+    @pytest.fixture
+    def store(self, study):
+        return JobStore(study, launch=lambda *_: 0)
+
+    @staticmethod
+    def worked(store, job):
+        Attempt(store, job.id).run()
+        return store.job(job.id)
+
+    def test_item_is_looked_over_and_imported(self, study, store, folder):
         item = next(item for item in find_items(folder) if item.kind == "trace set")
         look = ImportRequest(str(folder), item.id)
         assert store.findings(look) is None
-        done = store.wait(store.submit_import(look).id, 600)
+        done = self.worked(store, store.submit_import(look))
         assert (done.kind, done.state, store.findings(look)) == ("check", "done", [])
-        done = store.wait(store.submit_import(ImportRequest(str(folder), item.id, "mine")).id, 600)
+        done = self.worked(store, store.submit_import(ImportRequest(str(folder), item.id, "mine")))
         assert (done.kind, done.state) == ("import", "done")
         assert done.message == "Imported as the workload 'mine'."
         assert study.workloads() == ["mine"]
 
-    def test_sweep_job_resumes(self, study):
+    def test_sweep_job_resumes(self, study, store):
         study.add_workload(workload([coll(0, 1 << 20)], [coll(0, 1 << 20)]), "job")
         system = SystemConfig.preset("default").to_dict()
         request = SweepRequest(
             over={"network.bandwidth": [1.0, 2.0, 4.0]}, workload="job", system=system, network=NETWORK,
             network_name="mine", backend="analytical-unaware", name="widths",
         )  # fmt: skip
-        store = JobStore(study)
         job = store.submit_sweep(request)
         assert (job.kind, job.total, request.points) == ("sweep", 3, 3)
         assert store.submit_sweep(request).experiment == job.experiment
-        ended = store.wait(job.id, 600)
+        ended = self.worked(store, job)
         assert (ended.state, ended.message) == ("done", "The sweep 'widths' has 3 points.")
         assert len(read_sweep(study, "widths").points) == 3
         assert len(study.runs()) == 1
 
-    def test_sweep_without_any_answer_has_failed(self, study):
+    def test_sweep_without_any_answer_has_failed(self, study, store):
         study.add_workload(workload([comp(0, 5)], [comp(0, 9)]), "job")
         request = SweepRequest({"network.npus_count": [3]}, "job", {}, NETWORK, "mine", "analytical-unaware")
-        store = JobStore(study)
-        ended = store.wait(store.submit_sweep(request).id, 600)
+        ended = self.worked(store, store.submit_sweep(request))
         assert ended.state == "failed"
         assert "No point of the sweep has a result" in ended.message
 

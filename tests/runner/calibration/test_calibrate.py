@@ -30,7 +30,7 @@ def within(value, low, high):
     return low <= value <= high
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     bytes_per_ns=st.floats(0.01, 100),
     latency_ns=st.floats(500, 100_000),

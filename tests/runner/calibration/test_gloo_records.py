@@ -1,10 +1,6 @@
-"""Measurements of gloo's collectives: from a file to a network, bad files, and the program that measures."""
+"""Measurements of gloo's collectives: from a file to a network, and bad files."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -114,27 +110,6 @@ def test_other_json_is_not_taken_for_measurements(tmp_path):
     other.write_text('{"version": "2.5"}')
     assert not are_gloo_records(other)
     assert not are_gloo_records(tmp_path / "none.json")
-
-
-@pytest.mark.torch
-def test_two_ranks_measure_every_collective(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    file = tmp_path / "gloo.json"
-    command = [sys.executable, "-m", "chakrascope.runner.calibration.gloo", str(file), "--largest", "16KiB"]
-    settings = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = [
-        subprocess.Popen(command, env=os.environ | settings | {"RANK": str(rank), "OMP_NUM_THREADS": "1"})
-        for rank in range(2)
-    ]
-    assert [rank.wait() for rank in ranks] == [0, 0]
-    transfers = gloo_records(file).transfers
-    operations = {transfer.calls[0].operation for transfer in transfers}
-    collectives = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
-    rooted = {"broadcast", "reduce", "gather", "scatter"}
-    assert operations == collectives | rooted | {"message", "exchange"}
-    assert min(transfer.transfer_ns for transfer in transfers) > 0
 
 
 def both_directions(operation, size, late, early, last):
