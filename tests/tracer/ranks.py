@@ -37,7 +37,7 @@ def supervise(connection):
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"])
-    if not is_recorded_alone():
+    if not is_alone():
         os.environ.update(WORLD_SIZE=str(job["ranks"]), MASTER_ADDR="localhost")
         reserved = reserved_port()
         os.environ["MASTER_PORT"] = str(reserved.getsockname()[1])
@@ -46,15 +46,19 @@ def supervise(connection):
     connection.send(str(next((code for code in codes if code), 0)).encode())
 
 
-def is_recorded_alone():
-    return "fake_run" in json.loads(os.environ.get("CHAKRASCOPE_CAPTURE", "{}"))
+def is_alone():
+    """Return whether the rank has no peers: it is recorded without running, or in a fake world."""
+    options = json.loads(os.environ.get("CHAKRASCOPE_CAPTURE", "{}"))
+    return bool(options.get("fake_run") or options.get("fake_world"))
 
 
 def pose():
     """Let this fork be the rank of its own environment, not that of the process that imported torch."""
     agent, torch = sys.modules["_chakrascope_agent"], sys.modules["torch"]
-    own = agent.launch_options()["fake_run"]
-    agent.fake_run.devices.stand_in_for_cuda(torch)
+    options = agent.launch_options()
+    own = options.get("fake_run") or {"rank": 0, "world": options["fake_world"]}
+    if "fake_run" in options:
+        agent.fake_run.devices.stand_in_for_cuda(torch)
     begin = torch.distributed.init_process_group
     for name, cell in zip(begin.__code__.co_freevars, begin.__closure__, strict=True):
         if name in ("rank", "ranks"):
@@ -74,7 +78,7 @@ def start_rank(rank, words):
     if child:
         return child
     sys.argv = words
-    if is_recorded_alone():
+    if is_alone():
         pose()
     else:
         os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)

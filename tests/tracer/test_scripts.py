@@ -223,9 +223,9 @@ def test_causal_attention_counts_the_pairs_it_computes(moved):
     assert len(counts[0]) == 2
 
 
-def test_hugging_face_trainer_runs_as_it_is(tmp_path):
+def test_hugging_face_trainer_runs_as_it_is(tmp_path, record):
     pytest.importorskip("transformers", reason="Hugging Face's Trainer is an extra")
-    (only,) = record_script([str(JOBS / "hugging_face.py")], tmp_path / "out", world=1)
+    (only,) = record([str(JOBS / "hugging_face.py")], tmp_path / "out", world=1)
     names = [entry.name for entry in only.entries]
     assert names.count("aten::embedding") == 2 * 2  # tokens and positions, of two accumulated batches
     assert any("layer_norm_backward" in name for name in names)
@@ -330,8 +330,27 @@ def collectives(workload, rank):
     }
 
 
-def test_sharded_and_replicated_groups_follow_their_ranks(tmp_path, run_trace):
-    done = run_trace(sys.executable, JOBS / "fsdp2.py", "--hybrid", fake_world=8, warmup=2, steps=2)
+@pytest.fixture(scope="module")
+def fake_rank_server(tmp_path_factory, package_path):
+    """Return the address of a process that has imported torch and starts fake worlds fast."""
+    options = json.dumps({"fake_world": 1})
+    folder = tmp_path_factory.mktemp("fake")
+    with serving(folder, package_path, *PARALLELISM, CHAKRASCOPE_CAPTURE=options) as address:
+        yield address
+
+
+@pytest.fixture
+def run_fake(run_trace, fake_rank_server):
+    """Return a function that traces a script as rank 0 of a fake world."""
+
+    def run(path, *arguments, **options):
+        return run_trace(sys.executable, RANKS, fake_rank_server, 1, path, *arguments, **options)
+
+    return run
+
+
+def test_sharded_and_replicated_groups_follow_their_ranks(tmp_path, run_fake):
+    done = run_fake(JOBS / "fsdp2.py", "--hybrid", fake_world=8, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.partial, trace_set.world_size, trace_set.fake_world) == (False, 8, True)
@@ -347,8 +366,8 @@ def test_sharded_and_replicated_groups_follow_their_ranks(tmp_path, run_trace):
         }
 
 
-def test_a_data_parallel_job_of_512_ranks_needs_one_process(tmp_path, script, run_trace):
-    done = run_trace(sys.executable, script(DATA_PARALLEL), fake_world=512, warmup=2, steps=2)
+def test_a_data_parallel_job_of_512_ranks_needs_one_process(tmp_path, script, run_fake):
+    done = run_fake(script(DATA_PARALLEL), fake_world=512, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert any("communication hook" in note for note in trace_set.notes)
@@ -379,6 +398,7 @@ with FakeTensorMode():
 
 
 def test_no_functional_collective_of_fake_tensors_is_lost(tmp_path, script, run_trace):
+    """The process is a Python of its own, as a user's is."""
     done = run_trace(sys.executable, script("", start=TENSOR_PARALLEL), fake_world=8, warmup=2, steps=1)
     assert done.returncode == 0, done.stderr
     workload = convert(TraceSet.load(tmp_path / "out").path)

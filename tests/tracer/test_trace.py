@@ -1,4 +1,4 @@
-"""Captures of real PyTorch processes."""
+"""Captures of real PyTorch processes, dumps of their flight recorders, and measurements of their gloo."""
 
 import gzip
 import json
@@ -6,10 +6,12 @@ import json
 import command_line
 import pytest
 
-from chakrascope.converter import convert, doctor
+from chakrascope.converter import convert, convert_logs, doctor, match_logs, read_logs
 from chakrascope.converter.readers import recorded_operations
 from chakrascope.errors import TraceError
+from chakrascope.runner import simulate
 from chakrascope.runner.analysis import find_stragglers
+from chakrascope.runner.calibration import gloo_records
 from chakrascope.tracer import ProcessGroup, TraceSet
 
 pytestmark = pytest.mark.torch
@@ -134,3 +136,68 @@ def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, rank_com
     assert found["modules"][0]["key"] == "1"
     assert found["modules"][0]["verdict"] == "more"
     assert {row["key"]: row["change"] for row in found["operators"]}["aten::cos"] == "new"
+
+
+LIVE = """
+import os, time, torch, torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+group = dist.new_group([0, 1])
+values = torch.ones(1000)
+for _ in range(3):
+    dist.all_reduce(values)
+dist.broadcast(values, 0, group=group)
+dist.all_gather([torch.empty(1000), torch.empty(1000)], values)
+dist.barrier()
+pending = dist.all_reduce(values, async_op=True) if rank == 0 else None
+while True:  # gloo's threads retire what has ended a moment after it returned
+    time.sleep(0.01)
+    text, pickled = c10d._dump_fr_trace_json(), c10d._dump_fr_trace()
+    text = text if isinstance(text, bytes) else text.encode()
+    if text.count(b'"retired":false') + text.count(b'"retired": false') == (rank == 0):
+        break
+open(f"fr_{rank}.json", "wb").write(text)
+open(f"nccl_trace_rank_{rank}", "wb").write(pickled)
+done = dist.distributed_c10d._get_default_store()
+done.set(f"done{rank}", "1")
+done.wait(["done0", "done1"])
+os._exit(0)
+"""
+
+
+def test_dumps_of_a_running_job_in_both_formats(tmp_path, script, run_ranks_alone, monkeypatch):
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
+    done = run_ranks_alone(script("", start=LIVE), ranks=2)
+    assert done.returncode == 0, done.stderr
+    texts = read_logs(sorted(tmp_path.glob("fr_*.json")))
+    pickles = read_logs(sorted(tmp_path.glob("nccl_trace_rank_*")))
+    assert [log.ops for log in texts.ranks.values()] == [log.ops for log in pickles.ranks.values()]
+    matched = match_logs(texts)
+    names = [found.first.name for found in matched.collectives]
+    assert names == ["all_reduce"] * 3 + ["broadcast", "all_gather", "barrier"]
+    assert [found.first.size_bytes for found in matched.collectives] == [4000] * 5 + [64]
+    assert set(texts.groups.values()) == {(0, 1)}
+    (hang,) = matched.unfinished
+    assert (hang.name, hang.waiting, hang.missing) == ("all_reduce", (0,), (1,))
+    workload = convert_logs(sorted(tmp_path.glob("fr_*.json")), cut_unfinished=True)
+    assert simulate(workload, "default", "ring-2").makespan_ns > 0
+
+
+GLOO = """
+import runpy, sys
+sys.path.insert(0, {path!r})
+sys.argv[1:] = ["gloo.json", "--largest", "16KiB"]
+runpy.run_module("chakrascope.runner.calibration.gloo", run_name="__main__")
+"""
+
+
+def test_two_ranks_measure_every_collective_of_gloo(tmp_path, script, run_ranks_alone, package_path):
+    done = run_ranks_alone(script("", start=GLOO.format(path=package_path)), ranks=2)
+    assert done.returncode == 0, done.stderr
+    transfers = gloo_records(tmp_path / "gloo.json").transfers
+    operations = {transfer.calls[0].operation for transfer in transfers}
+    collectives = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    rooted = {"broadcast", "reduce", "gather", "scatter"}
+    assert operations == collectives | rooted | {"message", "exchange"}
+    assert min(transfer.transfer_ns for transfer in transfers) > 0
