@@ -104,7 +104,7 @@ def programs(draw, config):
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_fold_is_exact(data):
     config = data.draw(networks())
     ranks = data.draw(programs(config))
@@ -375,7 +375,7 @@ def test_other_algorithms_leave_every_message_to_be_simulated():
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_meetings_are_exact(data):
     config = data.draw(large_networks())
     ranks = data.draw(lane_programs(config))

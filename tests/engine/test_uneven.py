@@ -268,7 +268,7 @@ def jobs(draw):
 
 
 @given(jobs())
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_folding_uneven_collectives_is_exact(job):
     programs, chosen = job
     folded = build.run(programs, chosen)

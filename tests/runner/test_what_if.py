@@ -84,7 +84,7 @@ def test_less_latency_of_a_packet_level_topology_is_that_of_its_links():
     assert {link.delay_ps for link in with_less_latency(slow, 4.0).packet.topology.links} == {500_000}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 1 << 24), st.floats(1.01, 100))
 def test_less_data_never_takes_longer(size, times):
     asked = prepare(workload(*[[coll(0, size * 16)] for _ in range(4)]), "default", network())
@@ -340,7 +340,7 @@ def ring(job):
     return NetworkConfig(("Ring",), (job.num_ranks,), (10.0,), (100.0,))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     jobs(),
     st.sampled_from(["analytical-unaware", "analytical-aware", "replay"]),
@@ -357,7 +357,7 @@ def test_nodes_of_the_critical_path_have_no_slack(job, backend, semantics):
     assert (path["slack_ns"] == 0).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(jobs(), st.sampled_from(["analytical-unaware", "replay"]))
 def test_latest_schedule_preserves_all_waits(job, backend):
     result = simulate(job, "default", ring(job), backend=backend, semantics="trace")

@@ -252,9 +252,9 @@ def small_file(path, writer):
 
 
 @pytest.mark.parametrize("writer", ["ours", "arrow"])
-def test_a_file_that_was_cut_off_is_an_error_at_every_byte(tmp_path, writer):
+def test_a_file_that_was_cut_off_is_an_error(tmp_path, writer):
     content = small_file(tmp_path / "a.parquet", writer)
-    for size in range(len(content)):
+    for size in [*range(0, len(content) - 256, 7), *range(len(content) - 256, len(content))]:
         with pytest.raises(ValueError, match=r"."):
             ParquetFile(saved(tmp_path / "a.parquet", content[:size])).read()
 

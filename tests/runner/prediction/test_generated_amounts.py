@@ -68,7 +68,7 @@ def flops(model: Transformer, plan: Plan) -> float:
     return total * plan.world / plan.pp
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.sampled_from((DENSE, SPARSE, LOCAL)), plans())
 def test_all_ranks_together_do_the_work_of_one(model: Transformer, plan: Plan):
     try:
@@ -122,7 +122,7 @@ def busy(model: Transformer, plan: Plan) -> Counter[str]:
     return total
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from((DENSE, SPARSE)),
     st.sampled_from(("none", "selective", "full")),

@@ -49,7 +49,7 @@ def errors() -> dict[str, list[float]]:
     """Return the relative errors of the predictions of the measured steps kept for tests, by data set."""
     found: dict[str, list[float]] = {}
     for step in STEPS:
-        if step.plan.micro_batches * step.plan.pp < 600:
+        if step.plan.micro_batches * step.plan.pp < 300:
             error = predict(setting_of(step)).step_ns / step.measured_ns - 1
             found.setdefault(step.data, []).append(error)
     return found

@@ -94,7 +94,7 @@ def test_only_layers_that_keep_everything_differ():
     assert freed == pytest.approx(dense.activations - kept.activations, rel=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     data=st.data(),
     pp=st.sampled_from([1, 2, 4]),
