@@ -53,7 +53,7 @@ def test_fuzz_seeds_are_valid(fuzzer, tmp_path):
 
 @pytest.mark.parametrize("name", targets.TARGETS)
 @given(seed=st.integers(0, 1 << 64))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_damaged_files_are_read_or_refused(fuzzer, tmp_path_factory, name, seed):
     target, chance = targets.TARGETS[name], random.Random(seed)
     files = dict(chance.choice(seeds_of(name)))

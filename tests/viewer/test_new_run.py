@@ -14,7 +14,6 @@ from chakrascope.errors import ConfigError
 from chakrascope.runner import (
     Job,
     NetworkConfig,
-    Study,
     SystemConfig,
     Traits,
     about_backend,
@@ -45,7 +44,7 @@ from chakrascope.viewer.queries import (
     typed_text,
 )
 
-from .conftest import follow, serving, tab_of
+from .conftest import follow, tab_of
 
 # A ring of so many ranks and chunks that messages queue for minutes.
 LONG = {
@@ -296,18 +295,6 @@ def mine(tmp_path_factory):
 def tab(context, mine):
     with tab_of(context, create_app(mine)) as page:
         yield page
-
-
-@pytest.mark.browser
-def test_empty_study_shows_a_next_step(page, tmp_path):
-    with serving(create_app(Study.create(tmp_path / "study"))) as address:
-        page.goto(address)
-        page.wait_for_selector("#notice:has-text('no workload yet')")
-        page.wait_for_selector("text=chakrascope trace -o STUDY")
-        page.locator("#notice a").click()
-        page.wait_for_selector("text=chakrascope view STUDY --import-from FOLDER")
-        follow(page, "/runs")
-        page.wait_for_selector("#page :text('chakrascope trace')")
 
 
 @pytest.mark.browser

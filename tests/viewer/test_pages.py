@@ -1,7 +1,6 @@
 """The pages in a browser: what each shows is true, and in which colours."""
 
 import json
-import re
 import threading
 from dataclasses import replace
 from itertools import combinations
@@ -68,16 +67,17 @@ def test_selected_segment_is_shown_by_every_page(visit, made):
 
 
 @pytest.mark.browser
-def test_colours_follow_the_system_until_one_is_chosen(page, served):
-    page.emulate_media(color_scheme="dark")
-    page.goto(served + "/")
-    page.wait_for_selector("html[data-mantine-color-scheme='dark']")
-    page.emulate_media(color_scheme="light")
-    page.wait_for_selector("html[data-mantine-color-scheme='light']")
+def test_colours_follow_the_system_until_one_is_chosen(visit):
+    page = visit("/runs")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_selector(f"html[data-mantine-color-scheme='{scheme}']")
     page.locator("#dark").set_checked(True, force=True)
     page.reload()
-    page.wait_for_selector("#rank-bars .main-svg")
+    page.wait_for_selector("#runs-table .ag-row")
     assert page.locator("html").get_attribute("data-mantine-color-scheme") == "dark"
+    page.locator("#dark").set_checked(False, force=True)
+    page.wait_for_selector("html[data-mantine-color-scheme='light']")
 
 
 @pytest.mark.browser
@@ -110,18 +110,6 @@ def test_settings_of_a_page_are_in_the_address(visit, made):
         step()
         page.wait_for_selector(f"#breakdown a[href*='by-{by}.csv']")
         page.wait_for_selector(f"{control('by')} input[value='{by}']:checked", state="attached")
-
-
-@pytest.mark.browser
-def test_comparison_follows_the_choice(visit, made):
-    page = visit("/compare", f"?run={made.run_a}&against={made.run_b}")
-    page.wait_for_selector("#overview-table .ag-row[row-index='1']")
-    # The charts above the table push it down as they come, so that a click may miss it.
-    row = page.locator("#node-differences-table .ag-row[row-index='0'] [col-id='name']")
-    chosen = re.compile(r"rank=\d&node=\d+&against=")
-    while not chosen.search(page.url):
-        row.click()
-        page.wait_for_timeout(500)
 
 
 @pytest.mark.browser
@@ -174,8 +162,9 @@ def test_error_of_a_click_is_told(visit, made):
 
 
 @pytest.mark.browser
-def test_address_of_a_missing_item_is_reported(page, served, made):
-    page.goto(f"{served}/?run=gone&rank=x&node=-1")
+def test_address_of_a_missing_item_is_reported(visit, made):
+    page = visit("/runs")
+    follow(page, "/", "?run=gone&rank=x&node=-1")
     page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
     follow(page, "/graph", "?rank=99&node=99999")
     page.wait_for_selector("#page :is(h2, h3)")

@@ -129,29 +129,11 @@ def test_sides_of_a_difference_lead_to_the_timeline(two):
         assert sides.on_timeline(before, after) == ""
 
 
-@pytest.mark.browser
-def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
-    with serving(SimpleNamespace(server=two.site)) as address:
-        page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
-        page.wait_for_selector("#timeline[data-selected='1:13']")
-        page.select_option("#timeline-beside-run", f"after@{two.made.run_b}")
-        page.wait_for_selector("#timeline-details dt:text-is('Compared')")
-        page.wait_for_url("**beside=after%40**")
-        page.locator("#timeline-align").click()
-        places = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
-        assert (
-            page.evaluate(
-                places % "t.sources[1].counterpart.start_ns + t.sources[1].shift - t.selection.node.start_ns"
-            )
-            == 0
-        )
-        assert page.evaluate(
-            places % "t.rows.all.some((row) => row.source === t.sources[1]) && t.sources[1].name === 'after'"
-        )
+STATE = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
 
 
 @pytest.mark.browser
-def test_second_run_is_chosen_and_aligned_by_keyboard(two, page):
+def test_a_run_of_another_study_is_chosen_and_aligned_by_keyboard(two, page):
     with serving(SimpleNamespace(server=two.site)) as address:
         page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
         page.wait_for_selector("#timeline[data-selected='1:13']")
@@ -161,10 +143,14 @@ def test_second_run_is_chosen_and_aligned_by_keyboard(two, page):
         page.wait_for_selector("#timeline-details dt:text-is('Compared')")
         tab_to(page, "timeline-align")
         page.keyboard.press("Enter")
-        page.wait_for_function("() => document.getElementById('timeline').timeline.settings.align")
-        shown = page.evaluate("document.getElementById('timeline').timeline.view.t1")
+        page.wait_for_function(STATE % "t.settings.align")
+        begins = "t.sources[1].counterpart.start_ns + t.sources[1].shift - t.selection.node.start_ns"
+        assert page.evaluate(STATE % begins) == 0
+        assert page.evaluate(STATE % "t.rows.all.some((row) => row.source === t.sources[1])")
+        assert page.evaluate(STATE % "t.sources[1].name") == "after"
+        shown = page.evaluate(STATE % "t.view.t1")
         page.keyboard.press("w")
-        page.wait_for_function("t1 => document.getElementById('timeline').timeline.view.t1 !== t1", arg=shown)
+        page.wait_for_function(STATE % f"t.view.t1 !== {shown}")
         settle(page)
         assert settled_violations(page) == []
 
@@ -182,7 +168,6 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
     app = create_app(study)
     first, *rest = app.server.test_client().get(f"/api/lanes?run={run}").json["steps"]
     assert [step["step"] for step in rest] == [5, 6]
-    state = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
     with serving(app) as address:
         page.goto(f"{address}/timeline?run={run}&rank=0&node=100&rows=flat")
         page.wait_for_selector("#timeline[data-selected='0:100'][data-slices]")
@@ -192,38 +177,30 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
         page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
         page.wait_for_url("**beside=%405%2C%406**")
         # All begin together, and the longest is in sight.
-        shifts = page.evaluate(state % "t.sources.map((source) => source.shift)")
+        shifts = page.evaluate(STATE % "t.sources.map((source) => source.shift)")
         assert shifts == [0, *(first["start_ns"] - step["start_ns"] for step in rest)]
-        low, high = page.evaluate(state % "[t.view.t0, t.view.t1]")
+        low, high = page.evaluate(STATE % "[t.view.t0, t.view.t1]")
         assert low <= first["start_ns"]
         assert high - first["start_ns"] >= max(s["end_ns"] - s["start_ns"] for s in [first, *rest])
         # Every step has its own rows, and the slice that does the same begins where the selected one does.
-        assert page.evaluate(state % "new Set(t.rows.all.map((row) => row.source.name)).size") == 3
+        assert page.evaluate(STATE % "new Set(t.rows.all.map((row) => row.source.name)).size") == 3
         page.locator("#timeline-align").click()
         aligned = "t.sources.slice(1).map((each) => each.counterpart.start_ns + each.shift)"
-        start = page.evaluate(state % "t.selection.node.start_ns")
-        assert page.evaluate(state % aligned) == [start, start]
+        start = page.evaluate(STATE % "t.selection.node.start_ns")
+        assert page.evaluate(STATE % aligned) == [start, start]
         page.wait_for_url("**align=**")
         page.reload()
         page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
-        assert page.evaluate(state % aligned) == [start, start]
+        assert page.evaluate(STATE % aligned) == [start, start]
         settle(page)
         assert settled_violations(page) == []
-
-
-@pytest.mark.browser
-def test_missing_steps_show_the_whole_timeline(stepped, page):
-    study, run = stepped
-    names = "[...new Set(document.getElementById('timeline').timeline.rows.all.map((r) => r.source.name))]"
-    with serving(create_app(study)) as address:
-        page.goto(f"{address}/nonsense")
-        for value in ("@x", "@5,,@1e9"):
+        for value in ("@x", "@5,,@1e9"):  # steps that are missing leave the whole timeline
+            follow(page, "/nonsense")
             page.wait_for_selector("#notice")
             follow(page, "/timeline", f"?run={run}&beside={value}")
             page.wait_for_selector("#timeline[data-slices]")
-            assert "this run" in page.evaluate(names), value
+            assert "this run" in page.evaluate(STATE % "t.rows.all.map((row) => row.source.name)"), value
             assert page.complaints == [], value
-            follow(page, "/nonsense")
 
 
 # The timeline shows what host threads called in the captured step, nested by call, below measured rows.

@@ -194,6 +194,7 @@ def test_form_shows_one_setting_until_more_is_asked_for(study, axes, aim, is_ope
     asked = Selection().with_option("setup", setup).with_option("over", encode_axes(axes))
     drawn = start_card(StudyView(study), asked.with_option("aim", encode_aim(aim)))
     assert drawn["sweep-more"].open is is_open
+    assert drawn["sweep-prices"].value == aim.prices
     assert "sweep-trials" in drawn["sweep-more"]
     assert "sweep-go" not in drawn["sweep-more"]
 
@@ -260,9 +261,6 @@ def test_search_for_the_least_cost_within_limits(visit, mine):
     page.locator("#sweep-limits").press("Enter")
     page.wait_for_selector("#sweep-plan :text('5 points of a search')")
     page.wait_for_url("**aim=*ranks*")
-    page.reload()
-    page.wait_for_selector("#sweep-plan :text('5 points of a search')")
-    assert page.locator("#sweep-prices").input_value() == "2.5"
     page.locator("#sweep-title").fill("by cost")
     page.locator("#sweep-go").click()
     page.wait_for_selector(".job:has-text('Sweep by cost'):has-text('has 5 points')")
@@ -345,8 +343,6 @@ def test_sweep_is_shown_and_its_best_run_opens(visit):
     page.locator(control("pareto")).click()
     page.get_by_role("option", name="bandwidth").click()
     page.wait_for_url("**pareto=network.bandwidth*")
-    page.reload()
-    page.wait_for_selector(control("pareto") + "[value='bandwidth (GiB/s)']")
     page.get_by_role("link", name="Open this run").click()
     page.wait_for_selector("#headline")
 
