@@ -14,7 +14,7 @@ from ...converter import EdgeKind, Graph, NodeType, Workload
 from ...errors import ConfigError
 from ._choice import Demand
 from ._lower import Lowered, Message
-from ._model import MESSAGE_OPS, Op, Program, RankProgram, Region, ThreadBlock
+from ._model import MAX_COUNT, MESSAGE_OPS, Op, Program, RankProgram, Region, ThreadBlock
 from .readers import COLLECTIVES
 
 if TYPE_CHECKING:
@@ -189,7 +189,6 @@ def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Seque
 _MAX_CHANNELS = 32
 _MAX_STEPS = 256
 _MAX_BLOCKS_OF_CHANNEL = 32
-_MAX_COUNT = 72
 
 
 def write_msccl(program: Program) -> str:
@@ -236,9 +235,9 @@ def _check_room(program: Program, channels: int) -> None:
                     f"{_MAX_STEPS}."
                 )
             for op in block.ops:
-                if any(region.count > _MAX_COUNT for region in (*op.sources, *op.destinations)):
+                if any(region.count > MAX_COUNT for region in (*op.sources, *op.destinations)):
                     raise ConfigError(
-                        f"{program.where(rank.rank, block.id, op)}: it moves more than {_MAX_COUNT} chunks, "
+                        f"{program.where(rank.rank, block.id, op)}: it moves more than {MAX_COUNT} chunks, "
                         "the maximum."
                     )
 

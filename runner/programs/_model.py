@@ -21,6 +21,8 @@ MESSAGE_OPS = {
     "rrc": ("receive", "reduce"),
     "rrcs": ("receive", "reduce", "send"),
 }
+MAX_COUNT = 71
+"""The most chunks that a step of an XML may move (MSCCL_MAX_COUNT in MSCCL's msccl_struct.h)."""
 # Ops of plans whose data carries flags, so that no signal is needed.
 PACKET_OPS = frozenset({"ppkt", "rppkt", "cpkt", "upkt", "repkt", "respkt", "recpkt", "recspkt", "gstorepkt"})
 # Ops of plans that move no data.
@@ -127,6 +129,20 @@ class Op:
         return any(channel.type is ChannelType.PORT for channel in self.channels)
 
 
+def packet_flags(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Return for each source, and for each destination, of a plan's op whether it holds packets."""
+    into, out = len(op.sources), len(op.destinations)
+    if op.name not in PACKET_OPS:
+        return (False,) * into, (False,) * out
+    if op.name in {"ppkt", "cpkt"}:
+        return (op.by_port,) * into, (True,) * out
+    if op.name == "upkt":
+        return (True,) * into, (False,) * out
+    if op.name in {"rppkt", "gstorepkt"}:
+        return (True,) * into, (True,) * out
+    return (False,) + (True,) * (into - 1), (False,) + (True,) * (out - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
     """A thread block and its ops in order; in an XML, it has one *send* and one *receive* peer (-1: none).
@@ -170,7 +186,8 @@ class Program:
     all-gather, otherwise the input. Sizes refer to that buffer; *most_bytes* is the largest
     supported size (None: no limit). Chunks of a plan, and those of an XML with *uneven*, may differ
     in size by up to *alignment_bytes*. With *chunkwise*, the chunks of an XML's message may travel
-    as separate messages, as MSCCL's executor splits large buffers. With *reuses_scratch*, the
+    as separate messages, as MSCCL's executor splits large buffers. With *either_place*, an in-place
+    XML also runs out of place. With *reuses_scratch*, the
     iterations of a pipeline share the scratch buffer.
     """
 
@@ -190,6 +207,7 @@ class Program:
     double_scratch: bool = False
     uneven: bool = False
     chunkwise: bool = False
+    either_place: bool = False
 
     @property
     def num_ranks(self) -> int:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ._execute import Blocked, Run, Value, contribution, execute
-from ._model import Buffer, Program
+from ._model import MAX_COUNT, Buffer, Program
 from ._races import (
     MAX_STEPS,
     Problem,
@@ -205,6 +205,9 @@ def _numbers(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
+_ONLY_IN_PLACE = "The program is correct in place, but its 'outofplace' is 1, and out of place it is wrong."
+# Limits of the executors (execution_common.hpp; msccl_struct.h and makefiles/common.mk).
+_MAX_STEPS, _MAX_CHANNELS, _MAX_BUFFERS, _MAX_BARRIERS = 64, 8, 10, 16
 _MAX_PROBLEMS = 20
 _MAX_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)
@@ -236,8 +239,17 @@ class Proof:
 def prove(program: Program) -> Proof:
     """Run *program* symbolically for all orders that it allows, and return the verdict.
 
-    Raises `ConfigError` for a program that cannot be run symbolically.
+    An XML that may run in place and out of place must be correct in both cases. Raises `ConfigError`
+    for a program that cannot be run symbolically.
     """
+    proof = _proof(program)
+    if not (program.either_place and proof.holds):
+        return proof
+    apart = _proof(replace(program, in_place=False))
+    return proof if apart.holds else replace(apart, cautions=(*apart.cautions, _ONLY_IN_PLACE))
+
+
+def _proof(program: Program) -> Proof:
     unrolled = unroll(program)
     run = _fixed_point(unrolled)
     mistakes = itertools.chain(
@@ -342,11 +354,38 @@ def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str
             )
     if program.collective == "custom":
         yield "The collective is 'custom': the result of each rank is unspecified and was not checked."
+    yield from _limits(program)
     if _relaxed_after_data(program):
         yield (
             "Relaxed signals (rlxsignal) come after writes; they were assumed to order these writes, as "
             "plain signals do."
         )
+
+
+def _limits(program: Program) -> Iterator[str]:
+    """Yield the limits of the published executor that a program from a file exceeds."""
+    if program.source == program.name:
+        return
+    blocks = [block for rank in program.ranks for block in rank.thread_blocks]
+    ops = [op for block in blocks for op in block.walk()]
+    found = [([len(tuple(block.walk())) for block in blocks], _MAX_STEPS, "steps in a thread block")]
+    if program.language == "msccl":
+        counts = [region.count for op in ops for region in (*op.sources, *op.destinations)]
+        found.append((counts, MAX_COUNT, "chunks in a step"))
+    else:
+        found += [
+            (
+                [len(op.channels) for op in ops if op.by_port or not op.sources],
+                _MAX_CHANNELS,
+                "channels in an op",
+            ),
+            ([len(op.sources) for op in ops], _MAX_BUFFERS, "sources in an op"),
+            ([len(op.destinations) for op in ops], _MAX_BUFFERS, "destinations in an op"),
+            ([op.barrier + 1 for op in ops], _MAX_BARRIERS, "barriers"),
+        ]
+    for counts, most, words in found:
+        if max(counts, default=0) > most:
+            yield f"The executor, as published, takes at most {most} {words}; the program has {max(counts)}."
 
 
 def _relaxed_after_data(program: Program) -> bool:

@@ -23,6 +23,7 @@ from ._model import (
     RankProgram,
     Region,
     ThreadBlock,
+    packet_flags,
 )
 
 Token = tuple[object, ...]
@@ -248,7 +249,7 @@ class _Cutter:
         if not op.sources:
             return
         sums = op.name in _SUMS
-        flags_in, flags_out = _packets(op)
+        flags_in, flags_out = packet_flags(op)
         for number in range(1 if sums else len(op.sources)):
             own = slice(None) if sums else slice(number, number + 1)
             proxy = _proxy(rank, op.channels[min(number, len(op.channels) - 1)]) if op.by_port else None
@@ -322,17 +323,3 @@ def _width(op: Op) -> str:
     if op.name in PACKET_OPS:
         return "packet"
     return "switch" if op.name in {"glre", "glres"} else "vector"
-
-
-def _packets(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Return for each source, and for each destination, of a plan's op whether it holds packets."""
-    into, out = len(op.sources), len(op.destinations)
-    if op.name not in PACKET_OPS:
-        return (False,) * into, (False,) * out
-    if op.name in {"ppkt", "cpkt"}:
-        return (op.by_port,) * into, (True,) * out
-    if op.name == "upkt":
-        return (True,) * into, (False,) * out
-    if op.name in {"rppkt", "gstorepkt"}:
-        return (True,) * into, (True,) * out
-    return (False,) + (True,) * (into - 1), (False,) + (True,) * (out - 1)

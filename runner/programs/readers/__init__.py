@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 
@@ -66,4 +67,6 @@ def parse_program(content: bytes, source: str) -> Program:
             f"{source}: this is neither an MSCCL program (XML) nor an MSCCL++ plan (JSON); check the file."
         )
     check_regions(program)
+    if program.either_place:
+        check_regions(replace(program, in_place=False))
     return program

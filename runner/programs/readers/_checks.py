@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import reprlib
 from collections.abc import Sequence
 from typing import Any
 
 from ....errors import ConfigError, did_you_mean
-from .._model import Op, Program, Region
+from .._model import Buffer, Op, Program, Region, packet_flags
 
 MAX_RANKS = 1 << 16
 MAX_CHUNKS = 1 << 20
@@ -39,25 +40,62 @@ def collective_named(key: str, name: str, source: str) -> str:
     return COLLECTIVES[plain]
 
 
+def buffer_chunks(collective: str, chunks: int, ranks: int) -> tuple[int, int]:
+    """Return how many chunks input and output have if the larger of them has *chunks*."""
+    share = chunks // ranks
+    return {"all-gather": (share, chunks), "reduce-scatter": (chunks, share)}.get(
+        collective, (chunks, chunks)
+    )
+
+
 def check_regions(program: Program) -> None:
-    """Raise `ConfigError` for an op that accesses memory past the end of a local or remote buffer."""
+    """Raise `ConfigError` for an op that accesses memory that no local or remote buffer has.
+
+    Flags double the size of packets. The executor of plans makes room for flags in the scratch buffer
+    only, and only for the protocol LL.
+    """
     for rank in program.ranks:
         for block in rank.thread_blocks:
             for op in block.walk():
-                for region in (*op.sources, *op.destinations):
-                    _check_region(program, rank.rank, block.id, op, region)
+                where = program.where(rank.rank, block.id, op)
+                require(
+                    not (program.reuses_scratch and _is_misread(op)),
+                    f"{where}: in a pipeline that reuses the scratch buffer, MSCCL++'s executor reads later "
+                    "sources of this op at wrong offsets; set 'reuse_resources' to false.",
+                )
+                regions = (*op.sources, *op.destinations)
+                for region, flagged in zip(regions, itertools.chain(*packet_flags(op)), strict=True):
+                    for owner in region.ranks:
+                        _check_region(program, where, owner, region, flagged)
+                    if program.double_scratch and (op.by_port or region.ranks != (rank.rank,)):
+                        require(
+                            flagged == (region.buffer is Buffer.SCRATCH),
+                            f"{where}: with a double scratch buffer, MSCCL++'s executor reaches the scratch "
+                            "buffer of another rank only with packets, and other buffers only without.",
+                        )
 
 
-def _check_region(program: Program, rank: int, block: int, op: Op, region: Region) -> None:
-    for owner in region.ranks:
-        have = program.chunks_of(owner, region.buffer)
-        end = region.index + region.count
-        require(
-            end <= have,
-            f"{program.where(rank, block, op)}: it reaches to chunk {end - 1} of the {region.buffer.words} "
-            f"buffer of rank {owner}, which has {have} chunk{'s' * (have != 1)}; enlarge the buffer or "
-            "correct the offset.",
-        )
+def _is_misread(op: Op) -> bool:
+    """Return whether the executor takes the later sources of an op in a pipeline for parts of the input."""
+    in_pipeline = len(op.path) > 1
+    later = any(region.buffer is Buffer.SCRATCH for region in op.sources[1:])
+    return in_pipeline and op.name in {"re", "res"} and later
+
+
+def _check_region(program: Program, where: str, owner: int, region: Region, flagged: bool) -> None:
+    have = program.chunks_of(owner, region.buffer)
+    end = region.index + region.count
+    require(
+        end <= have,
+        f"{where}: it reaches to chunk {end - 1} of the {region.buffer.words} buffer of rank {owner}, which "
+        f"has {have} chunk{'s' * (have != 1)}; enlarge the buffer or correct the offset.",
+    )
+    has_room = region.buffer is Buffer.SCRATCH and program.protocol == "LL"
+    require(
+        not flagged or has_room or 2 * end <= have,
+        f"{where}: the {region.buffer.words} buffer of rank {owner} has no room for the flags of packets up "
+        f"to chunk {end - 1}; use the scratch buffer and the protocol LL.",
+    )
 
 
 _MISSING = object()
@@ -106,6 +144,13 @@ class Fields:
         if value not in allowed:
             raise ConfigError(f"{self.where}: '{key}' cannot be {value!r}{did_you_mean(value, allowed)}")
         return value
+
+    def choices(self, key: str, allowed: Sequence[str]) -> list[str]:
+        """Return the list *key*, whose items must be among *allowed*."""
+        values = self.data.get(key, _MISSING)
+        if not isinstance(values, list) or not all(value in allowed for value in values):
+            raise self._wrong(key, f"a list of {', '.join(allowed)}", values)
+        return values
 
     def flag(self, key: str, default: bool) -> bool:
         """Return the boolean *key*."""

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from ....errors import ConfigError, did_you_mean
 from .._model import MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
-from ._checks import MAX_CHUNKS, MAX_OPS, MAX_RANKS, collective_named, require
+from ._checks import MAX_CHUNKS, MAX_OPS, MAX_RANKS, buffer_chunks, collective_named, require
 
 _MAX_JOINED = 16
 
@@ -190,19 +190,80 @@ def read_msccl(content: bytes, source: str) -> Program:
     )
     ranks = [_rank(gpu, count, channels, source) for gpu in algo.children]
     most = algo.number("maxBytes", 0, 1 << 63, 0)
-    return Program(
+    in_place = algo.number("inplace", 0, 1, 1) == 1
+    program = Program(
         name=algo.attributes.get("name", "unnamed"),
         source=source,
         language="msccl",
         collective=collective_named("'coll' of <algo>", algo.attributes.get("coll", ""), source),
         protocol=protocol,
-        in_place=algo.number("inplace", 0, 1, 1) == 1,
+        in_place=in_place,
+        either_place=in_place and algo.number("outofplace", 0, 1, 0) == 1,
         chunks=chunks,
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         least_bytes=algo.number("minBytes", 0, 1 << 63, 0),
         most_bytes=most or None,
         chunkwise=True,
     )
+    _check_chunks(program)
+    _check_peers(program)
+    return program
+
+
+def _check_chunks(program: Program) -> None:
+    """Raise `ConfigError` for a rank whose buffers are not those of the collective."""
+    if program.collective == "custom":
+        return
+    wanted = buffer_chunks(program.collective, program.chunks, program.num_ranks)
+    for rank in program.ranks:
+        have = rank.input_chunks, rank.output_chunks
+        apart = program.either_place or not program.in_place
+        require(
+            have == wanted if apart else max(have) == max(wanted),
+            f"{program.where(rank.rank)}: it has {have[0]} input chunks (i_chunks) and {have[1]} output "
+            f"chunks (o_chunks), but with nchunksperloop {program.chunks}, the collective "
+            f"'{program.collective}' needs {wanted[0]} and {wanted[1]}.",
+        )
+        for block in rank.thread_blocks:
+            for op in block.ops:
+                _check_declared(program, rank, block, op)
+
+
+def _check_declared(program: Program, rank: RankProgram, block: ThreadBlock, op: Op) -> None:
+    """Raise `ConfigError` for a chunk that exists only because input and output are in one place.
+
+    The executor's parser checks the chunks of all steps but rrc against those of the <gpu>.
+    """
+    for region in (*op.sources, *op.destinations) if op.name != "rrc" else ():
+        sizes = {Buffer.INPUT: rank.input_chunks, Buffer.OUTPUT: rank.output_chunks}
+        declared = sizes.get(region.buffer, rank.scratch_chunks)
+        require(
+            not declared <= region.index < program.chunks_of(rank.rank, region.buffer),
+            f"{program.where(rank.rank, block.id, op)}: it accesses chunk {region.index} of the "
+            f"{region.buffer.words} buffer, of which its <gpu> has {declared} chunks; MSCCL's executor "
+            "refuses that even in place.",
+        )
+
+
+def _check_peers(program: Program) -> None:
+    """Raise `ConfigError` for a connection with one end, for which MSCCL's executor would wait forever."""
+    sends, receives = {}, {}
+    for rank in program.ranks:
+        for block in rank.thread_blocks:
+            where = program.where(rank.rank, block.id)
+            if block.send >= 0:
+                sends[rank.rank, block.send, block.channel] = where
+            if block.receive >= 0:
+                receives[block.receive, rank.rank, block.channel] = where
+    for (sender, receiver, channel), where in (sends | receives).items():
+        key = sender, receiver, channel
+        verb = "receives from" if key in sends else "sends to"
+        peers = (receiver, sender) if key in sends else (sender, receiver)
+        require(
+            key in sends and key in receives,
+            f"{where}: no thread block of rank {peers[0]} {verb} rank {peers[1]} on channel {channel}; "
+            "connect both ends, or neither.",
+        )
 
 
 def _parse(content: bytes, source: str) -> _Element:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from .._model import (
     Region,
     ThreadBlock,
 )
-from ._checks import MAX_CHUNKS, MAX_RANKS, Fields, collective_named, require
+from ._checks import MAX_CHUNKS, MAX_RANKS, Fields, buffer_chunks, collective_named, require
 
 _DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstore", "glre", "glres"}
 OPS = tuple(sorted(_DATA | PACKET_OPS | CONTROL_OPS | {"pipeline"}))
@@ -29,7 +30,44 @@ _SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt
 _PUTS = {"put", "pws", "pwsf", "ppkt"}
 _ONE_SOURCE = {"copy", "cpkt", "upkt", "rppkt", "gstore", "gstorepkt"}
 _READ_SCRATCH = {"upkt", "rppkt", "repkt", "respkt", "recpkt", "recspkt"}
+# The sources and destinations that the executor assumes: buffers of the own rank (h), buffers of other
+# ranks (r), or a switch channel (s).
+_PLACES = {
+    "put pws pwsf ppkt": ("h+", "r+"),
+    "rppkt": ("h", "r+"),
+    "get": ("r+", "h+"),
+    "copy cpkt upkt": ("h", "h"),
+    "re repkt": ("h+", "h"),
+    "recpkt": ("h+", "hh"),
+    "res respkt": ("h+", "hr*"),
+    "recspkt": ("h+", "hhr*"),
+    "rre": ("hr*", "h"),
+    "rres": ("hr*", "hr*"),
+    "gstore gstorepkt": ("h", "s"),
+    "glre": ("s", "h"),
+    "glres": ("s", "s"),
+}
+_PLACES_OF = {name: places for names, places in _PLACES.items() for name in names.split()}
+_PLACE_WORDS = {
+    "h": "one buffer of its own rank",
+    "h+": "buffers of its own rank",
+    "hh": "two buffers of its own rank",
+    "r+": "buffers of other ranks",
+    "hr*": "a buffer of its own rank, then buffers of other ranks",
+    "hhr*": "two buffers of its own rank, then buffers of other ranks",
+    "s": "a switch channel",
+}
+_BY_PORT = {"put", "pws", "pwsf", "ppkt", "rppkt"}
 _LONGEST_UNIT = 1 << 40
+
+
+@dataclass(frozen=True)
+class RemoteBuffer:
+    """A buffer of another rank, and the types of channels that reach the buffer."""
+
+    rank: int
+    buffer: Buffer
+    types: tuple[str, ...]
 
 
 @dataclass
@@ -38,7 +76,7 @@ class Tables:
 
     rank: int
     channels: Mapping[ChannelType, Sequence[Channel]]
-    remote: Sequence[tuple[int, Buffer]]
+    remote: Sequence[RemoteBuffer]
     remote_of: dict[ChannelType, list[int]] = field(default_factory=dict)
     switch_buffer: dict[int, Buffer] = field(default_factory=dict)
 
@@ -63,7 +101,13 @@ class Tables:
         for item in block.list("remote_buffer_refs", optional=True):
             item.where = block.where
             kind = ChannelType(item.choice("access_channel_type", [kind.value for kind in ChannelType]))
-            remote.setdefault(kind, []).extend(item.integers("remote_buffer_ids", 0, len(self.remote) - 1))
+            for number in item.integers("remote_buffer_ids", 0, len(self.remote) - 1):
+                require(
+                    kind.value in self.remote[number].types,
+                    f"{block.where}: it accesses remote buffer {number} over {kind.value} channels, but that "
+                    f"buffer's 'access_channel_types' are {', '.join(self.remote[number].types)}.",
+                )
+                remote.setdefault(kind, []).append(number)
         return Tables(self.rank, own, self.remote, remote, buffers)
 
     def channel(self, kind: ChannelType, number: int, where: str) -> Channel:
@@ -95,8 +139,8 @@ class Tables:
                 f"{where}: it uses remote buffer {number} over {kind.value} channels, but its thread block "
                 f"has {len(have)}.",
             )
-            rank, buffer = self.remote[have[number]]
-            return Region((rank,), buffer, index, count)
+            remote = self.remote[have[number]]
+            return Region((remote.rank,), remote.buffer, index, count)
         buffer = Buffer(item.choice("type", [buffer.value for buffer in Buffer]))
         return Region((self.rank,), buffer, index, count)
 
@@ -140,6 +184,7 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
     require(bool(sources) and bool(destinations), f"{where}: it has no source or no destination.")
     sizes = {region.count for region in (*sources, *destinations)}
     sources, destinations = _as_executed(name, kind, sources, destinations, where)
+    _check_places(item, name)
     pairs = zip(sources, destinations, strict=False)  # a reduction may have any number of sources
     require(
         len(sizes) == 1 if name in _SUMS else all(a.count == b.count for a, b in pairs),
@@ -147,7 +192,9 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
     )
     numbers = item.integers("channel_ids", 0, MAX_CHUNKS) if "channel_ids" in item else []
     channels = tuple(tables.channel(kind, number, where) for number in numbers)
-    if not channels:
+    if kind is ChannelType.PORT:
+        _check_ports(name, channels, destinations, where)
+    elif not channels:
         channels = _channels_to(tables, kind, tables.rank, (*sources, *destinations), where)
     share = (0, 1)
     if "tbg_info" in item:
@@ -166,7 +213,8 @@ def _as_executed(
 ) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
     """Return the sources and destinations that MSCCL++'s executor (execution_kernel.hpp) would use.
 
-    Raises `ConfigError` for those that it would ignore.
+    The executor exchanges the offsets of both sides of a get. Raises `ConfigError` for sources and
+    destinations that the executor would ignore.
     """
     if name in _READ_SCRATCH:  # the op reads packets from the scratch buffer only
         plain = 0 if name in _ONE_SOURCE else 1
@@ -190,7 +238,41 @@ def _as_executed(
             f"{where}: its sources are in several buffers, but its executor takes all from the first "
             "one's; write an op for each buffer.",
         )
+    if name == "get":
+        pairs = tuple(zip(sources, destinations, strict=True))
+        sources = tuple(replace(source, index=target.index) for source, target in pairs)
+        destinations = tuple(replace(target, index=source.index) for source, target in pairs)
     return sources, destinations
+
+
+def _check_places(item: Fields, name: str) -> None:
+    """Raise `ConfigError` for an op with other buffers than the executor assumes."""
+    for side, words, places in zip(
+        ("src_buff", "dst_buff"), ("sources", "destinations"), _PLACES_OF[name], strict=True
+    ):
+        found = "".join(
+            "s" if "switch_channel_id" in part else "r" if "buffer_id" in part else "h"
+            for part in item.list(side)
+        )
+        require(
+            re.fullmatch(places, found) is not None,
+            f"{item.where}: its {words} must be {_PLACE_WORDS[places]}, as MSCCL++'s executor assumes.",
+        )
+
+
+def _check_ports(name: str, channels: Sequence[Channel], destinations: Sequence[Region], where: str) -> None:
+    """Raise `ConfigError` for an op that the executor cannot run over its port channels."""
+    require(
+        name in _BY_PORT,
+        f"{where}: MSCCL++'s executor has no such op over port channels; use memory channels.",
+    )
+    peers = [channel.peer for channel in channels]
+    ranks = [rank for region in destinations for rank in region.ranks]
+    require(
+        peers == ranks,
+        f"{where}: its port channels lead to ranks {peers}, but its destinations are at ranks {ranks}; name "
+        "the channel of each destination in order.",
+    )
 
 
 def _channels_to(
@@ -270,6 +352,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
     collective = collective_named("'collective'", plan.text("collective", ""), source)
     ranks = tuple(sorted((_rank(gpu, len(gpus)) for gpu in gpus), key=lambda rank: rank.rank))
     _check_pairs(ranks, source)
+    _check_groups(ranks, source)
     most = plan.integer("max_message_size", 0, (1 << 64) - 1, (1 << 64) - 1)
     return Program(
         name=plan.text("name", "unnamed"),
@@ -290,10 +373,20 @@ def read_mscclpp(content: bytes, source: str) -> Program:
 
 
 def _chunks(ranks: Sequence[RankProgram], collective: str, source: str) -> int:
+    """Return the chunks of the larger buffer; the executor derives the size of a chunk from either buffer."""
     chunks = max(max(rank.input_chunks, rank.output_chunks) for rank in ranks)
     if collective != "all-gather" and ranks[0].input_chunks:
         chunks = max(rank.input_chunks for rank in ranks)
     require(chunks > 0, f"{source}: no rank has a chunk of input or output.")
+    if collective != "custom":
+        inputs, outputs = buffer_chunks(collective, chunks, len(ranks))
+        for rank in ranks:
+            have = rank.input_chunks, rank.output_chunks
+            require(
+                have[0] in {0, inputs} and have[1] in {0, outputs} and have != (0, 0),
+                f"{source}: rank {rank.rank} has {have[0]} input chunks and {have[1]} output chunks, but the "
+                f"collective '{collective}' needs {inputs} and {outputs}.",
+            )
     return chunks
 
 
@@ -356,12 +449,13 @@ def _channels(gpu: Fields, rank: int, count: int) -> dict[ChannelType, list[Chan
     return channels
 
 
-def _remote_buffers(gpu: Fields, count: int) -> list[tuple[int, Buffer]]:
+def _remote_buffers(gpu: Fields, count: int) -> list[RemoteBuffer]:
     buffers = []
     for item in gpu.list("remote_buffers", optional=True):
         item.where = gpu.where
         buffer = Buffer(item.choice("type", [buffer.value for buffer in Buffer]))
-        buffers.append((item.integer("rank", 0, count - 1), buffer))
+        types = item.choices("access_channel_types", [kind.value for kind in ChannelType])
+        buffers.append(RemoteBuffer(item.integer("rank", 0, count - 1), buffer, tuple(types)))
     return buffers
 
 
@@ -386,6 +480,18 @@ def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
                     f"{end.number} to rank {end.peer} does not pair: rank {end.peer} has no such channel to "
                     f"rank {rank.rank}. Give both ranks as many channels to each other."
                 )
+
+
+def _check_groups(ranks: Sequence[RankProgram], source: str) -> None:
+    """Raise `ConfigError` for a switch channel that not all of its ranks have, or not in the same order."""
+    groups = [[(e.buffer, e.ranks) for e in rank.channels if e.type is ChannelType.SWITCH] for rank in ranks]
+    for rank, own in enumerate(groups):
+        for other in {member for _, members in own for member in members}:
+            require(
+                [group for group in own if other in group[1]]
+                == [group for group in groups[other] if rank in group[1]],
+                f"{source}: ranks {rank} and {other} do not have the same switch channels in the same order.",
+            )
 
 
 def _check_semaphores(blocks: Sequence[ThreadBlock], values: Sequence[int], where: str) -> None:

@@ -79,6 +79,8 @@ class Machine:
         self.chunks = int(root.get("nchunksperloop", "0"))
         self.collective = root.get("coll", "").replace("_", "")
         self.in_place = root.get("inplace", "1") == "1"
+        if self.in_place and root.get("outofplace") == "1":
+            self.in_place = random_.random() < 0.5
         self.slots = SLOTS[root.get("proto", "Simple")]
         self.together = random_.choice((1, 2, 71))  # chunks that go in one message; 1 for large buffers
         self.changed: set[Hashable] = set()
@@ -87,6 +89,8 @@ class Machine:
         self.memory = [self.buffers(rank, gpu) for rank, gpu in enumerate(self.gpus)]
         self.blocks = [{int(tb.get("id", "0")): tb for tb in gpu.findall("tb")} for gpu in self.gpus]
         self.steps = [{n: transmissions(tb) for n, tb in blocks.items()} for blocks in self.blocks]
+        self.check_connections()
+        self.check_bounds()
         self.flags: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.gpus]
         self.fifos: dict[tuple[int, int, int], deque[list[int]]] = {}
         self.started = [0] * self.count
@@ -95,8 +99,16 @@ class Machine:
         self.inputs: list[list[list[list[int]]]] = []
 
     def buffers(self, rank: int, gpu: ElementTree.Element) -> dict[str, tuple[list[list[int]], int, int]]:
-        """Return the memory of each buffer, where it begins there, and its chunks."""
+        """Return the memory of each buffer, where it begins there, and its chunks.
+
+        The caller of a collective gives the sizes of input and output, whatever the program says.
+        """
         size = {name: int(gpu.get(f"{name}_chunks", "0")) for name in "ios"}
+        if self.collective != "custom":
+            size |= {"i": self.chunks, "o": self.chunks}
+            shares = {"allgather": "i", "reducescatter": "o"}
+            if self.collective in shares:
+                size[shares[self.collective]] = self.chunks // self.count
         memory = {name: (self.garbage(chunks), 0, chunks) for name, chunks in size.items()}
         if self.in_place:
             whole = self.garbage(max(size["i"], size["o"]))
@@ -107,6 +119,28 @@ class Machine:
                 part = len(whole) // self.count
                 memory[shares[self.collective]] = (whole, rank * part, part)
         return memory
+
+    def check_connections(self) -> None:
+        """Require both ends of each connection, as setting it up takes both (ncclTransportP2pSetup)."""
+        ends: dict[str, set[tuple[int, int, str]]] = {"send": set(), "recv": set()}
+        for rank, blocks in enumerate(self.blocks):
+            for block in blocks.values():
+                channel, to, come = (block.get(key, "") for key in ("chan", "send", "recv"))
+                ends["send"].add((rank, int(to), channel))
+                ends["recv"].add((int(come), rank, channel))
+        real = [{end for end in ends[side] if min(end[:2]) >= 0} for side in ("send", "recv")]
+        if real[0] != real[1]:
+            raise Wrong("a connection with one end")
+
+    def check_bounds(self) -> None:
+        """Require what the parser checks: the first chunk of a step, against the chunks of its <gpu>."""
+        sides = {"s": "s", "r": "t", "rcs": "t", "rrs": "s", "rrcs": "st", "cpy": "st", "re": "st"}
+        for gpu, blocks in zip(self.gpus, self.steps, strict=True):
+            for step in (step for steps in blocks.values() for step in steps):
+                for side in sides.get(step.type, ""):
+                    buffer, offset = step.source if side == "s" else step.target
+                    if offset >= int(gpu.get(f"{buffer}_chunks", "0")):
+                        raise Wrong("the parser refuses an offset")
 
     def garbage(self, chunks: int) -> list[list[int]]:
         return [[next(self.fresh) for _ in range(LOOPS)] for _ in range(chunks)]

@@ -20,6 +20,8 @@ CALLS = 2
 UNIT = 2  # words of an aligned unit of 16 bytes
 PIPELINE_UNITS = 2
 WIDE = {"put", "pws", "pwsf", "get", "copy", "re", "res", "rre", "rres", "gstore"}
+BY_PORT = {"put", "pws", "pwsf", "ppkt", "rppkt"}
+WRITTEN = {"re": 1, "rre": 1, "repkt": 1, "recpkt": 2}  # targets; all of them for other ops
 REDUCTIONS = {"repkt", "respkt", "recpkt", "recspkt"}
 Word = Any  # an integer, or (flag, half, value) of a packet
 
@@ -62,8 +64,16 @@ class Machine:
         lists = ("channel_ids", "semaphore_ids", "dst_buff")
         self.threads = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
         self.double = bool(plan.get("use_double_scratch_buffer"))
+        if len({(gpu["input_chunks"], gpu["output_chunks"]) for gpu in self.gpus}) > 1:
+            raise Wrong("chunks of different sizes")
         self.memory = [self.buffers(rank, gpu) for rank, gpu in enumerate(self.gpus)]
         self.channels = [self.ends(rank, gpu) for rank, gpu in enumerate(self.gpus)]
+        for rank, ends in enumerate(self.channels):  # connectNvlsCollective waits for all
+            for other in range(self.count):
+                shared = [[end for end in ends["switch"] if other in end[1]]]
+                shared += [[end for end in self.channels[other]["switch"] if rank in end[1]]]
+                if shared[0] != shared[1]:
+                    raise Wrong("a switch channel that not all have")
         self.signals: Counter[tuple[str, int, int, int]] = Counter()
         self.expected: Counter[tuple[str, int, int, int]] = Counter()
         self.semaphores = [[s["init_value"] for s in gpu.get("semaphores", ())] for gpu in self.gpus]
@@ -237,8 +247,12 @@ class _Block:
         remote = machine.gpus[rank].get("remote_buffers", ())
         self.remote: dict[str, list[tuple[int, str]]] = {"memory": [], "port": []}
         for item in block.get("remote_buffer_refs", ()):
-            found = [(remote[n]["rank"], remote[n]["type"]) for n in item["remote_buffer_ids"]]
-            self.remote[item["access_channel_type"]] += found
+            kind = item["access_channel_type"]
+            reached = [n for n, other in enumerate(remote) if kind in other["access_channel_types"]]
+            for number in item["remote_buffer_ids"]:
+                # The executor's map gives the first buffer for one that it does not have.
+                where = remote[number if number in reached else reached[0]]
+                self.remote[kind].append((where["rank"], where["type"]))
 
     def thread(self, thread: int) -> Thread:
         machine, rank = self.machine, self.rank
@@ -267,7 +281,7 @@ class _Block:
             yield from self.semaphore(name, op["semaphore_ids"], thread)
         elif name == "flush":
             return  # handleFlush counts destinations, which it has none of
-        elif kind == "port":
+        elif kind == "port" and name in BY_PORT:
             yield from self.by_port(op, thread, call, offset, unit)
         else:
             yield from self.data(op, thread, call, offset, unit)
@@ -342,7 +356,8 @@ class _Block:
             if "switch_channel_id" in item:
                 buffer, ranks = self.channels["switch"][item["switch_channel_id"]]
             elif "buffer_id" in item:
-                rank, buffer = self.remote[op.get("channel_type", "memory")][item["buffer_id"]]
+                kind = op.get("channel_type", "memory") if op["name"] in BY_PORT else "memory"
+                rank, buffer = self.remote[kind][item["buffer_id"]]
                 ranks = (rank,)
             else:
                 buffer = item["type"]
@@ -380,6 +395,8 @@ class _Block:
             source = (self.rank, buffer, first * UNIT * 2 + (half if buffer == "s" else 0))
             goal, words = (to, target, place * UNIT * 2 + half), words * 2
         peer, number = self.channels["port"][op["channel_ids"][thread]]
+        if peer != to:
+            raise Wrong("a channel to another rank than its buffer")
         key = (self.rank, peer, number)
         machine.queues[key].append(("put", source, goal, words))
         if name in {"pws", "pwsf"}:
@@ -394,7 +411,7 @@ class _Block:
         """Do what all threads do together, each its elements."""
         sources, targets = self.refs(op, "src_buff"), self.refs(op, "dst_buff")
         name = op["name"]
-        pairs = [(sources, targets)]
+        pairs = [(sources, targets[: WRITTEN.get(name, len(targets))])]
         if name in {"put", "pws", "pwsf", "ppkt", "get"}:
             pairs = [([source], [target]) for source, target in zip(sources, targets, strict=False)]
             # Of a put's sources, only the first tells the buffer.
@@ -427,7 +444,9 @@ class _Block:
                     got = yield from self.read_packet(buffer, ref.first * UNIT + word, call)
                 else:
                     first = skips[name][0] if name == "get" else ref.first
-                    place = (first + self.moved(ref.buffer, offset)) * UNIT + word
+                    # Of a reduction's further sources, the executor takes the type of a destination.
+                    wraps = "i" if name in {"re", "res"} and number else ref.buffer
+                    place = (first + self.moved(wraps, offset)) * UNIT + word
                     cells = [machine.place(rank, ref.buffer, place, call, ref.local) for rank in ref.ranks]
                     got = cells[0][0][cells[0][1]]
                     for memory, at in cells[1:]:
@@ -437,6 +456,8 @@ class _Block:
             yield None
             for lane, word in enumerate(words):
                 if writes_packets(name, number):
+                    if not ref.local and ref.buffer != "s" and machine.double:
+                        raise Wrong("packets that are moved by half of scratch, in another buffer")
                     for rank, side in itertools.product(ref.ranks, range(2)):
                         place = (ref.first * UNIT + word) * 2 + side
                         memory, at = machine.place(rank, ref.buffer, place, call, True)

@@ -26,9 +26,12 @@ def mutated_plan(plan: dict[str, Any], random_: random.Random) -> tuple[dict[str
     plan = copy.deepcopy(plan)
     blocks = [block["ops"] for gpu in plan["gpus"] for block in gpu["threadblocks"]]
     bodies = [op["ops"] for ops in blocks for op in ops if op["name"] == "pipeline"]
-    names = sorted(PLAN_MISTAKES)
+    names = sorted([*PLAN_MISTAKES, "setting"])
     while True:
         name = random_.choice(names)
+        if name == "setting":
+            _change_setting(plan, random_)
+            return plan, name
         # The reader refuses an op with more chunks than its pipeline, even where it does no harm.
         lists = blocks if name == "count" else blocks + bodies
         ops = random_.choice([each for each in lists if each])
@@ -121,6 +124,18 @@ def _dependency(root: Element, block: Element, random_: random.Random) -> None:
         step.set("hasdep", random_.choice("01"))
 
 
+def _setting_of_file(root: Element, _block: Element, random_: random.Random) -> None:
+    kind = random_.choice(("proto", "inplace", "outofplace", "nchunksperloop", "chunks"))
+    if kind == "proto":
+        root.set(kind, random_.choice(("Simple", "LL", "LL128")))
+    elif kind == "nchunksperloop":
+        root.set(kind, str(int(root.get(kind, "1")) * 2))
+    elif kind == "chunks":
+        _add(random_.choice(list(root)), f"{random_.choice('ios')}_chunks", random_.choice((-1, 1)))
+    else:
+        root.set(kind, "0" if root.get(kind, "0") == "1" else "1")
+
+
 XML_MISTAKES: dict[str, Callable[[Element, Element, random.Random], None]] = {
     "buffer": _buffer_step,
     "channel": _channel_of_block,
@@ -129,6 +144,7 @@ XML_MISTAKES: dict[str, Callable[[Element, Element, random.Random], None]] = {
     "drop": _drop_step,
     "duplicate": _duplicate_step,
     "peer": _peer_of_block,
+    "setting": _setting_of_file,
     "shift": _shift_step,
     "swap": _swap_steps,
     "type": _type_of_step,
@@ -236,6 +252,45 @@ def _buffer_op(ops: list[Any], random_: random.Random) -> bool:
     return bool(regions)
 
 
+# Names of ops with the same kinds of buffers or channels.
+ALIKE = (
+    {"put", "pws", "pwsf", "ppkt"},
+    {"copy", "cpkt", "upkt"},
+    {"re", "repkt"},
+    {"res", "respkt"},
+    {"rre", "rres"},
+    {"signal", "rlxsignal", "wait", "rlxwait"},
+    {"sem_acquire", "sem_release"},
+)
+
+
+def _name_of_op(ops: list[Any], random_: random.Random) -> bool:
+    known = [(op, names) for op in ops for names in ALIKE if op["name"] in names]
+    if known:
+        op, names = random_.choice(known)
+        op["name"] = random_.choice(sorted(names - {op["name"]}))
+    return bool(known)
+
+
+def _change_setting(plan: dict[str, Any], random_: random.Random) -> None:
+    gpu = random_.choice(plan["gpus"])
+    kind = random_.choice(
+        ("inplace", "use_double_scratch_buffer", "protocol", "chunks", "table", "semaphore")
+    )
+    if kind == "protocol":
+        plan[kind] = {"LL": "Simple", "Simple": "LL"}[plan[kind]]
+    elif kind == "table" and gpu.get("remote_buffers"):
+        table = random_.choice(gpu["remote_buffers"])
+        key = random_.choice(("rank", "type"))
+        table[key] = random_.randrange(len(plan["gpus"])) if key == "rank" else random_.choice("ios")
+    elif kind == "semaphore" and gpu.get("semaphores"):
+        random_.choice(gpu["semaphores"])["init_value"] += 1
+    elif kind in {"inplace", "use_double_scratch_buffer"}:
+        plan[kind] = not plan[kind]
+    else:
+        gpu["scratch_chunks"] = max(0, gpu["scratch_chunks"] - 1)
+
+
 PLAN_MISTAKES: dict[str, Callable[[list[Any], random.Random], bool]] = {
     "barrier": _barrier_op,
     "buffer": _buffer_op,
@@ -244,6 +299,7 @@ PLAN_MISTAKES: dict[str, Callable[[list[Any], random.Random], bool]] = {
     "drop": _drop_op,
     "duplicate": _duplicate_op,
     "group": _group_op,
+    "name": _name_of_op,
     "peer": _peer_of_op,
     "semaphore": _semaphore_op,
     "shift": _shift_op,

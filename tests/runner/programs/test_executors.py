@@ -104,6 +104,54 @@ def test_reductions_that_the_executor_joins():
         program(xml({0: ["re 0 1 to=3 buf=s", "re 1 2 to=3 buf=s"]}))
 
 
+def not_read(text: str, words: str) -> None:
+    """Require that the reader refuses a program with *words*, and that an order shows it to be wrong."""
+    with pytest.raises(ConfigError, match=words):
+        program(text)
+    assert fault(text, seed=1, schedules=20)
+
+
+def test_a_connection_with_one_end():
+    text = xml({0: ["s own 2", "r peer 2"], 1: ["cpy own 1 buf=s to=0"]})
+    assert prove(program(text)).holds
+    first, second = 'send="1" recv="1" chan="1"', 'send="0" recv="0" chan="1"'
+    not_read(
+        text.replace(first, 'send="-1" recv="1" chan="1"'),
+        "thread block 1: no thread block of rank 0 sends to rank 1 on channel 1",
+    )
+    text = text.replace(first, first.replace("1", "-1", 2)).replace(second, second.replace("0", "-1", 2))
+    assert prove(program(text)).holds
+
+
+def test_a_buffer_of_which_the_file_has_no_chunk():
+    # In place, the chunk exists; the executor's parser looks at i_chunks and o_chunks only.
+    text = xml({0: ["s own 2", "r peer 2"]}).replace('i_chunks="2"', 'i_chunks="0"')
+    assert prove(program(text)).holds
+    changed = text.replace('type="s" srcbuf="o" srcoff="2"', 'type="s" srcbuf="i" srcoff="0"')
+    not_read(changed, r"op 0 \(s\): it accesses chunk 0 of the input buffer, of which its <gpu> has 0")
+
+
+def test_a_program_for_half_of_its_buffer():
+    text = xml({0: ["s own 2", "r peer 2"]})
+    not_read(text.replace('nchunksperloop="4"', 'nchunksperloop="8"'), "'all-gather' needs 4 and 8")
+
+
+def test_a_program_in_place_and_out_of_place():
+    # Out of place, the own chunks are not in the output.
+    text = xml({0: ["s own 2", "r peer 2"]}, outofplace=1)
+    proof = prove(program(text))
+    assert {each.kind for each in proof.problems} == {"unwritten", "result"}
+    assert "correct in place" in proof.cautions[-1]
+    assert fault(text, seed=1, schedules=20)
+    assert prove(program(text.replace('outofplace="1"', 'outofplace="0"'))).holds
+
+
+def test_more_steps_than_the_executors_take():
+    proof = prove(program(xml({0: ["s own 2", "r peer 2", *["cpy own 1 buf=s to=0"] * 63]})))
+    assert proof.holds
+    assert "takes at most 64 steps in a thread block; the program has 65" in proof.cautions[0]
+
+
 def test_another_type_of_step():
     def change(root):
         root[0][0][-1].set("type", "rcs")
@@ -358,6 +406,104 @@ def test_packets_that_arrive_twice(block, place):
 def test_what_the_executor_would_ignore(change, words):
     with pytest.raises(ConfigError, match=words):
         program(memory_plan([[change]]))
+
+
+ARRIVE = [signals("rlxsignal"), signals("rlxwait"), NOP]
+LEAVE = [NOP, signals("signal"), signals("wait"), NOP]
+
+
+def test_a_get_exchanges_its_offsets():
+    same = op("get", there("o", "peer"), here("o", "peer"), channel_type="memory")
+    text = gather(*ARRIVE, same, *LEAVE)
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=20)
+    other = op("get", there("o", "peer"), here("s", "own"), channel_type="memory")
+    copy = op("copy", here("s", "own"), here("o", "peer"))
+    assert "nothing has been written" in both_say(gather(*ARRIVE, other, NOP, copy, *LEAVE), "unwritten")
+
+
+@pytest.mark.parametrize("name", ["get", "rre", "res", "respkt"])
+def test_an_op_that_only_memory_channels_have(name):
+    ends = {
+        "get": ([there("o", "peer")], [here("o", "peer")]),
+        "rre": ([here("o", "own"), there("o", "peer")], [here("o", "peer")]),
+        "res": ([here("o", "own")], [here("o", "own"), there("o", "own")]),
+        "respkt": ([here("o", "own")], [here("o", "own"), there("s", "own")]),
+    }
+    sources, targets = ends[name]
+    text = gather({"name": name, "src_buff": sources, "dst_buff": targets, **PORT})
+    with pytest.raises(ConfigError, match="has no such op over port channels"):
+        program(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (op("put", here("o", 0), here("o", 1)), "its destinations must be buffers of other ranks"),
+        (op("copy", there("o", 0), here("o", 0)), "its sources must be one buffer of its own rank"),
+        (
+            op("re") | {"src_buff": [here("o", 0)] * 2, "dst_buff": [here("s", 0), here("s", 1)]},
+            "its destinations must be one buffer of its own rank",
+        ),
+        (
+            op("rre") | {"src_buff": [here("o", 0), here("o", 1)], "dst_buff": [here("s", 0)]},
+            "its sources must be a buffer of its own rank, then buffers of other ranks",
+        ),
+    ],
+    ids=lambda each: each["name"] if isinstance(each, dict) else "",
+)  # fmt: skip
+def test_buffers_where_the_executor_assumes_others(change, words):
+    with pytest.raises(ConfigError, match=words):
+        program(gather(change))
+
+
+def test_another_ranks_double_scratch_buffer():
+    # A put writes to the first half, and a copy reads from the half of this call.
+    put = op("put", here("o", "own"), there("s", "own"), channel_type="memory")
+    copy = op("copy", here("s", "peer"), here("o", "peer"))
+    text = gather(*ARRIVE, put, *LEAVE, copy)
+    not_read(text, "reaches the scratch buffer of another rank only with packets")
+    single = json.dumps(json.loads(text) | {"use_double_scratch_buffer": False})
+    assert not fault(single, seed=1, schedules=20)
+    program(single)
+
+
+def test_packets_without_room_for_their_flags():
+    send = op("ppkt", here("o", "own"), there("s", 6), channel_type="memory")
+    text = gather(send, op("upkt", here("s", 6), here("o", "peer")))
+    assert prove(program(text)).holds
+    simple = json.dumps(json.loads(text) | {"protocol": "Simple"})
+    not_read(simple, "the scratch buffer of rank 1 has no room for the flags of packets up to chunk 6")
+
+
+def test_a_remote_buffer_that_the_channel_does_not_reach():
+    put = op("put", here("o", "own"), there("o", "own"), **PORT)
+    data = json.loads(gather(*ARRIVE, put, NOP, op("signal", **PORT), op("wait", **PORT)))
+    for gpu in data["gpus"]:
+        gpu["remote_buffers"][0]["access_channel_types"] = ["memory"]
+    not_read(json.dumps(data), "remote buffer 0 over port channels, but that buffer's 'access_channel_types'")
+
+
+def test_a_channel_to_another_rank_than_its_buffer():
+    data = plan("multi_node_allgather")
+    data["gpus"][0]["remote_buffers"] = [
+        each | {"rank": 2} if "port" in each["access_channel_types"] else each
+        for each in data["gpus"][0]["remote_buffers"]
+    ]
+    not_read(json.dumps(data), r"its port channels lead to ranks \[4\], but its destinations are at .* \[2\]")
+
+
+def test_a_switch_channel_that_not_all_ranks_have():
+    data = plan("single_node_allreduce_nvls_zero_copy")
+    channel = next(each for each in data["gpus"][3]["channels"] if each["channel_type"] == "switch")
+    channel["rank_groups"][0]["ranks"].reverse()
+    not_read(json.dumps(data), "ranks 0 and 3 do not have the same switch channels")
+
+
+def test_ranks_with_other_numbers_of_chunks():
+    data = plan("allreduce_packet")
+    data["gpus"][1]["input_chunks"] = 2
+    not_read(json.dumps(data), "rank 1 has 2 input chunks and 4 output chunks")
 
 
 def test_groups_and_packets_in_a_pipeline():
