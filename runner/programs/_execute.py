@@ -415,7 +415,7 @@ class _Machine:
             value = self.result.values.get(cell)
             read.append(value)
             self._note(cell, access._replace(packet=cell in move.awaited, value=value))
-            if self._counts(cell):
+            if self._frees(step, cell):
                 self.unread[cell[1:4]] -= 1
                 self._wake(("slot", *cell[1:4]))
         if move.targets:
@@ -443,8 +443,21 @@ class _Machine:
         return [np.minimum.reduce(clocks)] if clocks else []
 
     def _counts(self, cell: Cell) -> bool:
-        """Return whether *cell* is a message, or a chunk of one that occupies a slot."""
-        return cell[0] == "m" and (self.unrolled.program.chunkwise or cell[5] == 0)
+        """Return whether *cell* is the first chunk of a message, which occupies a slot."""
+        if cell[0] != "m":
+            return False
+        chunk, most = cell[5], self.unrolled.program.message_chunks
+        assert isinstance(chunk, int)
+        return chunk % most == 0 if most else chunk == 0
+
+    def _frees(self, step: Step, cell: Cell) -> bool:
+        """Return whether *step* reads the last chunk of a message with *cell*, which frees the slot."""
+        most = self.unrolled.program.message_chunks
+        if cell[0] != "m" or not most:
+            return self._counts(cell)
+        assert isinstance(cell[5], int)
+        after = cell[5] + 1
+        return after % most == 0 or after == len(step.moves)
 
     def _write(self, cell: Cell, access: Access) -> None:
         self._note(cell, access)

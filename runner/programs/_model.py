@@ -185,9 +185,9 @@ class Program:
     custom. *language* is msccl or mscclpp. *chunks* divide a rank's larger buffer: the output of an
     all-gather, otherwise the input. Sizes refer to that buffer; *most_bytes* is the largest
     supported size (None: no limit). Chunks of a plan, and those of an XML with *uneven*, may differ
-    in size by up to *alignment_bytes*. With *chunkwise*, the chunks of an XML's message may travel
-    as separate messages, as MSCCL's executor splits large buffers. With *either_place*, an in-place
-    XML also runs out of place. With *reuses_scratch*, the
+    in size by up to *alignment_bytes*. A message of an XML may be split into messages of
+    *message_chunks* chunks (0: never), as MSCCL's executor splits messages that are larger than a
+    slot. With *either_place*, an in-place XML also runs out of place. With *reuses_scratch*, the
     iterations of a pipeline share the scratch buffer.
     """
 
@@ -206,7 +206,7 @@ class Program:
     reuses_scratch: bool = False
     double_scratch: bool = False
     uneven: bool = False
-    chunkwise: bool = False
+    message_chunks: int = 0
     either_place: bool = False
 
     @property

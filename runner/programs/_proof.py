@@ -313,7 +313,7 @@ def _fixed_point(unrolled: Unrolled) -> Run:
 def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
     """Return how many messages connections must buffer to avoid deadlock, and the deadlocks if any remain."""
     program = unrolled.program
-    slots = _SLOTS[program.protocol] if program.chunkwise else _DEPTHS[-1]
+    slots = _SLOTS[program.protocol] if program.message_chunks else _DEPTHS[-1]
     for depth in _DEPTHS:
         run = execute(unrolled, depth)
         if not run.blocked:

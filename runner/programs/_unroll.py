@@ -208,8 +208,12 @@ class _Cutter:
         for chunk in range(count):
             sources = [self._cell(region, rank, chunk, 0) for region in op.sources]
             targets = [self._cell(region, rank, chunk, 0) for region in op.destinations]
-            awaited: list[Cell] = [] if came is None else [(*came, chunk)]
-            sources += awaited
+            awaited: list[Cell] = []
+            if came is not None:
+                most = self.program.message_chunks or 1
+                first = chunk // most * most
+                awaited = [(*came, each) for each in range(first, min(first + most, count))]
+                sources.append((*came, chunk))
             if goes is not None:
                 targets.append((*goes, chunk))
             step.moves.append(Move(tuple(sources), tuple(targets), tuple(awaited), ("chunk", chunk)))

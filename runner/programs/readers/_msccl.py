@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 
 from ....errors import ConfigError, did_you_mean
-from .._model import MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
+from .._model import MAX_COUNT, MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
 from ._checks import MAX_CHUNKS, MAX_OPS, MAX_RANKS, buffer_chunks, collective_named, require
 
 _MAX_JOINED = 16
@@ -135,7 +135,9 @@ def _resolved(
 
 
 _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
-_PROTOCOLS = ("Simple", "LL", "LL128")
+# Bytes of data that a slot of MSCCL's executor holds (mscclSetupCount in msccl_setup.cc).
+_SLOT_BYTES = {"Simple": 1 << 21, "LL": 1 << 15, "LL128": 576_000}
+_PROTOCOLS = tuple(_SLOT_BYTES)
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 # TACCL writes elements <copy> into a <gpu>, which MSCCL's executor ignores.
 _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", "copy": "gpu"}
@@ -203,11 +205,18 @@ def read_msccl(content: bytes, source: str) -> Program:
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         least_bytes=algo.number("minBytes", 0, 1 << 63, 0),
         most_bytes=most or None,
-        chunkwise=True,
+        message_chunks=_message_chunks(protocol, chunks, most),
     )
     _check_chunks(program)
     _check_peers(program)
     return program
+
+
+def _message_chunks(protocol: str, chunks: int, most_bytes: int) -> int:
+    """Return how many chunks of a buffer of *most_bytes* (0: of any size) a slot holds."""
+    if not most_bytes:
+        return 1
+    return min(MAX_COUNT, max(1, _SLOT_BYTES[protocol] * chunks // most_bytes))
 
 
 def _check_chunks(program: Program) -> None:

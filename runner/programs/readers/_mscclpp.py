@@ -353,6 +353,11 @@ def read_mscclpp(content: bytes, source: str) -> Program:
     ranks = tuple(sorted((_rank(gpu, len(gpus)) for gpu in gpus), key=lambda rank: rank.rank))
     _check_pairs(ranks, source)
     _check_groups(ranks, source)
+    double_scratch = plan.flag("use_double_scratch_buffer", False)
+    require(
+        not double_scratch or len({rank.scratch_chunks for rank in ranks}) == 1,
+        f"{source}: with a double scratch buffer, all ranks need the same number of scratch chunks.",
+    )
     most = plan.integer("max_message_size", 0, (1 << 64) - 1, (1 << 64) - 1)
     return Program(
         name=plan.text("name", "unnamed"),
@@ -368,7 +373,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
         alignment_bytes=plan.integer("buffer_alignment", 1, 1 << 30, 16),
         threads_per_block=plan.integer("num_threads_per_block", 1, 1 << 12, 1024),
         reuses_scratch=plan.flag("reuse_resources", False),
-        double_scratch=plan.flag("use_double_scratch_buffer", False),
+        double_scratch=double_scratch,
     )
 
 

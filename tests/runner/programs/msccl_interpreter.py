@@ -16,6 +16,8 @@ from xml.etree import ElementTree
 from random_schedule import Key, Thread, Wrong, run_threads
 
 SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
+SLOT_BYTES = {"Simple": 2 << 20, "LL": 32 << 10, "LL128": 576_000}
+MOST_TOGETHER = 71
 LOOPS = 2  # how often the program goes over parts of its chunks
 CALLS = 2
 SENDS = {"s", "rcs", "rrs", "rrcs"}
@@ -82,7 +84,10 @@ class Machine:
         if self.in_place and root.get("outofplace") == "1":
             self.in_place = random_.random() < 0.5
         self.slots = SLOTS[root.get("proto", "Simple")]
-        self.together = random_.choice((1, 2, 71))  # chunks that go in one message; 1 for large buffers
+        # Chunks that go in one message: one for large buffers, as many as a slot holds for those of maxBytes.
+        most = int(root.get("maxBytes", "0"))
+        least = SLOT_BYTES[root.get("proto", "Simple")] * self.chunks // most if most else 1
+        self.together = min(MOST_TOGETHER, max(1, random_.choice((least, 2 * least, MOST_TOGETHER))))
         self.changed: set[Hashable] = set()
         self.fresh = itertools.count(10**9, 10**6 + 3)
         self.gpus = sorted(root, key=lambda gpu: int(gpu.get("id", "0")))

@@ -66,6 +66,8 @@ class Machine:
         self.double = bool(plan.get("use_double_scratch_buffer"))
         if len({(gpu["input_chunks"], gpu["output_chunks"]) for gpu in self.gpus}) > 1:
             raise Wrong("chunks of different sizes")
+        if self.double and len({gpu["scratch_chunks"] for gpu in self.gpus}) > 1:
+            raise Wrong("halves of different sizes")
         self.memory = [self.buffers(rank, gpu) for rank, gpu in enumerate(self.gpus)]
         self.channels = [self.ends(rank, gpu) for rank, gpu in enumerate(self.gpus)]
         for rank, ends in enumerate(self.channels):  # connectNvlsCollective waits for all

@@ -267,7 +267,7 @@ def test_the_built_in_algorithms_are_read_back_as_written(algorithm):
     for collective in BUILTIN_PROGRAMS[algorithm]:
         program = builtin_program(algorithm, collective, 8)
         read = parse_program(write_msccl(program).encode(), program.source)
-        assert read == replace(program, chunkwise=True)  # as an executor runs a file
+        assert read == replace(program, message_chunks=1)  # as an executor runs a file
 
 
 def test_the_copies_that_taccl_lists_are_ignored_as_the_executor_does():

@@ -79,6 +79,21 @@ def test_more_messages_than_a_connection_takes():
     assert "waits for room for a message" in both_say(text, "deadlock")
 
 
+def test_messages_that_one_slot_takes():
+    # Three messages of two chunks need six slots for large buffers, and three for those of maxBytes.
+    text = xml({0: ["s own 2", "s own 2", "s own 2", "r peer 2", "r peer 2", "r peer 2"]}, proto="LL")
+    assert prove(program(text)).holds
+    many = ["s own 2"] * 5
+    text = xml(
+        {0: [*many, *(each.replace("s own", "r peer") for each in many)]}, proto="LL", maxBytes=1 << 16
+    )
+    assert program(text).message_chunks == 2
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=20)
+    large = text.replace(f'maxBytes="{1 << 16}"', f'maxBytes="{1 << 20}"')
+    assert "waits for room for a message" in both_say(large, "deadlock")
+
+
 def test_waiting_for_a_nop():
     # The kernel drops it, so that no flag is raised for it, or only that of a later step.
     steps = ["s own 2", "nop 0 0 hasdep=1"]
@@ -498,6 +513,12 @@ def test_a_switch_channel_that_not_all_ranks_have():
     channel = next(each for each in data["gpus"][3]["channels"] if each["channel_type"] == "switch")
     channel["rank_groups"][0]["ranks"].reverse()
     not_read(json.dumps(data), "ranks 0 and 3 do not have the same switch channels")
+
+
+def test_halves_of_a_double_scratch_buffer():
+    data = plan("allreduce_packet")
+    data["gpus"][1]["scratch_chunks"] += 1
+    not_read(json.dumps(data), "all ranks need the same number of scratch chunks")
 
 
 def test_ranks_with_other_numbers_of_chunks():
