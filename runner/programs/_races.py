@@ -264,7 +264,9 @@ def _harmless(accesses: list[Access], first: Access, second: Access, initial: Va
         else [
             access
             for access in accesses
-            if access.writes and access.value == write.value and access.precedes(other.clock)
+            # A move's own write follows its read, although both have the same clock.
+            if access.writes and access.order < other.order
+            if access.value == write.value and access.precedes(other.clock)
         ]
     )
     return any(

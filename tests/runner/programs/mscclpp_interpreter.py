@@ -62,7 +62,8 @@ class Machine:
         self.units = PIPELINE_UNITS * self.turns - 1 if pipelines else 2 * groups
         self.scratch_units = PIPELINE_UNITS * max(starts, default=0) if self.reuse else self.units
         lists = ("channel_ids", "semaphore_ids", "dst_buff")
-        self.threads = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
+        least = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
+        self.threads = least + random_.randrange(2)  # their number may divide the elements of a chunk or not
         self.double = bool(plan.get("use_double_scratch_buffer"))
         if len({(gpu["input_chunks"], gpu["output_chunks"]) for gpu in self.gpus}) > 1:
             raise Wrong("chunks of different sizes")
@@ -477,16 +478,20 @@ class _Block:
             self.machine.place(self.rank, buffer, packet * 2 + side, call, True) for side in range(2)
         ]
 
+        value: Word = None
+
         def arrived() -> bool:
-            """Most of all time is spent here, in threads that wait."""
+            """Keep the value with the flags; most of all time is spent here, in threads that wait."""
+            nonlocal value
             one = memory[low]
             if not isinstance(one, tuple) or one[0] != call or one[1] != 0:
                 return False
             other = memory[high]
+            value = one[2]
             return isinstance(other, tuple) and other[0] == call and other[1] == 1
 
         yield (id(memory), low // UNIT), arrived
-        return memory[low][2]
+        return value
 
 
 def reads_packets(name: str, number: int) -> bool:

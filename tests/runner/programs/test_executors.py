@@ -231,6 +231,10 @@ def signals(name: str, ids: tuple[int, ...] = (0,)) -> Op:
     return op(name, channel_type="memory", channel_ids=list(ids))
 
 
+ARRIVE = [signals("rlxsignal"), signals("rlxwait"), NOP]
+LEAVE = [NOP, signals("signal"), signals("wait"), NOP]
+
+
 def test_blocks_that_disagree_on_a_barrier():
     def change(ranks):
         barrier = next(each for each in ops_of(ranks, 0, 2) if each["name"] == "barrier")
@@ -350,6 +354,14 @@ def test_a_chunk_overwritten_with_its_own_input_while_it_is_read():
     assert "race" in {each.kind for each in prove(program(other)).problems}
 
 
+def test_a_copy_of_a_chunk_to_itself_while_it_arrives():
+    # The copy may read before the put, and write what it read after the put.
+    data = json.loads(gather(*ARRIVE, op("put", here("o", "own"), there("o", "own")), *LEAVE))
+    assert prove(program(json.dumps(data))).holds
+    data["gpus"][0]["threadblocks"][0]["ops"].insert(4, op("copy", here("o", 1), here("o", 1)))
+    assert "nothing makes it wait" in prove(program(json.dumps(data))).problems[0].message
+
+
 def test_an_op_that_a_group_shares_as_a_whole():
     parts = [
         [
@@ -421,10 +433,6 @@ def test_packets_that_arrive_twice(block, place):
 def test_what_the_executor_would_ignore(change, words):
     with pytest.raises(ConfigError, match=words):
         program(memory_plan([[change]]))
-
-
-ARRIVE = [signals("rlxsignal"), signals("rlxwait"), NOP]
-LEAVE = [NOP, signals("signal"), signals("wait"), NOP]
 
 
 def test_a_get_exchanges_its_offsets():
