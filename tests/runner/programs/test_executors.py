@@ -10,7 +10,7 @@ from differential import fault
 from program_samples import changed_plan, changed_xml, ops_of, plan
 
 from chakrascope.errors import ConfigError
-from chakrascope.runner.programs import Program, parse_program, prove
+from chakrascope.runner.programs import Program, parse_program, prove, write_msccl
 
 Op = dict[str, Any]
 
@@ -165,6 +165,18 @@ def test_more_steps_than_the_executors_take():
     proof = prove(program(xml({0: ["s own 2", "r peer 2", *["cpy own 1 buf=s to=0"] * 63]})))
     assert proof.holds
     assert "takes at most 64 steps in a thread block; the program has 65" in proof.cautions[0]
+
+
+def test_more_chunks_than_a_step_takes():
+    text = xml({0: ["s own 2", "r peer 2"]}, maxBytes=1 << 16).replace('cnt="2"', 'cnt="72"')
+    for key, size in (("nchunksperloop", 4), ("o_chunks", 4), ("i_chunks", 2)):
+        text = text.replace(f'{key}="{size}"', f'{key}="{36 * size}"')
+    text = text.replace('off="2"', 'off="72"')
+    proof = prove(program(text))
+    assert proof.holds
+    assert "takes at most 71 chunks in a step; the program has 72" in proof.cautions[0]
+    with pytest.raises(ConfigError, match="it moves more than 71 chunks"):
+        write_msccl(program(text))
 
 
 def test_another_type_of_step():
