@@ -36,8 +36,8 @@ PAGES = {
 }
 PEEK = 5
 LONG_S, LONGEST_MS = 5.0, 300_000
-# Every rank with its own rows: phases, modules, operators, and the measured rows and host calls of a capture.
-NESTED = "/timeline?rows=nested&same=apart&measured=1&fit=off"
+# Every rank with its own rows: phases, modules, operators, and the host calls of a capture.
+NESTED = "/timeline?rows=nested&same=apart&measured=1&calls=1&fit=off"
 # Moves the window by a few pixels a frame for as long as asked, and counts the frames.
 FRAMES = """([zoom, seconds]) => new Promise((resolve) => {
   const view = document.getElementById("timeline").timeline.view, middle = view.makespan / 2;

@@ -18,7 +18,7 @@ from ._views import print_stacks
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..runner.analysis import Lanes, RunAnalysis
+    from ..runner.analysis import RunAnalysis
 
 _RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _NO_END_NS = 1 << 62
@@ -63,7 +63,7 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option(
     "--host", is_flag=True, help="List host calls of the captured step by call stack, instead of operators."
 )
-@click.option("--measured", is_flag=True, help="Show measured times next to simulated times.")
+@click.option("--measured", is_flag=True, help="List measured times instead of simulated times.")
 @click.option(
     "-o",
     "--output",
@@ -90,12 +90,15 @@ def timeline_command(
     viewer's flame graph. With -o FILE.json, also write the whole timeline and its critical path for
     Perfetto.
     """
+    from ..runner.analysis import Lanes, at_measured_times
+
     run = open_run(study_folder, run_id, output_format)
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
     if host and (nested or measured):
         raise UsageError("--host lists measured host calls. Next: leave out --nested and --measured.")
-    lanes = _lanes(run, nested=nested, measured=measured)
+    nodes = at_measured_times(run.nodes) if measured else run.nodes
+    lanes = Lanes(nodes, nested=nested)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not host and window[0] >= lanes.makespan_ns:
         end = duration_text(lanes.makespan_ns)
@@ -114,45 +117,35 @@ def timeline_command(
         print_stacks(run, range(first, last + 1), (window[0], until), output_format)
     else:
         inside = lanes.area(*window, chosen.tolist())
-        _print_operators(run, inside, window, output_format, nested=nested, measured=measured)
+        _print_operators(nodes, inside, window, output_format, nested=nested)
     if output is not None:
-        _write(run, output)
+        _write(run, output, measured=measured)
 
 
 def _print_operators(
-    run: RunAnalysis,
+    nodes: pd.DataFrame,
     inside: pd.DataFrame,
     window: tuple[int, int],
     output_format: str,
     *,
     nested: bool,
-    measured: bool,
 ) -> None:
-    """Print the operators of the slices *inside* a time window, with their total times."""
+    """Print the operators of the slices of *nodes* *inside* a time window, with their total times."""
     from ..runner.analysis import area_names, area_overview, area_table
 
-    table = (area_names if nested else area_table)(run.nodes, inside)
+    table = (area_names if nested else area_table)(nodes, inside)
     if output_format != "table":
         print_frame(table, output_format)
     else:
-        shown = table.drop(columns=["longest_ns"] if measured else ["longest_ns", "measured_ns"])
-        print_frame(shown, "table", title="Operators in the window", limit=40)
-        facts = area_overview(run.nodes, inside, window[1] - window[0])
+        print_frame(table.drop(columns="longest_ns"), "table", title="Operators in the window", limit=40)
+        facts = area_overview(nodes, inside, window[1] - window[0])
         console.print("[dim]" + "; ".join(f"{label}: {text}" for label, text in facts) + "[/]")
 
 
-def _lanes(run: RunAnalysis, *, nested: bool, measured: bool) -> Lanes:
-    if nested:
-        from ..runner.analysis import Lanes
-
-        return Lanes(run.nodes, measured=measured, nested=True)
-    return run.measured_lanes if measured else run.lanes
-
-
-def _write(run: RunAnalysis, file: Path) -> None:
+def _write(run: RunAnalysis, file: Path, *, measured: bool) -> None:
     with (
         writing(file, UsageError),
         new_file(file, parents=True) as temporary,
         temporary.open("w", encoding="utf-8") as out,
     ):
-        out.writelines(run.trace())
+        out.writelines(run.trace(measured=measured))

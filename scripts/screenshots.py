@@ -110,9 +110,7 @@ def take(page: Page, address: str, query: str, name: str) -> None:
     """Take the screenshot called *name*."""
     path, ready, dark, height = (SHOTS | OF_SEVERAL)[name]
     page.set_viewport_size({**VIEWPORT, "height": height})
-    # The lanes of the trace above those of the simulation, which the page does not show unasked.
-    more = "&measured=1" if name == "timeline" else ""
-    page.goto(address + path + query + more)
+    page.goto(address + path + query)
     page.locator("#dark").set_checked(dark, force=True)
     page.wait_for_selector(ready, state="attached")
     if name == "import":

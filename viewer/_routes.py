@@ -264,14 +264,15 @@ def _refused(error: ChakrascopeError) -> Response:
 
 
 def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
-    """Return a note as a JSON object with its node's lane and name."""
-    about, lane = "", -1
+    """Return a note as a JSON object with its node's lane, times and name."""
+    about, lane, t0_ns, t1_ns = "", -1, note.t0_ns, note.t1_ns
     if note.node >= 0:
         found = run.node(note.rank, note.node)
-        lane = requested_index(run).lane_of(note.rank, note.node)[0]
+        lane, start_ns, end_ns = requested_index(run).lane_of(note.rank, note.node)
+        t0_ns, t1_ns = (start_ns, end_ns) if lane >= 0 else (t0_ns, t1_ns)
         about = "" if found is None else str(found["name"])[:80]
     return {
-        "id": note.id, "text": note.text, "t0_ns": note.t0_ns, "t1_ns": note.t1_ns, "rank": note.rank,
+        "id": note.id, "text": note.text, "t0_ns": t0_ns, "t1_ns": t1_ns, "rank": note.rank,
         "node": note.node, "created": note.created, "about": about, "lane": lane,
     }  # fmt: skip
 

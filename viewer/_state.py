@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,21 @@ import pandas as pd
 
 from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, prepare
-from ..runner.analysis import ComputedOnce, RunAnalysis, measured_result
+from ..runner import REPLAY, Result, RunInfo, Study, Workspace, about_backend, get_backend, prepare
+from ..runner.analysis import (
+    ComputedOnce,
+    RunAnalysis,
+    at_measured_times,
+    captured_interval,
+    measured_result,
+)
 from ..support.table import Ints
 from .timeline import TimelineIndex
 
 # Settings in the address, by page: Compare (against, why), Critical path (by, change, times), Graph (edges,
 # fold, hops, open), Runs (find), Import (item), New run (setup), Query (sql), Stragglers (step), Diff
 # (before, after, starts), Sweep (sweep, over, aim, pareto), and Timeline (t0 and t1 in ns, rows, colour,
-# order, ranks, same, empty, pinned, hidden, seek, measured, `beside`, align).
+# order, ranks, same, empty, fit, pinned, hidden, seek, measured, calls, `beside`, align).
 OPTIONS = (
     "after",
     "against",
@@ -36,11 +42,13 @@ OPTIONS = (
     "align",
     "beside",
     "by",
+    "calls",
     "change",
     "colour",
     "edges",
     "empty",
     "find",
+    "fit",
     "fold",
     "hidden",
     "hops",
@@ -154,29 +162,56 @@ class OpenRun(RunAnalysis):
         """The kinds of work on the critical path."""
         return [str(kind) for kind in self.path.breakdown("kind")["key"]]
 
-    def rows(self, *, measured: bool, nested: bool) -> TimelineIndex:
-        """Return the run's timeline index, optionally with captured lanes and nested rows."""
-        key = f"rows {measured} {nested}"
+    @property
+    def shows_measured(self) -> bool:
+        """Whether the timeline shows measured times by default: for the replay of a captured job."""
+        facts = self.workload.metadata
+        is_as_captured = bool(facts.get("accounting")) and "scaled_from_ranks" not in facts
+        return about_backend(self.info.backend).replays and is_as_captured
+
+    def interval(self, *, measured: bool) -> tuple[int, int]:
+        """Return the start and end of the step at measured or simulated times."""
+        if not measured:
+            return 0, self.result.makespan_ns
+        ranks = self.result.columns("ranks")["rank"].tolist()
+        starts, ends = zip(*(captured_interval(self.workload.metadata, rank) for rank in ranks), strict=True)
+        return min(starts), max(ends)
+
+    def rows(self, *, measured: bool, nested: bool, calls: bool = False) -> TimelineIndex:
+        """Return the timeline index of measured or simulated times, optionally with nested rows.
+
+        With *calls*, nested rows at measured times include the host calls.
+        """
+        calls = calls and measured and nested and bool(self.calls)
+        key = f"rows {measured} {nested} {calls}"
         with self.lock_of(key):
             if key not in self._indices:
-                self._indices[key] = self._index(measured=measured, nested=nested)
+                self._indices[key] = self._index(measured=measured, nested=nested, calls=calls)
             return self._indices[key]
 
-    def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
+    def _index(self, *, measured: bool, nested: bool, calls: bool) -> TimelineIndex:
         ranks = self.result.columns("ranks")["rank"].tolist()
         # The index reads a rank's host calls when the rank is first shown.
-        calls_of = self.calls.of_rank if measured and nested and self.calls else None
-        by_rank = self.result.num_nodes > MANY_NODES or calls_of is not None
+        by_rank = self.result.num_nodes > MANY_NODES or calls
+        frame_of: Callable[[int, Sequence[str]], pd.DataFrame] = self.coded_nodes_of
+        if not by_rank:
+            nodes = at_measured_times(self.nodes) if measured else self.nodes
+            frame_of = lambda *_: nodes  # noqa: E731 - the frame of all ranks
+        elif measured:
+            frame_of = self._measured_nodes_of
         return TimelineIndex(
-            self.coded_nodes_of if by_rank else lambda *_: self.nodes,
+            frame_of,
             self._lane_facts,
             [[rank] for rank in ranks] if by_rank else [ranks],
-            self.result.makespan_ns,
+            self.interval(measured=measured)[1],
             kinds=self._path_kinds,
-            measured=measured,
             nested=nested,
-            calls_of=calls_of,
+            calls_of=self.calls.of_rank if calls else None,
         )
+
+    def _measured_nodes_of(self, rank: int, names: Sequence[str]) -> pd.DataFrame:
+        columns = dict.fromkeys([*names, "kind", "type", "stream", "duration_ns", "measured_start_ns"])
+        return at_measured_times(self.coded_nodes_of(rank, columns))
 
     def _lane_facts(self, ranks: Ints, node_ids: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
         facts = self.facts_of(ranks, node_ids, "type", "stream")
@@ -233,7 +268,7 @@ class StudyView:
                 run.collectives  # noqa: B018 - reading the cached property computes it
                 if self.shown.wait(_NOBODY_COMES_S):
                     time.sleep(_FETCHED_S)
-                rows = run.rows(measured=False, nested=run.has_few_ranks)
+                rows = run.rows(measured=run.shows_measured, nested=run.has_few_ranks)
                 rows.colours("kind")
                 rows.prepare(run.result.columns("ranks")["rank"][:_FIRST_RANKS].tolist())
                 run.check_columns()

@@ -16,10 +16,12 @@ from ..runner.analysis import (
     area_names,
     area_overview,
     area_table,
+    at_measured_times,
     counterpart,
     host_cause,
     host_stack_table,
     neighbours,
+    path_at_measured_times,
 )
 from ..support import count_text
 from ._exports import export, table_file
@@ -45,7 +47,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     def lanes() -> Response:
         run = requested_source(view)
         index = requested_index(run)
-        return jsonify(_lanes(run, index, index.colours(_colour(), _like(view))))
+        return jsonify(_lanes(run, index, index.colours(_colour(), _main(view))))
 
     @server.get("/api/slices")
     def slices() -> Response:
@@ -54,7 +56,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
         span = _integer("t0", 0), _integer("t1", index.makespan_ns)
         lanes = _ids("lanes", 0) if "lanes" in request.args else None
-        colours = index.colours(_colour(), _like(view))
+        colours = index.colours(_colour(), _main(view))
         batch = index.window(*span, pixels, lanes, colours=colours, sought=text.strip())
         return Response(batch.encode(), mimetype="application/octet-stream")
 
@@ -87,7 +89,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         if not len(rows):
             abort(404)
         row = counterpart(nodes, int(rows[0]), others, step if step >= 0 else None)
-        return jsonify(_counterpart(other, others, row))
+        return jsonify(_counterpart(requested_index(other, "beside"), others, row))
 
     @server.get("/api/area")
     def area() -> Response:
@@ -132,7 +134,8 @@ def _register_exports(server: Flask, view: StudyView) -> None:
     def timeline() -> Response:
         run = requested_run(view)
         ranks = _ids("ranks", 0) or None
-        return export(lambda: run.trace(ranks), "timeline.json", "application/json")
+        measured = _is_measured(run)
+        return export(lambda: run.trace(ranks, measured=measured), "timeline.json", "application/json")
 
 
 def requested_run(view: StudyView, argument: str = "run") -> OpenRun:
@@ -151,9 +154,9 @@ def requested_source(view: StudyView, argument: str = "run") -> OpenRun:
         abort(404)
 
 
-def _like(view: StudyView) -> TimelineIndex | None:
-    """Return the timeline index of the run in the argument ``like``, whose colours are reused, or None."""
-    return requested_index(requested_source(view, "like")) if request.args.get("like") else None
+def _main(view: StudyView) -> TimelineIndex | None:
+    """Return the timeline index of the run in the argument ``main``, whose colours others have, or None."""
+    return requested_index(requested_source(view, "main"), "main") if request.args.get("main") else None
 
 
 def requested_area(run: OpenRun) -> pd.DataFrame:
@@ -171,9 +174,21 @@ def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     return requested_index(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
-def requested_index(run: OpenRun) -> TimelineIndex:
-    """Return the timeline index that the request asks for, with or without measured and nested rows."""
-    return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
+def requested_index(run: OpenRun, argument: str = "run") -> TimelineIndex:
+    """Return the timeline index of the *run* in *argument* that the request asks for."""
+    calls = request.args.get("calls") == "1"
+    return run.rows(measured=_is_measured(run, argument), nested=_is_nested(run), calls=calls)
+
+
+def _is_measured(run: OpenRun, argument: str = "run") -> bool:
+    """Return whether measured times of the *run* in *argument* are requested.
+
+    The argument ``measured`` applies to the run in ``main``; other runs have their default times.
+    """
+    named, asked = request.args.get(argument, ""), request.args.get("measured", "")
+    if asked not in ("0", "1") or request.args.get("main", named) != named:
+        return run.shows_measured
+    return asked == "1" and run.is_measured
 
 
 def _is_nested(run: OpenRun) -> bool:
@@ -212,12 +227,12 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     return {"count": len(hits.rank), **place, **partial}
 
 
-def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
+def _counterpart(index: TimelineIndex, nodes: pd.DataFrame, row: int) -> dict[str, int]:
     """Return rank, node, lane and times of a row of *nodes*; all ids are -1 for a negative *row*."""
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
     rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
-    lane, start, end = requested_index(run).lane_of(rank, node)
+    lane, start, end = index.lane_of(rank, node)
     return {"rank": rank, "node": node, "lane": lane, "start_ns": start, "end_ns": end}
 
 
@@ -272,10 +287,12 @@ def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> l
 
 
 def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, Any]:
-    path = _path(run, index)
+    measured = _is_measured(run)
+    path = _path(run, index, measured=measured)
     return {
-        "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
-        "simulated_ns": max(1, int(run.result.makespan_ns)),
+        "start_ns": run.interval(measured=measured)[0],
+        "makespan_ns": max(1, index.makespan_ns),
+        "measured": measured,
         "nested": _is_nested(run),
         "edition": index.edition,
         "lanes": index.table.reset_index(names="lane").to_dict("records"),
@@ -285,7 +302,7 @@ def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, An
         "more": colours.more,
         "ink": ON_KIND_INK,
         "path": path,
-        "steps": _steps(run),
+        "steps": _steps(run, measured=measured),
     }
 
 
@@ -300,11 +317,15 @@ def _ranks(run: OpenRun) -> list[dict[str, Any]]:
     ]
 
 
-def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
+def _path(run: OpenRun, index: TimelineIndex, *, measured: bool) -> dict[str, Any]:
     segments = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
+    if measured:
+        # Times on the path are on the clock of the rank that ends last.
+        timed = path_at_measured_times(run, shown)
+        shown = timed.assign(**{name: timed[name] + timed["shift_ns"] for name in ("start_ns", "end_ns")})
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
-    of_nodes = index.table[~index.table["measured"] & (index.table["level"] == "slice")]
+    of_nodes = index.table[index.table["level"] == "slice"]
     first = of_nodes.groupby("rank").head(1)
     lane_of_rank = dict(zip(first["rank"].tolist(), first.index.tolist(), strict=True))
     lanes = np.where(lanes < 0, [lane_of_rank.get(int(r), 0) for r in shown["rank"]], lanes)
@@ -316,12 +337,13 @@ def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
     }
 
 
-def _steps(run: OpenRun) -> list[dict[str, int]]:
+def _steps(run: OpenRun, *, measured: bool) -> list[dict[str, int]]:
     """Return the start and end of each captured step; empty if there is one."""
     if captured_steps(run.workload.metadata) < 2:
         return []
     # Steps are the same on all ranks.
     nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0]))
+    nodes = at_measured_times(nodes) if measured else nodes
     known = nodes[nodes["step"] >= 0]
     if known["step"].nunique() < 2:
         return []

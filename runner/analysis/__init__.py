@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ._graph import neighbourhood as neighbourhood
     from ._graph import neighbours as neighbours
     from ._host_calls import CapturedCalls as CapturedCalls
+    from ._host_calls import captured_interval as captured_interval
     from ._host_calls import host_cause as host_cause
     from ._host_stacks import host_stack_table as host_stack_table
     from ._host_time import contention as contention
@@ -66,7 +67,9 @@ if TYPE_CHECKING:
     from ._lanes import area_names as area_names
     from ._lanes import area_overview as area_overview
     from ._lanes import area_table as area_table
+    from ._lanes import at_measured_times as at_measured_times
     from ._lanes import chrome_trace as chrome_trace
+    from ._lanes import path_at_measured_times as path_at_measured_times
     from ._layers import layer_table as layer_table
     from ._links import TRAFFIC as TRAFFIC
     from ._links import Matrix as Matrix

@@ -54,7 +54,6 @@ def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) 
     keys = pd.DataFrame(
         {
             "rank": nodes["rank"],
-            "measured": False,
             "comm": is_communication(nodes["type"]),
             "stream": nodes["stream"],
         }

@@ -61,11 +61,24 @@ class CapturedCalls:
         return [] if calls is None else calls.around(began, began + int(node["duration_ns"]))
 
     def _read(self, rank: int) -> HostCalls | None:
-        noted = (self._facts.get(name) for name in ("began_ns", "measured_step_ns"))
-        began, took = (each.get(str(rank)) if isinstance(each, Mapping) else None for each in noted)
-        if rank not in self._files or not isinstance(began, int) or not isinstance(took, int):
+        _, end_ns = captured_interval(self._facts, rank)
+        began = self._facts.get("began_ns")
+        began_ns = began.get(str(rank)) if isinstance(began, Mapping) else None
+        if rank not in self._files or not isinstance(began_ns, int) or not end_ns:
             return None
-        return read_host_calls(*self._files[rank], began, began + took)
+        return read_host_calls(*self._files[rank], began_ns, began_ns + end_ns)
+
+
+def captured_interval(metadata: Mapping[str, Any], rank: int) -> tuple[int, int]:
+    """Return the start and end of the captured steps in the measured times of *rank*; (0, 0) if unknown.
+
+    A device may begin a step after the host, which then ends the step later as well.
+    """
+    shares, lasted = (metadata.get(name) for name in ("step_shares", "measured_step_ns"))
+    own = shares.get(str(rank)) if isinstance(shares, Mapping) else None
+    if own:
+        return min(int(start) for _, start, _ in own), max(int(end) for _, _, end in own)
+    return 0, int(lasted.get(str(rank), 0)) if isinstance(lasted, Mapping) else 0
 
 
 def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | None]]:

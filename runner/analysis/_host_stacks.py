@@ -136,16 +136,14 @@ def _before(intervals: Ints, times: Ints) -> Ints:
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
     """Return the measured, disjoint intervals of the critical path's host work on *rank*."""
-    path = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
-    path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
-    nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]
-    shift = nodes["measured_start_ns"].to_numpy(np.int64) - nodes["start_ns"].to_numpy(np.int64)
-    starts = (path["start_ns"] - path["shift_ns"]).to_numpy(np.int64) + shift
-    ends = starts + path["duration_ns"].to_numpy(np.int64)
-    recorded = np.flatnonzero(nodes["measured_start_ns"].to_numpy(np.int64) >= 0)
-    if not len(recorded):
+    from ._lanes import path_at_measured_times  # noqa: PLC0415 - imports pandas
+
+    path = run.path.unreasoned
+    path = path_at_measured_times(run, path[(path["rank"] == rank) & (path["kind"] == "host")])
+    if path.empty:
         return np.zeros((0, 2), np.int64)
-    order = recorded[np.argsort(starts[recorded], kind="stable")]
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    path = path.sort_values("start_ns", kind="stable")
+    starts, ends = (path[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    ends = np.maximum.accumulate(ends)
     begins = np.concatenate([[True], starts[1:] > ends[:-1]])
     return np.column_stack([starts[begins], ends[np.concatenate([begins[1:], [True]])]])

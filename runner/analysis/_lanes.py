@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,11 @@ from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls
 from ...support import count_text, duration_text
 from ...support.table import Ints, positions
-from ._critical_path import CriticalPath
 from ._labels import KIND_LABELS
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
+
+if TYPE_CHECKING:
+    from ._run import RunAnalysis
 
 _DEEPEST = 2**10
 
@@ -28,9 +30,9 @@ def is_communication(types: pd.Series) -> pd.Series:
 
 
 def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row per lane, in order.
+    """Return ``rank`` and ``label`` of each lane; *keys* has a row per lane, in order.
 
-    The columns of *keys* are ``rank``, ``measured``, ``comm`` and ``stream``.
+    The columns of *keys* are ``rank``, ``comm`` and ``stream``.
     """
     table = keys.reset_index(drop=True)
     on_device = (table["stream"] >= DEVICE_LANE) & ~table["comm"]
@@ -38,51 +40,86 @@ def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
     plain = np.where(has_device, "host thread", "compute")
     name = np.where(table["comm"], "communication", np.where(on_device, "stream", plain))
     number = np.where(on_device, table["stream"] % DEVICE_LANE, table["stream"])
-    same = table.assign(name=name).groupby(["rank", "measured", "name"])["stream"]
+    same = table.assign(name=name).groupby(["rank", "name"])["stream"]
     number = np.where(table["comm"], same.rank().astype(int), number)
     numbered = (same.transform("size") > 1) | on_device
     labels = [
         f"{text} {which}" if shown else text
         for text, which, shown in zip(name, number, numbered, strict=True)
     ]
-    lanes: pd.DataFrame = pd.DataFrame(
-        {"rank": table["rank"], "label": labels, "measured": table["measured"]}
-    )
+    lanes: pd.DataFrame = pd.DataFrame({"rank": table["rank"], "label": labels})
     return lanes
+
+
+def at_measured_times(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Return the *nodes* that were measured, with the times of the captured step.
+
+    Time 0 is the start of the captured step on each rank. Latencies of the device, in which it may run
+    other work, are left out. Host work ends when the next work of its thread begins: the duration
+    of a node may include latency.
+    """
+    start_ns, lasted_ns = (nodes[name].to_numpy(np.int64) for name in ("measured_start_ns", "duration_ns"))
+    timed = nodes.assign(start_ns=start_ns, end_ns=start_ns + lasted_ns)
+    timed = timed[(start_ns >= 0) & (nodes["kind"] != "idle").to_numpy()].reset_index(drop=True)
+    on_host = np.flatnonzero((timed["stream"] < DEVICE_LANE) & (timed["type"] == NodeType.COMP))
+    rank, stream, start, end = (
+        timed[name].to_numpy(np.int64)[on_host] for name in ("rank", "stream", "start_ns", "end_ns")
+    )
+    order = np.lexsort((start, stream, rank))
+    before, after = order[:-1], order[1:]
+    cut = (rank[before] == rank[after]) & (stream[before] == stream[after]) & (end[before] > start[after])
+    end[before[cut]] = start[after[cut]]
+    ends = timed["end_ns"].to_numpy(np.int64).copy()
+    ends[on_host] = end
+    whole: pd.DataFrame = timed.assign(end_ns=ends)
+    return whole
+
+
+def path_at_measured_times(run: RunAnalysis, path: pd.DataFrame) -> pd.DataFrame:
+    """Return the segments in *path* whose nodes were measured, at the times of the captured step.
+
+    Times are on the clock of each segment's rank. A segment ends with its node, and begins no
+    earlier. Latencies of the device are left out, as in `at_measured_times`.
+    """
+    path = path[(path["node_id"] >= 0) & (path["kind"] != "idle")]
+    ranks, node_ids = (path[name].to_numpy(np.int64) for name in ("rank", "node_id"))
+    began, lasted = run.facts_of(ranks, node_ids, "measured_start_ns", "duration_ns").values()
+    ends = began + lasted
+    starts = np.maximum(began, ends - path["duration_ns"].to_numpy(np.int64))
+    timed: pd.DataFrame = path.assign(start_ns=starts, end_ns=ends)[began >= 0]
+    return timed
 
 
 class Lanes:
     """The nodes of a run as slices, sorted by lane and time; *table* describes each lane.
 
     Every slice has an element in *row* (of the table of nodes), *lane*, *start_ns*, *end_ns* and
-    *node_id*. With *measured*, each rank has lanes of measured times, then lanes of simulated
-    times; in both, time 0 is the start of the captured step on the rank. Overlapping slices of a
-    stream are in adjacent lanes.
+    *node_id*. Overlapping slices of a stream are in adjacent lanes.
 
     With *nested*, a lane's phase, modules and operators have lanes of their own above it, with a
     ``level`` in *table*. *label* is the index of such a slice's name in *labels* (-1 for nodes),
     and its row and node are the row and the id of its longest node.
 
-    *calls* are the host calls of each rank in the captured step, drawn below the rank's measured
-    lanes in a lane per thread and depth, of level :data:`CALLS`. The row and node of a call are
-    those of the last node that began before it.
+    *calls* are the host calls of each rank in the captured step, for *nodes* at measured times (see
+    `at_measured_times`). They follow the rank's lanes in a lane per thread and depth, of level
+    :data:`CALLS`. The row and node of a call are those of the last node that began before it. A lane
+    is ``outer`` in *table* if a single call fills 99 % of it.
     """
 
     def __init__(
         self,
         nodes: pd.DataFrame,
         *,
-        measured: bool = False,
         nested: bool = False,
         calls: Mapping[int, HostCalls] | None = None,
     ) -> None:
-        row, start, end, simulated = _bands(nodes, measured=measured)
-        is_comm = is_communication(nodes["type"]).to_numpy()[row]
-        rank, stream = nodes["rank"].to_numpy(np.int64)[row], nodes["stream"].to_numpy(np.int64)[row]
-        order = np.lexsort((start, stream, is_comm, simulated, rank))
-        columns = {"rank": rank[order], "measured": ~simulated[order], "comm": is_comm[order]}
-        columns["stream"] = stream[order]
-        changed = np.append(True, np.zeros(len(row), bool))[: len(row)]
+        is_comm = is_communication(nodes["type"]).to_numpy()
+        rank, stream, start, end = (
+            nodes[name].to_numpy(np.int64) for name in ("rank", "stream", "start_ns", "end_ns")
+        )
+        order = np.lexsort((start, stream, is_comm, rank))
+        columns = {"rank": rank[order], "comm": is_comm[order], "stream": stream[order]}
+        changed = np.append(True, np.zeros(len(nodes), bool))[: len(nodes)]
         for column in columns.values():
             changed[1:] |= column[1:] != column[:-1]
         keys = pd.DataFrame({name: column[changed] for name, column in columns.items()})
@@ -92,7 +129,7 @@ class Lanes:
             again = np.lexsort((start[order], track, streams))
             order, track = order[again], track[again]
         lane = np.append(True, (np.diff(streams) != 0) | (np.diff(track) != 0))[: len(streams)]
-        self.row: Ints = row[order]
+        self.row: Ints = order
         self.lane: Ints = np.cumsum(lane) - 1
         self.start_ns, self.end_ns = start[order], end[order]
         self.label, self.labels = np.full(len(self.row), -1, np.int64), list[str]()
@@ -128,11 +165,11 @@ class Lanes:
         self.table = self.table.iloc[base].reset_index(drop=True).assign(level=level)
 
     def _add_calls(self, nodes: pd.DataFrame, rank: int, calls: HostCalls) -> None:
-        """Insert the host *calls* of *rank* below its measured lanes."""
-        began = nodes["measured_start_ns"].to_numpy(np.int64)
-        rows = np.flatnonzero((nodes["rank"].to_numpy(np.int64) == rank) & (began >= 0))
-        above = np.flatnonzero((self.table["rank"] == rank) & self.table["measured"])
-        if not len(rows) or not len(above) or not len(calls.name):
+        """Insert the host *calls* of *rank* below its other lanes."""
+        began = nodes["start_ns"].to_numpy(np.int64)
+        rows = np.flatnonzero(nodes["rank"].to_numpy(np.int64) == rank)
+        above = np.flatnonzero(self.table["rank"] == rank)
+        if not len(rows) or not len(calls.name):
             return
         rows = rows[np.argsort(began[rows], kind="stable")]
         node = rows[np.maximum(0, np.searchsorted(began[rows], calls.start_ns, side="right") - 1)]
@@ -151,6 +188,12 @@ class Lanes:
         threads = [calls.threads[thread] for thread in ((place[is_call] - 1) // _DEEPEST).tolist()]
         table.loc[is_call, "label"] = threads
         table.loc[is_call, "level"] = CALLS
+        first, count = np.searchsorted(self.lane, np.arange(len(keys))), np.bincount(self.lane)
+        lasted, whole_ns = (
+            self.end_ns[first] - self.start_ns[first],
+            calls.end_ns.max() - calls.start_ns.min(),
+        )
+        table["outer"] |= is_call & (count == 1) & (100 * lasted >= 99 * whole_ns)
         self.table = table
 
     def _running_end(self) -> Ints:
@@ -173,29 +216,27 @@ class Lanes:
         return np.arange(begin, max(begin, end))
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> pd.DataFrame:
-        """Return the slices that touch an area of lanes and time: ``row``, ``inside_ns``, ``measured``.
+        """Return the slices that touch an area of lanes and time: ``row`` and ``inside_ns``.
 
         ``level`` and ``label`` identify a slice; for a node, they are :data:`SLICES` and "".
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         inside = np.minimum(self.end_ns[index], t1_ns) - np.maximum(self.start_ns[index], t0_ns)
         index, inside = index[inside > 0], inside[inside > 0]
-        lane = self.table[["measured", "level"]].iloc[self.lane[index]]
         named = np.array([*self.labels, ""], dtype=object)[self.label[index]]
         table: pd.DataFrame = pd.DataFrame(
             {
                 "row": self.row[index],
                 "inside_ns": inside,
-                "measured": lane["measured"].to_numpy(bool),
-                "level": lane["level"].to_numpy(),
+                "level": self.table["level"].to_numpy()[self.lane[index]],
                 "label": named,
             }
         )
         return table
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return the simulated (lane, start_ns, end_ns) of a node, or (-1, 0, 0) if it was not executed."""
-        low, high = self._simulated_of(rank)
+        """Return (lane, start_ns, end_ns) of a node, or (-1, 0, 0) if it has no slice."""
+        low, high = self._slices_of(rank)
         rows = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
         if len(rows) == 0:
             return -1, 0, 0
@@ -203,13 +244,13 @@ class Lanes:
         return int(self.lane[at]), int(self.start_ns[at]), int(self.end_ns[at])
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the simulated lane of each (rank, node), -1 where the node was not executed."""
+        """Return the lane of each (rank, node), -1 where the node has no slice."""
         lanes = np.full(len(ranks), -1, np.int64)
         by_rank = np.argsort(ranks, kind="stable")
         asked, first = np.unique(ranks[by_rank], return_index=True)
         # Rank by rank, because indexing all slices takes longer than drawing millions of them.
         for rank, pairs in zip(asked.tolist(), np.split(by_rank, first)[1:], strict=True):
-            low, high = self._simulated_of(rank)
+            low, high = self._slices_of(rank)
             slices = low + np.flatnonzero(self.label[low:high] < 0)
             slices = slices[np.argsort(self.node_id[slices], kind="stable")]
             ids = self.node_id[slices]
@@ -218,38 +259,19 @@ class Lanes:
                 lanes[pairs] = np.where(place >= 0, self.lane[slices[place]], -1)
         return lanes
 
-    def _simulated_of(self, rank: int) -> tuple[int, int]:
-        """Return the range of the simulated slices of *rank*, which are contiguous."""
+    def _slices_of(self, rank: int) -> tuple[int, int]:
+        """Return the range of the slices of *rank*, which are contiguous."""
         of_rank = self.table["rank"].to_numpy(np.int64)
         low, high = np.searchsorted(of_rank, rank), np.searchsorted(of_rank, rank, side="right")
-        low += int(self.table["measured"].to_numpy(bool)[low:high].sum())
         return int(self._first[low]), int(self._first[high])
 
 
 def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
     """Append the *track* number to the labels of parallel lanes of one stream."""
     beside = [f" · {number + 1}" if number else "" for number in track.tolist()]
-    table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES)
+    table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES, outer=False)
     table["label"] = table["label"].astype(str) + np.array(beside, dtype=object)
     return table
-
-
-def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return row, start, end and simulated flag of all slices; with *measured*, also the measured ones."""
-    rows = np.arange(len(nodes))
-    start, end = nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64)
-    if not measured:
-        return rows, start, end, np.ones(len(rows), bool)
-    began = nodes["measured_start_ns"].to_numpy(np.int64)
-    known = np.flatnonzero(began >= 0)
-    ended = began[known] + nodes["duration_ns"].to_numpy(np.int64)[known]
-    simulated = np.append(np.zeros(len(known), bool), np.ones(len(rows), bool))
-    return (
-        np.append(known, rows),
-        np.append(began[known], start),
-        np.append(ended, end),
-        simulated,
-    )
 
 
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
@@ -257,9 +279,7 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
     *inside* comes from `Lanes.area`, and *nodes* are the nodes of the lanes.
     """
-    of_nodes = inside[inside["level"] == SLICES] if len(inside) else inside
-    simulated = of_nodes[~of_nodes["measured"]] if len(inside) else inside
-    shown = simulated if len(simulated) else of_nodes
+    shown = inside[inside["level"] == SLICES]
     facts = nodes[["kind", "rank"]].iloc[shown["row"]].assign(inside_ns=shown["inside_ns"].to_numpy())
     pairs = [("Width", duration_text(span_ns))]
     if len(shown) or not len(inside):
@@ -271,12 +291,12 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
 
 def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per operator in an area of lanes, most simulated time first.
+    """Return a row per operator in an area of lanes, most time first.
 
-    The columns are ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns``
-    and ``measured_ns`` (the measured time). Only time inside the area counts.
+    The columns are ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns`` and ``longest_ns``.
+    Only time inside the area counts.
     """
-    inside = inside[inside["level"] == SLICES] if len(inside) else inside
+    inside = inside[inside["level"] == SLICES]
     facts = nodes[["operator", "name", "kind"]].iloc[inside["row"]].reset_index(drop=True)
     named = facts["operator"].where(facts["operator"] != "", facts["name"])
     return _summed(
@@ -297,25 +317,22 @@ def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    sums = table[~table["measured"]].groupby(keys)["inside_ns"].agg(
+    sums = table.groupby(keys)["inside_ns"].agg(
         slices="size", total_ns="sum", mean_ns="mean", longest_ns="max"
     )  # fmt: skip
-    measured = table[table["measured"]].groupby(keys)["inside_ns"].sum().rename("measured_ns")
-    joined = sums.join(measured, how="outer").fillna(0).round().astype("int64").reset_index()
-    ordered: pd.DataFrame = joined.sort_values(
-        ["total_ns", "measured_ns"], ascending=False, kind="stable", ignore_index=True
-    )
+    whole = sums.round().astype("int64").reset_index()
+    ordered: pd.DataFrame = whole.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
     return ordered
 
 
 _BATCH = 5_000
 
 
-def chrome_trace(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPath) -> Iterator[str]:
+def chrome_trace(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: pd.DataFrame) -> Iterator[str]:
     """Yield a Chrome trace as pieces of JSON: a process per rank, a thread per lane, the critical path.
 
-    *parts* are the nodes of whole ranks with their lanes. Times are in µs with three decimals, which
-    is exact to the nanosecond.
+    *parts* are the nodes of whole ranks with their lanes, and *path* are the segments. Times are
+    in µs with three decimals, which is exact to the nanosecond.
     """
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     before, number, first_lane = "", 0, 0
@@ -334,7 +351,7 @@ def chrome_trace(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPath
     for event in _process(number, "Critical path"):
         yield before + json.dumps(event)
         before = ",\n"
-    for row in path.segments.to_dict("records"):
+    for row in path.to_dict("records"):
         yield ",\n" + json.dumps(_segment(row, number))
     yield "\n]}\n"
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from .._experiment import Experiment
     from ..programs import Demand, Program
-    from ._lanes import Lanes
     from ._search import Words
     from ._what_if import Target
     from .diagnosis import Diagnosis
@@ -151,13 +150,19 @@ class RunAnalysis:
         calls = self.result.collectives[["rank", "node_id"]]
         return collective_arrivals(self.result, facts_of_nodes(self.workload, calls, "module"))
 
-    def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield pieces of the run, or of *ranks*, as a Chrome trace, reading rank by rank."""
-        from ._lanes import Lanes, chrome_trace  # noqa: PLC0415 - few analyses need traces
+    def trace(self, ranks: Iterable[int] | None = None, *, measured: bool = False) -> Iterator[str]:
+        """Yield pieces of the run, or of *ranks*, as a Chrome trace, reading rank by rank.
+
+        Times are simulated or *measured*.
+        """
+        from . import _lanes  # noqa: PLC0415 - few analyses need traces
 
         every = self.result.columns("ranks")["rank"].tolist() if ranks is None else ranks
-        frames = (self._by_rank.nodes(rank) for rank in every)
-        return chrome_trace(((nodes, Lanes(nodes)) for nodes in frames), self.path)
+        frames: Iterable[pd.DataFrame] = (self._by_rank.nodes(rank) for rank in every)
+        path = self.path.segments
+        if measured:
+            frames, path = map(_lanes.at_measured_times, frames), _lanes.path_at_measured_times(self, path)
+        return _lanes.chrome_trace(((nodes, _lanes.Lanes(nodes)) for nodes in frames), path)
 
     @ComputedOnce
     def summary(self) -> Summary:
@@ -284,25 +289,11 @@ class RunAnalysis:
         messages = facts_of_nodes(self.workload, on_path, "type", "comm_size_bytes")
         return messages_on_path(messages, self.path)
 
-    @ComputedOnce
-    def lanes(self) -> Lanes:
-        """Return the nodes in lanes, with simulated times."""
-        from ._lanes import Lanes  # noqa: PLC0415
-
-        return Lanes(self.nodes)
-
     @property
     def is_measured(self) -> bool:
         """Whether the workload has measured times."""
         began = (np.asarray(graph.node_columns["measured_start_ns"]) for graph in self.workload.graphs)
         return any(bool((start_ns >= 0).any()) for start_ns in began)
-
-    @ComputedOnce
-    def measured_lanes(self) -> Lanes:
-        """Return the nodes in lanes, with measured times above simulated ones."""
-        from ._lanes import Lanes  # noqa: PLC0415
-
-        return Lanes(self.nodes, measured=True)
 
     @ComputedOnce
     def elasticity(self) -> pd.DataFrame:

@@ -104,7 +104,7 @@ def _streams_of(rank: int, nodes: pd.DataFrame) -> list[dict[str, Any]]:
     if not groups:
         return []
     keys = pd.DataFrame([key for key, _ in groups], columns=_KEYS)
-    labels = lane_table(keys.assign(rank=rank, measured=False))["label"]
+    labels = lane_table(keys.assign(rank=rank))["label"]
     devices = (keys["stream"] // DEVICE_LANE - 1).mask(keys["comm"], -1)
     return [
         {"rank": rank, "device": device, "stream": label} | _times(own)

@@ -9,7 +9,7 @@ import pytest
 from studies import make_study, run_in
 from werkzeug.test import Client
 
-from chakrascope.converter import convert
+from chakrascope.converter import NodeType, convert
 from chakrascope.runner import Study, Workspace, find_items, get_backend, measured_result, prepare
 from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
@@ -203,7 +203,7 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
             assert page.complaints == [], value
 
 
-# The timeline shows what host threads called in the captured step, nested by call, below measured rows.
+# The timeline shows what host threads called in the captured step, nested by call, below measured nodes.
 
 
 @pytest.fixture(scope="module")
@@ -212,23 +212,25 @@ def tab(context, captured):
         yield page
 
 
-def test_calls_lie_below_the_measured_rows_of_their_rank(captured):
+def test_calls_lie_below_the_measured_nodes_of_their_rank(captured):
     study, run = captured
     client = create_app(study).server.test_client()
-    asked = f"run={run}&measured=1&nested=1"
+    asked = f"run={run}&calls=1&nested=1"
     found = client.get(f"/api/lanes?{asked}").json
+    assert found["measured"]
     lanes = [lane for lane in found["lanes"] if lane["rank"] == 0]
-    levels = [(lane["level"] == "call", lane["measured"]) for lane in lanes]
-    assert sorted(set(levels), key=levels.index) == [(False, True), (True, True), (False, False)]
-    assert not [
-        lane for lane in client.get(f"/api/lanes?run={run}&nested=1").json["lanes"] if lane["measured"]
-    ]
+    levels = [lane["level"] == "call" for lane in lanes]
+    assert levels == sorted(levels)
+    assert client.get(f"/api/lanes?run={run}&nested=1").json["measured"]
+    simulated = client.get(f"/api/lanes?{asked}&measured=0").json
+    assert not simulated["measured"]
+    assert not [lane for lane in simulated["lanes"] if lane["level"] == "call"]
     calls = [lane["lane"] for lane in lanes if lane["level"] == "call"]
     wide = f"lanes={calls[0]}-{calls[-1]}&t0=0&t1={found['makespan_ns']}"
     summed = client.get(f"/api/area?{asked}&{wide}").json
     by_name = {row["name"]: row for row in summed["rows"]}
     assert by_name["ProfilerStep#4"]["row"] == "call"
-    assert by_name["ProfilerStep#4"]["measured_ns"] == measured_result(study.workload("mlp")).makespan_ns
+    assert by_name["ProfilerStep#4"]["total_ns"] == measured_result(study.workload("mlp")).makespan_ns
     named = client.get(f"/api/slices?{asked}&{wide}&px=1000").data
     assert b"Optimizer.step#AdamW.step" in named
 
@@ -299,26 +301,28 @@ def test_host_calls_of_a_slice_are_those_at_its_measured_time(launched, page):
 
 
 @pytest.mark.browser
-def test_host_calls_of_a_small_capture_follow_the_simulated_rows_unasked(captured, visit):
-    """The box of measured rows adds those above; the box of host calls hides both."""
+def test_host_calls_of_a_small_capture_are_shown_unasked_at_measured_times(captured, visit):
     _, run = captured
     rows = "document.getElementById('timeline').timeline.rows.all"
-    called = f"() => {rows}.some((row) => row.thread)"
+    called, uncalled = (f"() => {test}{rows}.some((row) => row.thread)" for test in ("", "!"))
     page = visit("/timeline", f"?run={run}")
     page.wait_for_selector("#timeline[data-slices]")
     page.wait_for_function(called)
-    shown = page.evaluate(f"{rows}.map((row) => [row.measured, row.thread])")
-    kinds = ["call" if thread else "measured" if on else "simulated" for on, thread in shown]
-    assert "measured" not in kinds
-    assert kinds[0] == "simulated"
-    assert kinds.count("call") > 2
+    shown = page.evaluate(f"{rows}.map((row) => Boolean(row.thread))")
+    assert not shown[0]
+    assert shown.count(True) > 2
     assert page.locator("#timeline-calls").is_checked()
-    assert "measured=" not in page.url
+    assert page.locator("#timeline-measured").is_checked()
+    assert not {"measured=", "calls="} & set(re.findall(r"\w+=", page.url))
     page.locator("#timeline-calls").uncheck()
+    page.wait_for_url("**calls=0*")
+    page.wait_for_function(uncalled)
+    page.locator("#timeline-calls").check()
+    page.wait_for_function(called)
+    page.locator("#timeline-measured").uncheck()
     page.wait_for_url("**measured=0*")
-    page.wait_for_function(f"() => !{rows}.some((row) => row.thread)")
-    page.locator("#timeline-measured").check()
-    page.wait_for_function(f"() => {rows}.some((row) => row.measured && !row.thread)")
+    page.wait_for_function(uncalled)
+    assert page.locator("#timeline-calls").is_disabled()
 
 
 @pytest.mark.browser
@@ -346,25 +350,29 @@ def test_all_ranks_are_in_sight_with_host_calls_until_all_rows_are_asked_for(cap
 def test_large_traces_and_many_ranks_are_read_when_asked(captured, monkeypatch):
     study, run = captured
     opened = StudyView(study).open(run)
-    assert _timeline._default_calls(opened) == "yes"
+    assert _timeline._default_calls(opened) == "1"
     monkeypatch.setattr(_timeline, "_MAX_DEFAULT_BYTES", opened.calls.size_bytes - 1)
-    assert _timeline._default_calls(opened) == "no"
+    assert _timeline._default_calls(opened) == "0"
 
 
-def test_calls_are_shown_with_measured_rows_if_the_host_is_not_at_its_measured_times(captured):
-    """Calls are drawn at measured times; below nodes at other times, they would seem to cause other nodes."""
+def test_host_calls_of_a_simulated_window_are_those_at_its_measured_times(captured):
     study, run = captured
     opened = StudyView(study).open(run)
-    late = opened.nodes.assign(start_ns=opened.nodes["start_ns"] + opened.result.makespan_ns // 100)
-    vars(opened)["nodes"] = late
-    assert _timeline._default_calls(opened) == "measured"
+    own = opened.nodes_of(1)
+    on_host = own[(own["stream"] == 0) & (own["type"] == NodeType.COMP)]
+    node = on_host.loc[on_host["duration_ns"].idxmax()]
+    late = {name: own[name] + 10**9 for name in ("start_ns", "end_ns")}
+    opened._ranks_kept[1] = own.assign(**late)
+    start, began = int(node["start_ns"]) + 10**9, int(node["measured_start_ns"])
+    assert _timeline._measured_window(opened, [1], (start + 5, start + 25)) == (began + 5, began + 25)
+    assert _timeline._measured_window(opened, [1], (5, 25)) == (5, 5)
 
 
 def test_runs_without_their_traces_have_no_calls(captured):
     study, run = captured
     kept = study.trace_dir("mlp").rename(study.path / "elsewhere")
     try:
-        lanes = create_app(study).server.test_client().get(f"/api/lanes?run={run}&measured=1&nested=1").json
+        lanes = create_app(study).server.test_client().get(f"/api/lanes?run={run}&calls=1&nested=1").json
         assert not [lane for lane in lanes["lanes"] if lane["level"] == "call"]
     finally:
         kept.rename(study.trace_dir("mlp"))
@@ -396,7 +404,7 @@ def test_slices_link_to_host_calls_and_back(captured, visit):
         .get(f"/api/seek?run={run}&seek=aten::addmm&ranks=0")
         .json["node"]
     )
-    page = visit("/timeline", f"?run={run}&measured=1&rows=nested&fit=off&rank=0&node={node}")
+    page = visit("/timeline", f"?run={run}&calls=1&rows=nested&fit=off&rank=0&node={node}")
     page.wait_for_selector(f"#timeline[data-selected='0:{node}'][data-slices]")
     page.keyboard.press("h")
     page.wait_for_selector(f"#timeline:not([data-selected='0:{node}']):not([data-selected=''])")
@@ -424,14 +432,3 @@ def test_slices_link_to_host_calls_and_back(captured, visit):
     page.emulate_media(color_scheme="dark")
     settle(page)
     assert settled_violations(page, within="#path-stacks") == []
-
-
-@pytest.mark.browser
-def test_host_calls_stay_in_sight_with_measured_rows(captured, visit):
-    _, run = captured
-    calls = """() => { const { all } = document.getElementById('timeline').timeline.rows;
-      return all.some((row) => row.measured && !row.thread)
-        && all.some((row) => row.thread && row.height); }"""
-    page = visit("/timeline", f"?run={run}&same=apart&measured=1")
-    page.wait_for_selector("#timeline[data-slices]")
-    page.wait_for_function(calls)

@@ -77,15 +77,16 @@ def test_details_link_to_predecessors_and_successors(visit, made):
     page.wait_for_selector("#timeline[data-selected='1:4']")
 
 
-def test_measured_lanes_are_in_the_address(visit, made):
-    page = visit("/timeline", f"?run={made.run_a}")
+def test_measured_times_are_in_the_address(visit, made):
+    page = visit("/timeline", f"?run={made.run_b}")
     page.wait_for_selector("#timeline[data-slices]")
-    alone = int(page.locator("#timeline").get_attribute("data-slices"))
-    page.locator("#timeline-measured").set_checked(True, force=True)
+    ends = "() => document.getElementById('timeline').timeline.view.makespan"
+    simulated, rows = page.evaluate(ends), page.locator("#timeline").get_attribute("data-rows")
+    page.locator("#timeline-measured").check()
     page.wait_for_url("**measured=1*")
-    page.wait_for_selector(f"#timeline[data-slices]:not([data-slices='{alone}'])")
-    # Rows fold to fit, so that phases and modules need not be drawn.
-    assert int(page.locator("#timeline").get_attribute("data-slices")) > alone
+    page.wait_for_function(f"{ends.removeprefix('() => ')} !== {simulated}")
+    assert page.locator("#timeline").get_attribute("data-rows") == rows
+    assert page.locator("#timeline-calls").is_disabled()
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
 from ...converter import NodeType
@@ -26,7 +28,6 @@ _ABOUT = (
     "with Shift to sum up an area."
 )
 _MAX_DEFAULT_BYTES = 64 << 20
-_MAX_SHIFT = 0.001  # of the step: about a pixel
 
 # Tabs of the side panel, whose content is from assets/timeline/panel.js.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
@@ -50,8 +51,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
                      **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _comparable_runs(run),
-                        "data-measured": "yes" if run.is_measured else "no",
-                        "data-calls": _default_calls(run)}),
+                        "data-measured": _default_times(run), "data-calls": _default_calls(run)}),
             dcc.Store(id="timeline-sink"),
             dcc.Store(id="timeline-stacks-asked"),
             separator("timeline-panel", "Height of the panel", across=True),
@@ -62,24 +62,20 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )  # fmt: skip
 
 
+def _default_times(run: OpenRun) -> str:
+    """Return whether measured times are shown by default ("1"), only on request ("0"), or unknown ("")."""
+    return str(int(run.shows_measured)) if run.is_measured else ""
+
+
 def _default_calls(run: OpenRun) -> str:
-    """Return how host calls are shown by default.
+    """Return whether host calls are shown by default ("1"), only on request ("0"), or unknown ("").
 
-    If traces are small and ranks few, they are shown below the simulated rows ("yes"), or together with
-    measured rows ("measured") if the host does not work at its measured times, which its calls have.
+    They are shown by default if the traces are small and the ranks few.
     """
-    is_small = run.has_few_ranks and run.is_measured and run.result.num_nodes <= MANY_NODES
-    if not is_small or not 0 < run.calls.size_bytes <= _MAX_DEFAULT_BYTES:
-        return "no"
-    return "yes" if _is_host_on_time(run) else "measured"
-
-
-def _is_host_on_time(run: OpenRun) -> bool:
-    nodes = run.nodes
-    on_host = (nodes["stream"] < DEVICE_LANE) & (nodes["type"] == NodeType.COMP)
-    timed = nodes[on_host & (nodes["measured_start_ns"] >= 0)]
-    shift_ns = (timed["start_ns"] - timed["measured_start_ns"]).abs()
-    return bool((shift_ns <= _MAX_SHIFT * run.result.makespan_ns).all())
+    if not run.calls or not run.is_measured:
+        return ""
+    is_small = run.has_few_ranks and run.result.num_nodes <= MANY_NODES
+    return str(int(is_small and run.calls.size_bytes <= _MAX_DEFAULT_BYTES))
 
 
 def _comparable_runs(run: OpenRun) -> str:
@@ -147,7 +143,10 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
     if not run.calls:
         return empty(_NO_CALLS)
     ranks, window = [int(rank) for rank in asked["ranks"]], (int(asked["t0"]), int(asked["t1"]))
-    stacks = host_stack_table(run, ranks[:_MAX_RANKS], window)
+    shown = ranks[:_MAX_RANKS]
+    if not asked.get("measured"):
+        window = _measured_window(run, shown, window)
+    stacks = host_stack_table(run, shown, window)
     if not stacks["total_ns"].any():
         return empty("No host thread of these ranks made a call in this window.")
     more = f" The first {_MAX_RANKS} of {len(ranks)} ranks." if len(ranks) > _MAX_RANKS else ""
@@ -155,11 +154,25 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
         f"Calls of the host threads from {duration_text(window[0])} to {duration_text(window[1])} of the "
         f"captured step, each below its caller.{more} "
     )
-    query = {"run": run.info.id, "ranks": ",".join(map(str, ranks[:_MAX_RANKS])), "t0": str(window[0])}
+    query = {"run": run.info.id, "ranks": ",".join(map(str, shown)), "t0": str(window[0])}
     return [
         dmc.Text([text, export_links("host", **query, t1=str(window[1]))], size="sm"),
         graph(stacks_icicle(stacks, "total_ns", scheme)),
     ]
+
+
+def _measured_window(run: OpenRun, ranks: Sequence[int], window: tuple[int, int]) -> tuple[int, int]:
+    """Return when the host work in a simulated *window* was measured; an empty window if there is none."""
+    nodes = pd.concat([run.nodes_of(rank) for rank in ranks])
+    inside = (nodes["start_ns"] < window[1]) & (nodes["end_ns"] > window[0])
+    on_host = (nodes["stream"] < DEVICE_LANE) & (nodes["type"] == NodeType.COMP)
+    simulated = nodes[inside & on_host & (nodes["measured_start_ns"] >= 0)]
+    if simulated.empty:
+        return window[0], window[0]
+    measured = simulated["measured_start_ns"]
+    first = measured + (window[0] - simulated["start_ns"]).clip(lower=0)
+    last = measured + simulated["duration_ns"] - (simulated["end_ns"] - window[1]).clip(lower=0)
+    return int(first.min()), int(max(first.min(), last.max()))
 
 
 def register_stacks(app: Dash, view: StudyView) -> None:

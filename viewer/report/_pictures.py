@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from ...runner import about_backend
 from ...runner.analysis import KIND_LABELS
 from ...support import Svg, bytes_text, count_text, duration_text, element, share_text
 from ...support import picture as drawing
@@ -58,11 +57,10 @@ def timeline_picture(run: OpenRun) -> Markup:
     parts = _lane_labels(lanes)
     for lane, row in row_of.items():
         batch = index.window(0, until, _COLUMNS, [lane])
-        opacity = 0.55 if bool(lanes.loc[lane, "measured"]) else None
         for code in np.unique(batch.colour):
             own = batch.colour == code
             shape = _boxes(batch.start_ns[own] * scale, batch.end_ns[own] * scale, row)
-            parts.append(element("path", d=shape, fill=kind_colour(KINDS[code]), opacity=opacity))
+            parts.append(element("path", d=shape, fill=kind_colour(KINDS[code])))
     parts.append(_path_line(run, index, row_of, scale))
     title = f"Timeline of {len(ranks)} of {run.info.num_ranks} ranks"
     return picture(title, _LANE_LABEL, _ROW * len(row_of), until, *parts)
@@ -70,22 +68,17 @@ def timeline_picture(run: OpenRun) -> Markup:
 
 def timeline_note(run: OpenRun) -> str:
     """Describe the picture of :func:`timeline_picture`."""
-    index, ranks = _shown(run)
+    _, ranks = _shown(run)
     some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
-    pale = ", first as measured (pale), then as simulated" if index.table["measured"].any() else ""
-    return f"A row per stream{some}{pale}. The line is the critical path."
+    return f"A row per stream{some}. The line is the critical path."
 
 
 def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
-    """Return the timeline index and the ranks in the picture.
+    """Return the timeline index of simulated times, and the ranks in the picture.
 
-    Measured lanes are included if all fit. If not even the simulated ones do, the ranks with most
-    time on the critical path are chosen.
+    If not all lanes fit, the ranks with most time on the critical path are chosen.
     """
-    beside = run.is_measured and not about_backend(run.info.backend).replays
-    index = run.rows(measured=beside, nested=False)
-    if beside and len(index.table) > _MAX_LANES:
-        index = run.rows(measured=False, nested=False)
+    index = run.rows(measured=False, nested=False)
     on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
     order = [*on_path.index, *(rank for rank in index.table["rank"].unique() if rank not in on_path.index)]
     ranks: list[int] = []
@@ -105,9 +98,8 @@ def _lane_labels(lanes: pd.DataFrame) -> list[Svg]:
     for row, lane in enumerate(lanes.to_dict("records")):
         rank = f"rank {lane['rank']}" if lane["rank"] != before else ""
         before = lane["rank"]
-        label = f"{lane['label']}{' (measured)' if lane['measured'] else ''}"
         y = row * _ROW + 15
-        texts += [element("text", rank, x=0, y=y), element("text", label, x=52, y=y)]
+        texts += [element("text", rank, x=0, y=y), element("text", lane["label"], x=52, y=y)]
     return texts
 
 

@@ -31,7 +31,6 @@ from ._slices import (
 
 _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
 _TEXTS = ("operator", "module", "phase")
-_MEASURED = ("duration_ns", "measured_start_ns")
 CACHED_NODES = 4_000_000
 """Nodes in all cached parts together, about; each takes 130 bytes."""
 NODES_PER_REQUEST = 2_000_000
@@ -130,7 +129,6 @@ class TimelineIndex:
         makespan_ns: int,
         *,
         kinds: Iterable[str] = (),
-        measured: bool = False,
         nested: bool = False,
         calls_of: Callable[[int], HostCalls | None] | None = None,
     ) -> None:
@@ -139,8 +137,8 @@ class TimelineIndex:
         self.parts = [[*ranks] for ranks in parts if len(ranks)]
         self._place = {rank: place for place, ranks in enumerate(self.parts) for rank in ranks}
         self._frame_of, self._facts_of, self._calls_of = frame_of, facts_of, calls_of
-        self._measured, self._nested = measured, nested
-        self._columns = (*_DRAWN, *_TEXTS * nested, *_MEASURED * measured)
+        self._nested = nested
+        self._columns = (*_DRAWN, *_TEXTS * nested)
         self._cached: OrderedDict[int, _Part] = OrderedDict()
         self._lock = threading.RLock()
         self._tables: dict[int, pd.DataFrame] = {}
@@ -256,7 +254,7 @@ class TimelineIndex:
         return table, joined.assign(row=np.arange(len(joined))), len(own) - len(chosen)
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return the simulated (lane, start_ns, end_ns) of a node, (-1, 0, 0) if not executed."""
+        """Return (lane, start_ns, end_ns) of a node, (-1, 0, 0) if it has no slice."""
         if rank not in self._place:
             return -1, 0, 0
         place = self._place[rank]
@@ -347,7 +345,6 @@ class TimelineIndex:
             calls = self._calls_of(rank) if self._calls_of else None
             slices = Slices(
                 self._frame_of(rank, self._columns),
-                measured=self._measured,
                 nested=self._nested,
                 calls=None if calls is None else {rank: calls},
             )
@@ -365,7 +362,7 @@ class TimelineIndex:
         if place in self._tables:
             return
         table = self._tables[place] = slices.table
-        of_nodes = (~table["measured"] & (table["level"] == _OF_NODES)).to_numpy(bool)
+        of_nodes = (table["level"] == _OF_NODES).to_numpy(bool)
         starts = np.searchsorted(slices.lane, np.arange(len(table)))
         rows = slices.row[starts[of_nodes]]
         comm = (slices.nodes["type"].to_numpy()[rows] >= int(NodeType.COMM_SEND)).tolist()

@@ -67,11 +67,10 @@ class Slices(Lanes):
         self,
         nodes: pd.DataFrame,
         *,
-        measured: bool = False,
         nested: bool = False,
         calls: Mapping[int, HostCalls] | None = None,
     ) -> None:
-        super().__init__(nodes, measured=measured, nested=nested, calls=calls)
+        super().__init__(nodes, nested=nested, calls=calls)
         self.nodes = nodes
         name, names = pd.factorize(nodes["name"])
         # Labels of groups come before names of nodes.

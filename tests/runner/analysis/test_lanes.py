@@ -25,8 +25,10 @@ from chakrascope.runner.analysis import (
     area_names,
     area_overview,
     area_table,
+    at_measured_times,
     chrome_trace,
     host_stack_table,
+    path_at_measured_times,
 )
 from chakrascope.runner.analysis._host_stacks import stacks_of_calls
 
@@ -129,48 +131,60 @@ def test_area_is_summed_by_name(run):
 
 
 def test_area_of_everything_holds_every_nanosecond(run):
-    found = run.lanes.area(-5, run.lanes.makespan_ns + 5, range(len(run.lanes.table)))
+    lanes = Lanes(run.nodes)
+    found = lanes.area(-5, lanes.makespan_ns + 5, range(len(lanes.table)))
     assert sorted(found["row"]) == list(range(len(run.nodes)))
     assert found["inside_ns"].sum() == (run.nodes["end_ns"] - run.nodes["start_ns"]).sum()
 
 
 def test_area_cuts_the_slices_at_its_edges(run):
-    inside = run.lanes.area(100_000, 200_000, range(1))
+    inside = Lanes(run.nodes).area(100_000, 200_000, range(1))
     assert run.nodes["name"].iloc[inside["row"]].tolist() == ["aten::mm"]
     assert inside["inside_ns"].tolist() == [100_000]
     assert dict(area_overview(run.nodes, inside, 100_000))["Computation"] == "100 µs in 1 slice"
     table = area_table(run.nodes, inside)
-    assert table[["operator", "slices", "total_ns", "measured_ns"]].to_numpy().tolist() == [
-        ["aten::mm", 1, 100_000, 0]
-    ]
+    assert table[["operator", "slices", "total_ns"]].to_numpy().tolist() == [["aten::mm", 1, 100_000]]
 
 
 def test_empty_area_has_no_operators(run):
-    inside = run.lanes.area(-10, -5, range(1))
+    inside = Lanes(run.nodes).area(-10, -5, range(1))
     assert area_table(run.nodes, inside).empty
     assert dict(area_overview(run.nodes, inside, 5))["Slices"] == "0 of 0 ranks"
 
 
-def test_measured_lanes_lie_above_the_simulated_ones_of_their_rank(run):
-    both = run.measured_lanes
-    lanes = both.table
-    assert lanes["measured"].tolist() == [True, True, False, False] * 2
-    assert lanes.loc[~lanes["measured"], "label"].tolist() == ["compute", "communication"] * 2
-    inside = both.area(-5, both.makespan_ns + 5, range(2))
-    own = run.nodes[run.nodes["rank"] == 0]
-    assert inside["inside_ns"].sum() == own["duration_ns"].sum()
-    assert inside["measured"].all()
-    table = area_table(run.nodes, both.area(-5, both.makespan_ns + 5, range(4)))
-    assert (table["total_ns"] == table["measured_ns"]).all()
-    # The run replays what was measured, so that both bands show a node at the same time.
-    lane, start, end = both.lane_of(1, 4)
-    assert lane == 6
-    assert (start, end) == run.lanes.lane_of(1, 4)[1:]
-    assert both.lanes_of(np.array([1, 1]), np.array([4, 999])).tolist() == [6, -1]
+def test_measured_times_replace_simulated_ones(run):
+    late = run.nodes.assign(start_ns=run.nodes["start_ns"] + 70, end_ns=run.nodes["end_ns"] + 170)
+    late.loc[0, "measured_start_ns"] = -1
+    late.loc[2, "kind"] = "idle"
+    late.loc[3, "duration_ns"] += 50
+    nodes = at_measured_times(late)
+    assert nodes["node_id"].tolist() == late["node_id"].drop([0, 2]).tolist()
+    lanes = Lanes(nodes)
+    assert lanes.table["label"].tolist() == ["compute", "communication"] * 2
+    # The run replays what was measured.
+    replayed = Lanes(run.nodes)
+    assert lanes.lane_of(1, 4) == replayed.lane_of(1, 4)
+    assert lanes.lane_of(0, int(late["node_id"][0])) == (-1, 0, 0)
+    assert lanes.lanes_of(np.array([1, 1]), np.array([4, 999])).tolist() == [2, -1]
+    # A thread does one thing at a time.
+    assert lanes.lane_of(0, 3) == replayed.lane_of(0, 3)
+
+
+def test_path_at_measured_times_ends_with_its_nodes(run):
+    timed = path_at_measured_times(run, run.path.unreasoned)
+    assert len(timed) == (run.path.unreasoned["node_id"] >= 0).sum()
+    by_node = run.nodes.set_index(["rank", "node_id"])
+    measured = by_node.loc[list(zip(timed["rank"], timed["node_id"], strict=True))]
+    begins = measured["measured_start_ns"].to_numpy()
+    assert (timed["end_ns"].to_numpy() == begins + measured["duration_ns"].to_numpy()).all()
+    assert (timed["start_ns"].to_numpy() >= begins).all()
+    assert (timed["start_ns"] < timed["end_ns"]).all()
 
 
 def test_chrome_trace_keeps_every_nanosecond(run):
-    events = json.loads("".join(chrome_trace([(run.nodes, run.lanes)], run.path)))["traceEvents"]
+    events = json.loads("".join(chrome_trace([(run.nodes, Lanes(run.nodes))], run.path.segments)))[
+        "traceEvents"
+    ]
     slices = [event for event in events if event["ph"] == "X"]
     ranks = [event for event in slices if event["pid"] < 2]
     along = [event for event in slices if event["pid"] == 2]

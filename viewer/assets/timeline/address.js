@@ -2,15 +2,12 @@
    ranks to text and back. */
 // Settings of the timeline with their defaults.
 const SETTINGS = {
-  rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "", fit: "",
+  rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "", calls: "", fit: "",
 };
 
-/* Return the default settings; *calls* is how host calls are shown by default (data-calls of the page). */
-function defaults(calls) { return Object.entries({ ...SETTINGS, measured: calls === "measured" ? "1" : "" }); }
-
-export function readSettings(calls) {
+export function readSettings() {
   const query = new URLSearchParams(window.location.search);
-  return Object.fromEntries(defaults(calls).map(([name, usual]) => [name, query.get(name) || usual]));
+  return Object.fromEntries(Object.entries(SETTINGS).map(([name, usual]) => [name, query.get(name) || usual]));
 }
 
 /* Return the time window in the address if the address names *run*, else null. */
@@ -22,12 +19,12 @@ export function readWindow(run) {
 
 /* Write the run, its time window and the settings into the address without an entry in the browser's history. The popstate event makes
    Dash read the address again. Without the event, Dash would restore the old address at the next click. */
-export function writeAddress(run, settings, view, calls) {
+export function writeAddress(run, settings, view) {
   const query = new URLSearchParams(window.location.search);
   query.set("run", run);
   query.set("t0", Math.round(view.t0));
   query.set("t1", Math.round(view.t1));
-  for (const [name, usual] of defaults(calls)) {
+  for (const [name, usual] of Object.entries(SETTINGS)) {
     if (settings[name] === usual) { query.delete(name); } else { query.set(name, settings[name]); }
   }
   if (`?${query}` === window.location.search) { return; }

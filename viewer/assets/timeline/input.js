@@ -67,7 +67,7 @@ export class Pointer {
   /* Mark the time of a group of slices, such as a module, and sum up the slices in this time. */
   markGroup({ row, batch, i }) {
     const { timeline } = this, { shift } = row.source;
-    const isBelow = (each) => (row.thread ? each.thread === row.thread && each.place >= row.place : each.measured === row.measured);
+    const isBelow = (each) => (row.thread ? each.thread === row.thread && each.place >= row.place : !each.thread);
     const below = timeline.rows.all.filter((each) => each.source === row.source && each.group === row.group && isBelow(each));
     timeline.mark(batch.start[i] + shift, batch.end[i] + shift, below);
     timeline.measure();
@@ -122,7 +122,7 @@ function tipText({ row, batch, i }, facts) {
   const merged = batch.merged[i], span = durationText(batch.end[i] - batch.start[i]);
   if (row.thread) { return `${batch.name[i] >= 0 ? batch.names[batch.name[i]] : "calls"} · ${span}`; }
   if (row.isGroup) { return [batch.name[i] >= 0 ? batch.names[batch.name[i]] : row.label, span, `longest in it: ${facts.Name}`].join(" · "); }
-  const times = row.measured ? `measured ${facts.Measured}` : facts.Simulated;
+  const times = row.source.measured ? `measured ${facts.Measured}` : facts.Simulated;
   return [facts.Name, times, facts.Cause, facts.Module].filter(Boolean).join(" · ") + (merged > 1 ? ` · longest of ${merged} here` : "");
 }
 

@@ -6,7 +6,7 @@ const { durationText, instantText } = window.chakrascopeUnits;
 const LINE = { light: "#d9dee3", dark: "#3a4148" };
 const BAND = { light: "#f3f5f7", dark: "#1d2125" }, BESIDE = { light: "#fbf6ec", dark: "#262219" };
 const FOUND = { light: "#111820", dark: "#ffffff" }, NOTED = "#8a5cd0";
-const CHARACTER = 6.3, MIN_TEXT = 30, MIN_CROSSING = 6, MEASURED_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22, COUNTERPART = [4, 3];
+const CHARACTER = 6.3, MIN_TEXT = 30, MIN_CROSSING = 6, CALL_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22, COUNTERPART = [4, 3];
 
 export function paint(timeline) {
   const { canvas, context, rows, view, scheme } = timeline, ratio = window.devicePixelRatio || 1;
@@ -49,7 +49,7 @@ function paintRegion(timeline, pinned, top, bottom) {
   context.restore();
 }
 
-/* Draw the background of measured rows and of compared runs, and lines between ranks. */
+/* Draw the background of host calls and of compared runs, and lines between ranks. */
 function paintBands(timeline, pinned) {
   const { context, rows, view, scheme, main } = timeline;
   let before = null;
@@ -57,7 +57,7 @@ function paintBands(timeline, pinned) {
     if (!row.height) { continue; }
     const y = rows.y(row), other = before && (before.group !== row.group || before.source !== row.source);
     if (row.pinned === pinned && y > -row.height && y < view.height) {
-      if (row.measured || row.source !== main) {
+      if (row.thread || row.source !== main) {
         context.fillStyle = (row.source !== main ? BESIDE : BAND)[scheme];
         context.fillRect(0, y, view.right, row.height);
       }
@@ -82,7 +82,7 @@ function paintSlices(timeline, source, pinned, top, bottom) {
     const x = LABEL_WIDTH + (batch.start[i] - from) * scale, width = (batch.end[i] - batch.start[i]) * scale;
     if (x > right || x + width < LABEL_WIDTH) { continue; }
     const isHit = batch.found[i] === 1, isFaint = seeks && !isHit;
-    context.globalAlpha = (row.measured ? MEASURED_ALPHA : 1) * (isFaint ? NOT_FOUND_ALPHA : 1);
+    context.globalAlpha = (row.thread ? CALL_ALPHA : 1) * (isFaint ? NOT_FOUND_ALPHA : 1);
     context.fillStyle = source.palette[batch.colour[i]];
     context.fillRect(x, y + 1, Math.max(width > 3 ? width - 0.5 : width, 0.6), tall - (row.isGroup ? 2 : 5));
     if (isHit) {
@@ -91,7 +91,7 @@ function paintSlices(timeline, source, pinned, top, bottom) {
     }
     if (batch.name[i] >= 0) {
       context.globalAlpha = isFaint ? 0.6 : 1;
-      context.fillStyle = dark && (row.measured || isFaint) ? INK.dark : source.ink;
+      context.fillStyle = dark && (row.thread || isFaint) ? INK.dark : source.ink;
       paintName(context, batch.names[batch.name[i]], x, width, y + tall / 2 - (row.isGroup ? 0 : 1), right, row.isGroup);
     }
     context.globalAlpha = 1;
@@ -231,7 +231,7 @@ function paintLabels(timeline, pinned) {
       context.globalAlpha = row.line ? 0.75 : 1;
       context.fillText(facts[row.line], 8, y, RANK_WIDTH - 8);
     }
-    context.font = `${row.measured ? "italic " : ""}${row.isGroup ? "11px" : "12px"} system-ui, sans-serif`;
+    context.font = `${row.thread ? "italic " : ""}${row.isGroup ? "11px" : "12px"} system-ui, sans-serif`;
     context.globalAlpha = 0.75;
     context.fillText(row.label, RANK_WIDTH + 6, y, LABEL_WIDTH - RANK_WIDTH - 12);
     context.globalAlpha = 1;
@@ -282,7 +282,7 @@ function paintOverview(timeline, ratio) {
   context.globalAlpha = 0.75;
   context.fillText("critical path", 8, 4 + tall / 2, LABEL_WIDTH - 16);
   context.globalAlpha = 1;
-  const at = (t) => LABEL_WIDTH + Math.max(0, Math.min(1, t / view.makespan)) * view.width;
+  const at = (t) => LABEL_WIDTH + Math.max(0, Math.min(1, (t - view.start) / view.whole)) * view.width;
   context.lineWidth = 1.5;
   context.strokeRect(at(view.t0) + 1, 2, Math.max(3, at(view.t1) - at(view.t0) - 2), tall + 4);
 }
@@ -290,10 +290,10 @@ function paintOverview(timeline, ratio) {
 function overviewOf(path, view, ratio, tall) {
   const canvas = document.createElement("canvas");
   canvas.width = Math.ceil(view.width * ratio); canvas.height = Math.ceil(tall * ratio);
-  const context = canvas.getContext("2d"), scale = canvas.width / view.makespan;
+  const context = canvas.getContext("2d"), scale = canvas.width / view.whole;
   for (let i = 0; i < path.lane.length; i++) {
     context.fillStyle = path.kind[i];
-    context.fillRect(path.start_ns[i] * scale, 0, Math.max(0.6, (path.end_ns[i] - path.start_ns[i]) * scale), canvas.height);
+    context.fillRect((path.start_ns[i] - view.start) * scale, 0, Math.max(0.6, (path.end_ns[i] - path.start_ns[i]) * scale), canvas.height);
   }
   return canvas;
 }

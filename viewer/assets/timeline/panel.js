@@ -73,13 +73,13 @@ export class Panel {
     this.timeline.next(() => this.timeline.selection.choose(rank, node));
   }
 
-  /* Request the host calls of the marked area, else of the selected slice at its measured time, else of the window. A Dash
-     callback of the page draws the host calls. */
+  /* Request the host calls of the marked area, else of the selected slice, else of the window. The server converts simulated
+     times to measured times. A Dash callback of the page draws the host calls. */
   askStacks() {
     const { area, notes, rows, run, main, selection: { node } } = this.timeline, subject = notes.subject();
-    const [t0, t1] = !area && node && node.measured ? node.measured : [subject.t0, subject.t1];
+    const isTimed = !area && node && node.measured, [t0, t1] = isTimed ? node.measured : [subject.t0, subject.t1];
     const ranks = area ? [...new Set(area.rows().map((row) => row.group.rank))] : node ? [node.rank] : rows.representatives(main);
-    window.dash_clientside.set_props("timeline-stacks-asked", { data: { run, ranks, t0: Math.max(0, t0), t1: Math.max(t0 + 1, t1) } });
+    window.dash_clientside.set_props("timeline-stacks-asked", { data: { run, ranks, t0: Math.max(0, t0), t1: Math.max(t0 + 1, t1), measured: Boolean(isTimed) || main.measured } });
   }
 
   showArea(parts) {

@@ -6,7 +6,7 @@ const MIN_SPAN_NS = 20;
 
 export class View {
   constructor(canvas, changed) {
-    Object.assign(this, { canvas, changed, t0: 0, t1: 1, makespan: 1 });
+    Object.assign(this, { canvas, changed, t0: 0, t1: 1, start: 0, makespan: 1 });
   }
 
   get width() { return Math.max(50, this.canvas.clientWidth - LABEL_WIDTH); }
@@ -17,7 +17,9 @@ export class View {
   x(t) { return LABEL_WIDTH + (t - this.t0) * this.scale; }
   t(x) { return this.t0 + (x - LABEL_WIDTH) / this.scale; }
 
-  fit() { this.window(-0.01 * this.makespan, 1.01 * this.makespan); }
+  /* The length of the step; a device may begin the measured step later than the host. */
+  get whole() { return this.makespan - this.start; }
+  fit() { this.window(this.start - 0.01 * this.whole, this.makespan + 0.01 * this.whole); }
 
   window(t0, t1) {
     const span = Math.min(Math.max(t1 - t0, MIN_SPAN_NS), 1.1 * this.makespan);
@@ -39,15 +41,16 @@ export class View {
 
   /* Centre the time window on the x position of a click in the overview. */
   jump(x) {
-    const t = ((x - LABEL_WIDTH) / this.width) * this.makespan, half = this.span / 2;
+    const t = this.start + ((x - LABEL_WIDTH) / this.width) * this.whole, half = this.span / 2;
     this.window(t - half, t + half);
   }
 }
 
 // Heights of rows in pixels: of nested rows, and the least height of rows of nodes.
 const USUAL = { group: 18, lane: 22 }, SHORT = { group: 12, lane: 16 };
-// The greatest depth of host calls and of other nested rows that are shown, and the least heights of rows.
-const ALL_ROWS = { calls: Infinity, nested: Infinity, least: USUAL };
+// Whether host calls that last for the whole step are shown, the greatest depth of the other host calls and of other nested
+// rows that are shown, and the least heights of rows.
+const ALL_ROWS = { outer: true, calls: Infinity, nested: Infinity, least: USUAL };
 // The depth of host calls that stays in sight as long as other nested rows can be folded.
 const LAST_CALLS = 3;
 const TALLEST_LANE = 36, MIN_PANEL = 176, MIN_HEIGHT = 220, GAP = 4, BELOW = 10;
@@ -72,19 +75,17 @@ function groupsOf(source, settings) {
 }
 
 /* Return the rows of a group of ranks, one row per lane. Rows with the same *kin* have the same label and level. The *depth* of
-   a nested row or a row of host calls counts the rows of its kin from 1. With *callsAlone*, rows of host calls follow the
-   simulated rows, and other measured rows are left out. */
-function rowsOf(source, group, pinned, callsAlone) {
+   a nested row or a row of host calls counts the rows of its kin from 1, separately for *outer* calls. */
+function rowsOf(source, group, pinned) {
   const lanes = source.lanesOf.get(group.rank), depths = new Map();
   const rows = lanes.map((lane, place) => {
-    const { level, label, measured } = source.lanes[lane], isGroup = level !== "slice", thread = level === "call" ? label : "";
+    const { level, label, outer } = source.lanes[lane], isGroup = level !== "slice", thread = level === "call" ? label : "";
     // Sampled stacks get a short name, for which the label has room.
-    const name = !isGroup ? label : thread.replace(/^thread (\d+), Python sampled$/, "sampled $1") || level, kin = `${level} ${label} ${measured}`, depth = isGroup ? (depths.get(kin) || 0) + 1 : 0;
-    depths.set(kin, depth);
-    return { source, group, lane, place, name, kin, isGroup, isEmpty: false, thread, depth, measured, pinned };
+    const name = !isGroup ? label : thread.replace(/^thread (\d+), Python sampled$/, "sampled $1") || level, kin = `${level} ${label}`, key = `${kin} ${outer}`, depth = isGroup ? (depths.get(key) || 0) + 1 : 0;
+    depths.set(key, depth);
+    return { source, group, lane, place, name, kin, isGroup, isEmpty: false, thread, outer, depth, pinned };
   });
-  for (const row of rows) { row.deepest = depths.get(row.kin); }
-  return callsAlone ? [...rows.filter((row) => !row.measured), ...rows.filter((row) => row.thread)] : rows;
+  return rows;
 }
 
 export class Rows {
@@ -96,13 +97,13 @@ export class Rows {
   /* Build all rows. Rows of pinned ranks come first, as they stay visible. The rows of compared runs follow the rows of the
      same rank. */
   arrange() {
-    const { sources, settings, holder } = this.timeline, callsAlone = settings.measured !== "1";
+    const { sources, settings, holder } = this.timeline;
     const pinned = ranksOf(settings.pinned) || new Set(), listed = sources.map((source) => groupsOf(source, settings));
     const byRank = listed.map((groups) => new Map(groups.map((group) => [group.rank, group]))), order = [...new Set(listed.flat().map((group) => group.rank))];
     this.all = [];
     for (const source of sources) { source.rowOf.fill(-1); }
     for (const rank of [...order.filter((each) => pinned.has(each)), ...order.filter((each) => !pinned.has(each))]) {
-      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank), callsAlone)); } });
+      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank))); } });
     }
     this.pinnedCount = this.all.filter((row) => row.pinned).length;
     this.fitHeight();
@@ -136,15 +137,16 @@ export class Rows {
     this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
   }
 
-  /* Fold deep rows until the rows of nodes of all ranks are in sight on a canvas that is *most* pixels high: host calls to a
-     depth of three, then other nested rows, in shorter rows if necessary, and the remaining host calls at last. If that is
-     impossible, only fold host calls to a depth of three. Return whether no host call has a row. */
+  /* Fold rows until the rows of nodes of all ranks are in sight on a canvas that is *most* pixels high: host calls that last for
+     the whole step, other host calls to a depth of three, then other nested rows, in shorter rows if necessary, and the
+     remaining host calls at last. If that is impossible, only fold host calls to a depth of three. Return whether no host call
+     has a row. */
   foldToFit(most) {
     Object.assign(this, ALL_ROWS);
     if (this.timeline.settings.fit) { return false; }
     const rows = this.all.slice(0, this.all.findLastIndex((row) => !row.thread) + 1).filter((row) => !this.isFolded(row));
     const ranks = new Set(rows.map((row) => row.group)).size;
-    const deepest = (kept) => rows.filter(kept).reduce((depth, row) => Math.max(depth, row.depth), 0);
+    const deepest = (kept) => rows.filter((row) => kept(row) && !row.outer).reduce((depth, row) => Math.max(depth, row.depth), 0);
     const calls = deepest((row) => row.thread), nested = deepest((row) => !row.thread), last = Math.min(calls, LAST_CALLS);
     const fits = (choice) => {
       Object.assign(this, choice);
@@ -152,12 +154,13 @@ export class Rows {
       return TOP + BELOW + GAP * ranks + groups * choice.least.group + (shown.length - groups) * choice.least.lane <= most;
     };
     const down = (from, to, choice) => Array.from({ length: Math.max(0, from - to + 1) }, (_, i) => choice(from - i));
+    const folded = { ...ALL_ROWS, outer: false };
     const choices = [
-      ALL_ROWS, ...down(calls, last, (depth) => ({ ...ALL_ROWS, calls: depth })),
-      ...[USUAL, SHORT].flatMap((least) => down(nested, 1, (depth) => ({ calls: last, nested: depth, least }))),
-      ...down(last - 1, 0, (depth) => ({ calls: depth, nested: 1, least: SHORT })),
+      folded, ...down(calls, last, (depth) => ({ ...folded, calls: depth })),
+      ...[USUAL, SHORT].flatMap((least) => down(nested, 1, (depth) => ({ outer: false, calls: last, nested: depth, least }))),
+      ...down(last - 1, 0, (depth) => ({ outer: false, calls: depth, nested: 1, least: SHORT })),
     ];
-    Object.assign(this, choices.find(fits) || { ...ALL_ROWS, calls: last });
+    Object.assign(this, choices.find(fits) || { ...folded, calls: last });
     return calls > 0 && this.calls === 0;
   }
 
@@ -174,7 +177,8 @@ export class Rows {
       row.height = row.isGroup ? this.least.group : this.laneHeight;
       row.line = isSame ? before.line + 1 : 0;
       row.label = isSame && row.isGroup && before.kin === row.kin ? "" : row.name;
-      if (row.depth === 1 && row.deepest > this.deepest(row)) { row.label = `${row.name} +${row.deepest - this.deepest(row)}`; }
+      const hidden = row.label && row.isGroup ? rows.filter((each) => each.group === row.group && each.source === row.source && each.kin === row.kin && this.isDeep(each)).length : 0;
+      if (hidden) { row.label = `${row.name} +${hidden}`; }
       at += row.height;
       before = row;
     }
@@ -184,7 +188,7 @@ export class Rows {
   /* Return the greatest depth that is shown of rows such as *row*. */
   deepest(row) { return row.thread ? this.calls : this.nested; }
 
-  isDeep(row) { return row.depth > this.deepest(row); }
+  isDeep(row) { return row.outer ? !this.outer : row.depth > this.deepest(row); }
 
   isFolded(row) { return this.isDeep(row) || (row.isEmpty && this.timeline.settings.empty !== ""); }
 

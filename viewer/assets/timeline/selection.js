@@ -114,7 +114,7 @@ export class Selection {
   step(direction) {
     const { main, rows, view } = this.timeline, { batch } = main, { node } = this;
     if (!batch) { return undefined; }
-    const own = node ? rows.of(main, node.lane) : rows.all.find((row) => row.source === main && !row.isGroup && !row.measured);
+    const own = node ? rows.of(main, node.lane) : rows.all.find((row) => row.source === main && !row.isGroup);
     if (!own) { return undefined; }
     const from = node ? node.start_ns : view.t0;
     let best = -1, nearest = Infinity;
@@ -130,7 +130,6 @@ export class Selection {
 /* A marked area (a time interval on some rows), and the summary of the slices in the area. */
 const TITLES = {
   operator: "Operator", name: "Name", row: "Row", kind: "Kind", slices: "Slices", total_ns: "Total", mean_ns: "Mean", longest_ns: "Longest",
-  measured_ns: "Measured total",
 };
 
 export class Area {
@@ -164,7 +163,7 @@ export class Area {
 
 /* Return the elements of an area's summary: totals, export links, and a table of the largest sums by name. */
 function summary(found, query) {
-  const columns = found.columns.filter((column) => column !== "measured_ns" || found.rows.some((row) => row.measured_ns > 0));
+  const { columns } = found;
   const isTime = (column) => column.endsWith("_ns"), isNumber = (column) => isTime(column) || column === "slices";
   const numbers = [...columns.keys()].filter((i) => isNumber(columns[i]));
   const text = (value, column) => (isTime(column) ? durationText(Math.round(value)) : isNumber(column) ? value.toLocaleString("en") : value);

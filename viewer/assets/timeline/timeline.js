@@ -14,12 +14,12 @@ import { Search, Tools } from "./tools.js";
 
 const FETCH_DELAY_MS = 90, ADDRESS_DELAY_MS = 150, ROWS_OF_MARGIN = 4;
 // Settings whose changes need new data from the server.
-const SERVER_SETTINGS = ["rows", "colour", "beside", "measured"];
+const SERVER_SETTINGS = ["rows", "colour", "beside", "measured", "calls"];
 
 class Timeline {
   constructor(holder) {
     const canvas = holder.querySelector("canvas");
-    Object.assign(this, { holder, canvas, context: canvas.getContext("2d"), settings: readSettings(holder.dataset.calls) });
+    Object.assign(this, { holder, canvas, context: canvas.getContext("2d"), settings: readSettings() });
     Object.assign(this, { run: "", sources: [], area: null, showPath: true, sequence: 0, turn: Promise.resolve() });
     this.view = new View(canvas, () => this.refresh());
     this.rows = new Rows(this);
@@ -39,18 +39,19 @@ class Timeline {
   get isLoaded() { return this.sources.length > 0 && this.main.run === this.run; }
   get main() { return this.sources[0]; }
   get scheme() { return this.holder.dataset.scheme === "dark" ? "dark" : "light"; }
-  get isMeasured() { return this.holder.dataset.measured === "yes"; }
 
-  /* Whether the timeline shows host calls by default, which it does for small traces. */
-  get readsCalls() { return this.holder.dataset.calls === "yes"; }
-  /* Whether requests include measured rows and host calls: the setting decides, or by default whether the server has read
-     the host calls. */
-  get showsMeasured() { const { measured } = this.settings; return this.isMeasured && (measured === "1" || (measured === "" && this.callsRead === this.run)); }
+  /* Return the value of a setting that the page attribute of the same name provides by default: "1", "0" or "" (unknown). */
+  choice(name) { return this.holder.dataset[name] && (this.settings[name] || this.holder.dataset[name]); }
+  /* Whether the rows have measured times, which host calls need. */
+  get showsMeasured() { return this.choice("measured") === "1"; }
+  /* Whether host calls are shown, once the server has read them. */
+  get wantsCalls() { return this.showsMeasured && this.choice("calls") === "1"; }
+  get showsCalls() { return this.wantsCalls && (this.settings.calls === "1" || this.callsRead === this.run); }
 
-  query(more) { return new URLSearchParams({ run: this.run, measured: this.showsMeasured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
-
-  /* Return the colour settings of a request; a compared run has the same colours as the current run. */
-  colouring(run) { return { colour: this.settings.colour, ...(run === this.run ? {} : { like: this.run }) }; }
+  /* Return a query for the API. *measured* applies to the main run, whose colours other runs have. */
+  query(more) {
+    return new URLSearchParams({ run: this.run, main: this.run, measured: this.settings.measured, calls: this.showsCalls ? 1 : 0, nested: this.nested ? 1 : 0, ...more });
+  }
 
   details(source, rank, node, flows) { return ask("node", this.query({ run: source.run, rank, node, flows: flows ? 1 : 0 })); }
 
@@ -62,8 +63,8 @@ class Timeline {
     if (load !== this.current || !first || !this.isShown) { return; }
     this.nested = first.nested;
     this.sources = [first, ...others];
-    // Without measured rows, the time axis ends with the simulated rows.
-    this.view.makespan = Math.max(...this.sources.map((source) => (this.settings.measured === "1" ? source.makespan : source.simulated_ns)));
+    this.view.start = Math.min(...this.sources.map((source) => source.start_ns));
+    this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
     this.overview = null;
     if (!isSame) { this.area = null; this.selection.key = ""; }
     this.beside.place();
@@ -77,16 +78,16 @@ class Timeline {
 
   /* Make the server read the host calls in the background, and show the host calls once they are read. */
   async readCalls(run) {
-    if (!this.readsCalls || !this.nested || this.settings.measured || this.callsAsked === run) { return; }
+    if (!this.wantsCalls || this.showsCalls || !this.nested || this.callsAsked === run) { return; }
     this.callsAsked = run;
     this.tools.noteCalls("(being read…)");
-    const query = { run, measured: 1, nested: 1 }, found = await ask("lanes", new URLSearchParams(query));
+    const query = { run, measured: 1, calls: 1, nested: 1 }, found = await ask("lanes", new URLSearchParams(query));
     const lanes = found && found.lanes.some(({ level }) => level === "call") ? rangesText(found.lanes.map(({ lane }) => lane)) : "";
     if (lanes) { await askSlices(new URLSearchParams({ ...query, lanes, px: 1 })); }
     if (run !== this.run || !this.isShown) { return; }
     this.tools.noteCalls(!found ? "(the traces cannot be read)" : lanes ? "" : "(the traces have none)");
     if (lanes) { this.callsRead = run; }
-    if (lanes && !this.settings.measured) { this.next(() => this.loadAgain()); }
+    if (lanes && this.showsCalls) { this.next(() => this.loadAgain()); }
   }
 
   /* Whether the browser still shows the Timeline page; a late response must not change another page. */
@@ -103,7 +104,7 @@ class Timeline {
   /* Return the source of slices of a run, or null after an error, whose message is shown in place of the slices. */
   async source(run, nested) {
     try {
-      const source = await askSource(run, this.query({ run, nested, ...this.colouring(run) }));
+      const source = await askSource(run, this.query({ run, nested, colour: this.settings.colour }));
       this.problem.remove();
       return source;
     } catch (error) {
@@ -137,7 +138,7 @@ class Timeline {
   /* Restore the settings and the time window of the address after Back or Forward. */
   async restore() {
     const before = this.settings;
-    this.settings = readSettings(this.holder.dataset.calls);
+    this.settings = readSettings();
     if (SERVER_SETTINGS.some((name) => before[name] !== this.settings[name])) { this.area = null; await this.load(this.run); } else { this.arrange(); }
     const [t0, t1] = readWindow(this.run) || [];
     if (t1 > t0) { this.view.window(t0, t1); } else { this.refresh(); }
@@ -154,7 +155,7 @@ class Timeline {
 
   writeSoon() {
     clearTimeout(this.writing);
-    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.run, this.settings, this.view, this.holder.dataset.calls); } }, ADDRESS_DELAY_MS);
+    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.run, this.settings, this.view); } }, ADDRESS_DELAY_MS);
   }
 
   /* Fetch the slices of the visible rows, with a margin of half a window before and after the window. */
@@ -164,7 +165,7 @@ class Timeline {
     const batches = await Promise.all(this.sources.map(async (source, i) => {
       const lanes = inSight[i];
       return lanes.length ? askSlices(this.query({
-        run: source.run, ...this.colouring(source.run), lanes: rangesText(lanes), px: Math.round(2 * width),
+        run: source.run, colour: this.settings.colour, lanes: rangesText(lanes), px: Math.round(2 * width),
         t0: Math.floor(t0 - source.shift - span / 2), t1: Math.ceil(t1 - source.shift + span / 2), ...(this.settings.seek ? { seek: this.settings.seek } : {}),
       })) : null;
     }));

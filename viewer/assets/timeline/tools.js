@@ -24,22 +24,15 @@ export class Tools {
     foldToFit.append(this.folded);
     foldToFit.title = "fold deep rows, or shorten rows, so that all ranks are in sight";
     document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty, foldToFit);
-    const measured = this.box("measured", "timeline-measured", timeline.readsCalls ? "Measured rows" : "Measured, with host calls", { on: "1", off: timeline.holder.dataset.calls === "measured" ? "0" : "" });
-    this.controls.measured.disabled = !timeline.isMeasured;
-    if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
-    const boxes = timeline.readsCalls ? [this.callsBox(), measured] : [measured];
-    document.getElementById("timeline-beside").before(...boxes);
-  }
-
-  /* Return the checkbox for the host calls of a small capture. Host calls are shown unless the setting *measured* is "0". */
-  callsBox() {
-    const box = element("input", null, "", { id: "timeline-calls", type: "checkbox", onchange: () => this.timeline.set("measured", box.checked ? "" : "0") });
-    const label = element("label", null, "timeline-control");
-    // The name of the checkbox must stand outside the status, which does not count for names.
+    const { measured: isMeasured, calls: showsCalls } = timeline.holder.dataset;
+    const usual = (value) => (value === "1" ? { on: "", off: "0" } : { on: "1", off: "" });
+    const measured = this.box("measured", "timeline-measured", "Measured times", usual(isMeasured));
+    measured.title = isMeasured ? "show the measured instead of the simulated times" : "this workload was not captured";
+    const calls = this.box("calls", "timeline-calls", "Host calls", usual(showsCalls));
+    calls.title = showsCalls ? "show the calls of host threads, at measured times" : "the device traces are missing";
     this.callsStatus = element("span", "", "", { role: "status" });
-    label.append(box, " Host calls", this.callsStatus);
-    this.calls = box;
-    return label;
+    calls.append(this.callsStatus);
+    document.getElementById("timeline-beside").before(measured, calls);
   }
 
   /* Show the progress of reading the host calls next to their checkbox. */
@@ -79,11 +72,13 @@ export class Tools {
   shown() {
     for (const [name, control] of Object.entries(this.controls)) {
       const value = this.timeline.settings[name];
-      if (control.type === "checkbox") { control.checked = value === control.value && !control.disabled; }
+      if (control.type === "checkbox") { control.checked = value === control.value; }
       else if (control !== document.activeElement) { control.value = value; }
     }
-    if (this.calls) { this.calls.checked = this.timeline.settings.measured !== "0"; }
-    const { legend, more } = this.timeline.main, out = document.getElementById("timeline-legend");
+    const { measured, calls } = this.controls, { timeline, timeline: { holder: { dataset } } } = this;
+    Object.assign(measured, { checked: timeline.showsMeasured, disabled: !dataset.measured });
+    Object.assign(calls, { checked: timeline.wantsCalls, disabled: !dataset.calls || !timeline.showsMeasured });
+    const { legend, more } = timeline.main, out = document.getElementById("timeline-legend");
     const rest = more ? [element("span", `and ${more.toLocaleString("en")} more, whose colours repeat these`, "legend-item")] : [];
     out.replaceChildren(...legend.map(legendItem), ...rest);
   }
