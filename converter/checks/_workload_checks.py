@@ -260,8 +260,9 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
                     "error",
                     where,
                     finding,
-                    "Capture the same step on every rank; if the ranks' programs differ, simulate only steps "
-                    "in which they are equal.",
+                    "Capture the same step on every rank, with all events. If the ranks' programs differ, "
+                    "simulate only steps in which they are equal; or read each trace alone, as in "
+                    "`chakrascope summary TRACE`.",
                 )
                 break
 
