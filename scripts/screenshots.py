@@ -33,7 +33,7 @@ VIEWPORT = {"width": 1440, "height": 900}
 SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "summary": ("/", "#rank-bars .main-svg", False, 1000),
     "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
-    "timeline": ("/timeline", "#timeline[data-slices]", True, 760),
+    "timeline": ("/timeline", "#timeline[data-slices]", True, 900),
     "graph": ("/graph", "#graph canvas", True, 900),
     "network": ("/network", "#collectives-table .ag-row", False, 1560),
     "compare": ("/compare", "#node-differences-table .ag-row", False, 1260),
@@ -115,6 +115,8 @@ def take(page: Page, address: str, query: str, name: str) -> None:
     page.wait_for_selector(ready, state="attached")
     if name == "import":
         page.locator("#imports-table .ag-row").first.click()
+    if name == "timeline":
+        page.wait_for_function("() => document.getElementById('timeline').timeline.showsCalls")
     if name in ASKED:
         page.locator(ready).click()
         page.wait_for_selector(ASKED[name], state="attached")
