@@ -26,16 +26,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "engine"))
 import et  # the tests' encoder of single nodes, whatever they hold
 
-from chakrascope import runner
 from chakrascope.runner import engine
+from chakrascope.runner.config import preset_text
 
 __all__ = ["NETWORKS", "SYSTEM", "configure", "draw", "simulate"]
 
 Program = dict[str, Any]
 Node = dict[str, Any]
 
-_PRESETS = Path(runner.__file__).parent / "presets"
-SYSTEM = json.loads((_PRESETS / "system" / "default.json").read_text(encoding="utf-8"))
+SYSTEM = json.loads(preset_text("system", "default"))
 NETWORKS = ("analytical-unaware", "analytical-aware")
 _KINDS = ("ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER", "ALL_TO_ALL", "BROADCAST", "REDUCE", "BARRIER")
 _SHAPES = ((4,), (4,), (8,), (6,), (2, 2), (2, 2), (4, 2), (3, 2), (2, 2, 2))

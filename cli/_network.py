@@ -206,11 +206,11 @@ def _print_presets(output_format: str) -> None:
 def _file_of(name: str) -> str:
     """Return the content of the file of the preset *name*; raises `UsageError` for an unknown one."""
     from ..runner import list_presets
-    from ..runner.config import preset_path
+    from ..runner.config import preset_text
 
     for kind in _TITLES:
         if name in list_presets(kind):
-            return preset_path(kind, name).read_text(encoding="utf-8")
+            return preset_text(kind, name)
     names = [preset for kind in _TITLES for preset in list_presets(kind)]
     raise UsageError(f"There is no preset '{name}'{did_you_mean(name, names, 'chakrascope network')}")
 

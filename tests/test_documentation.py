@@ -14,7 +14,7 @@ import pytest
 
 from chakrascope.cli import cli, main
 from chakrascope.runner import Study
-from chakrascope.runner.config import preset_path
+from chakrascope.runner.config import preset_text
 
 from .pages import PAGES, ROOT, anchors, blocks, command_spans, figures, links, name_of, scripts
 
@@ -67,8 +67,8 @@ def desk(captured, data_dir, tmp_path, monkeypatch):
         shutil.copy(public / f"kineto_{rank}.json.gz", tmp_path / f"rank{rank}.pt.trace.json.gz")
         shutil.copy(public / f"et_{rank}.json.gz", tmp_path)
     shutil.copy(data_dir / "converter" / "linked" / "linked_0.json.gz", tmp_path / "linked_0.json")
-    shutil.copy(preset_path("network", "ring-2"), tmp_path / "network.yml")
-    shutil.copy(preset_path("system", "default"), tmp_path / "system.json")
+    (tmp_path / "network.yml").write_text(preset_text("network", "ring-2"))
+    (tmp_path / "system.json").write_text(preset_text("system", "default"))
     shutil.copytree(data_dir / "converter" / "logs", tmp_path / "logs")
     plan = data_dir / "runner" / "programs" / "single_node_allreduce_nvls_zero_copy.json.gz"
     shutil.copy(plan, tmp_path / "plan.json.gz")

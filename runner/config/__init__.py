@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ._presets import Shipped as Shipped
     from ._presets import is_preset as is_preset
     from ._presets import list_presets as list_presets
-    from ._presets import preset_path as preset_path
+    from ._presets import preset_text as preset_text
     from ._system import MemoryConfig as MemoryConfig
     from ._system import SystemConfig as SystemConfig
     from ._system import load_groups as load_groups

@@ -13,13 +13,14 @@ import yaml
 
 from ...errors import ConfigError
 from ...support import write_file
+from ...support.documents import yaml_mapping
 from .._traits import AWARE
 from ..engine import TOPOLOGIES
 from . import _values as values
 from ._efficiency import EfficiencyPart
 from ._failures import Failure, read_failures
 from ._packet import PacketPart, read_packet_files
-from ._presets import is_preset, list_presets, preset_of_nodes, preset_path
+from ._presets import is_preset, list_presets, preset_of_nodes, preset_text
 from ._tcp import TcpPart
 from ._values import mapping_of, shown
 from .infragraph import read_network
@@ -220,13 +221,11 @@ class NetworkConfig:
         ``hgx-h100-512x8``.
         """
         nodes = None if name in list_presets("network") else preset_of_nodes(name)
+        where, like = f"The preset '{name}'", name if nodes is None else nodes[1]
+        network = cls.from_mapping(yaml_mapping(preset_text("network", like), where), where, name)
         if nodes is None:
-            return cls.load(preset_path("network", name))
-        count, like = nodes
-        network = cls.load(preset_path("network", like))
-        return replace(
-            network, npus_count=(*network.npus_count[:-1], count), name=name, where=f"The preset '{name}'"
-        )
+            return network
+        return replace(network, npus_count=(*network.npus_count[:-1], nodes[0]), where=where)
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:

@@ -1,4 +1,4 @@
-"""Configuration files that ship with the package, selected by name."""
+"""Configurations that ship with the package, selected by name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean
 
-PRESETS = Path(__file__).resolve().parent.parent / "presets"
 _NODES = re.compile(r"(?P<family>.+)-(?P<nodes>\d{1,6})x(?P<size>\d{1,4})")
 _NO_NODES = ("tpu",)  # names in which WxH is the shape of a torus
-_SUFFIXES = {"network": ".yml", "system": ".json", "memory": ".json"}
+# The files of presets: each preset is a block below its name, indented by two spaces.
+_FILES = {"network": "network.yml", "system": "system.json", "memory": "memory.json"}
+_BLOCKS = {
+    ".yml": re.compile(r"^([^\s#:]+):\n((?:  .*\n)+)", re.MULTILINE),
+    ".json": re.compile(r'^  "([^"]+)": (\{\n(?:    .*\n)*  \}),?\n', re.MULTILINE),
+}
 
 
 def list_presets(kind: str = "network") -> list[str]:
@@ -38,45 +43,53 @@ def is_preset(kind: str, name: str | Path) -> bool:
     return _presets(kind).means(name)
 
 
-def preset_path(kind: str, name: str) -> Path:
-    """Return the file of the preset *name*; raises `ConfigError` and suggests the closest name."""
-    return _presets(kind).path_of(name)
+def preset_text(kind: str, name: str) -> str:
+    """Return the preset *name* as the text of a file; raises `ConfigError` and suggests the closest name."""
+    presets = _presets(kind)
+    return _texts(presets.path)[presets.known(name)]
 
 
-def _presets(kind: str) -> Shipped:
-    if kind not in _SUFFIXES:
-        raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _SUFFIXES)}")
-    return Shipped(f"{kind} preset", PRESETS / kind, _SUFFIXES[kind], listed_by="chakrascope network")
+def _presets(kind: str) -> _Presets:
+    if kind not in _FILES:
+        raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _FILES)}")
+    path = Path(__file__).parent.parent / "presets" / _FILES[kind]
+    return _Presets(f"{kind} preset", path, listed_by="chakrascope network")
+
+
+@cache
+def _texts(file: Path) -> dict[str, str]:
+    """Return the text of each preset in *file*, by name."""
+    blocks = _BLOCKS[file.suffix].findall(file.read_text(encoding="utf-8"))
+    return {name: re.sub("^  ", "", block, flags=re.MULTILINE).rstrip() + "\n" for name, block in blocks}
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """Files *folder*/NAME*suffix* of one kind that ship with the package; messages call them *what*.
+    """YAML files *path*/NAME.yml of one kind that ship with the package; messages call them *what*.
 
     *other_names* are aliases. *listed_by* is the command that lists the names, or "" if messages
     list them.
     """
 
     what: str
-    folder: Path
-    suffix: str = ".yml"
+    path: Path
     listed_by: str = ""
     other_names: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        """Return the sorted names of the files."""
-        return sorted(path.stem for path in self.folder.glob(f"*{self.suffix}"))
+        """Return the sorted names."""
+        return sorted(file.stem for file in self.path.glob("*.yml"))
 
-    def path_of(self, name: str) -> Path:
-        """Return the file called *name*; raises `ConfigError` and suggests the closest name."""
+    def known(self, name: str) -> str:
+        """Return *name* without an alias; raises `ConfigError` and suggests the closest name."""
         names, full_name = self.names(), self.other_names.get(name, name)
         if full_name not in names:
             raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
-        return self.folder / f"{full_name}{self.suffix}"
+        return full_name
 
     def find(self, name: str | Path) -> Path:
         """Return the file called *name*, or *name* as a path if it does not mean a shipped file."""
-        return self.path_of(str(name)) if self.means(name) else Path(name)
+        return self.path / f"{self.known(str(name))}.yml" if self.means(name) else Path(name)
 
     def means(self, name: str | Path) -> bool:
         """Return whether *name* means a shipped file: a known name, or a plain word that is not a file.
@@ -89,3 +102,11 @@ class Shipped:
         path = Path(name)
         # `Path.is_file` raises an error for names that no file can have.
         return path.name == name and not path.suffix and not os.path.isfile(name)
+
+
+class _Presets(Shipped):
+    """Presets in one file."""
+
+    def names(self) -> list[str]:
+        """Return the sorted names."""
+        return sorted(_texts(self.path))

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
-from ...support.documents import read_json
+from ...support.documents import json_mapping, read_json
 from ..engine import ALGORITHMS, COLLECTIVES, FIELDS, WHOLE_ALGORITHMS, is_algorithm
 from . import _values as values
-from ._presets import preset_path
+from ._presets import preset_text
 from ._values import shown
 
 INEFFECTIVE = {
@@ -99,7 +99,8 @@ class SystemConfig:
     @classmethod
     def preset(cls, name: str, dimensions: int = 1) -> SystemConfig:
         """Return the shipped system called *name*, for a network of *dimensions* dimensions."""
-        return cls.load(preset_path("system", name)).for_dimensions(dimensions)
+        data = json_mapping(preset_text("system", name), f"The preset '{name}'")
+        return replace(cls.from_mapping(data, f"The preset '{name}'"), name=name).for_dimensions(dimensions)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
@@ -230,7 +231,8 @@ class MemoryConfig:
     @classmethod
     def preset(cls, name: str) -> MemoryConfig:
         """Return the shipped remote memory called *name*."""
-        return cls.load(preset_path("memory", name))
+        data = json_mapping(preset_text("memory", name), f"The preset '{name}'")
+        return cls.from_mapping(data, f"The preset '{name}'")
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:

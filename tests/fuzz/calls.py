@@ -254,7 +254,7 @@ def _write_good(folder: Path) -> None:
     from studies import make_study, make_workload
 
     from chakrascope.cli import main
-    from chakrascope.runner.config import preset_path
+    from chakrascope.runner.config import preset_text
 
     make_study(folder / "study")
     make_workload().save(folder / "job")
@@ -263,8 +263,8 @@ def _write_good(folder: Path) -> None:
         for file, content in targets.TARGETS[name].seeds()[0].items():
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(content)
-    shutil.copy(preset_path("network", "ring-2"), folder / "net.yml")
-    shutil.copy(preset_path("system", "default"), folder / "system.json")
+    (folder / "net.yml").write_text(preset_text("network", "ring-2"), "utf-8")
+    (folder / "system.json").write_text(preset_text("system", "default"), "utf-8")
     (folder / "memory.json").write_text(json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}), "utf-8")
     program = _DATA / "runner" / "programs" / "allgather_ring.xml.gz"
     (folder / "program.xml").write_bytes(gzip.decompress(program.read_bytes()))

@@ -53,7 +53,7 @@ from chakrascope.runner import (
 )
 from chakrascope.runner.analysis import find_stragglers
 from chakrascope.runner.chips import load_chip
-from chakrascope.runner.config import fabric_of, preset_path
+from chakrascope.runner.config import fabric_of, preset_text
 from chakrascope.runner.emulation._hosts import read_setup
 from chakrascope.runner.emulation._wire import Channel, algorithms_of, challenge, columns_from_wire, config_of
 from chakrascope.runner.gpu import load_machine
@@ -125,7 +125,7 @@ def _folder(path: Path) -> Files:
 
 
 def _system() -> SystemConfig:
-    return SystemConfig.load(preset_path("system", "default"))
+    return SystemConfig.preset("default")
 
 
 def _job() -> Workload:
@@ -200,7 +200,7 @@ def _pickled() -> list[Files]:
 
 
 def _presets(kind: str, name: str, *chosen: str) -> Callable[[], list[Files]]:
-    return lambda: [{name: preset_path(kind, preset).read_bytes()} for preset in chosen]
+    return lambda: [{name: preset_text(kind, preset).encode()} for preset in chosen]
 
 
 # What is done with the files

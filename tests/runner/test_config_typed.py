@@ -33,7 +33,7 @@ from chakrascope.runner.config import (
     PacketPart,
     fabric_of,
     network_facts,
-    preset_path,
+    preset_text,
     read_failures,
 )
 from chakrascope.runner.config._symmetry import distances, find_dimensions
@@ -371,7 +371,7 @@ def test_every_network_runs_on_every_backend(name, backend):
 
 @pytest.mark.parametrize("name", list_presets("network"))
 def test_every_network_names_its_source_and_its_units(name):
-    text = preset_path("network", name).read_text()
+    text = preset_text("network", name)
     comments = [line for line in text.splitlines() if line.startswith("#")]
     assert any(word in text for word in ("white paper", "data sheet", "IEEE", "publication"))
     assert "2^30 bytes per second" in " ".join(comments)
@@ -389,7 +389,7 @@ def _stated(text, key):
 
 @pytest.mark.parametrize("name", ROOFLINES)
 def test_every_chip_names_its_source_and_bounds_a_kernel(name):
-    data = json.loads(preset_path("system", name).read_text())
+    data = json.loads(preset_text("system", name))
     assert "data sheet" in data["source"] or "Communications of the ACM" in data["source"]
     system = SystemConfig.preset(name)
     assert system.ineffective() == SystemConfig.preset("default").ineffective()

@@ -34,13 +34,13 @@ from chakrascope.runner import (
     prepare,
     simulate,
 )
-from chakrascope.runner.config import preset_path
+from chakrascope.runner.config import preset_text
 from chakrascope.runner.study import add_network
 from chakrascope.runner.sweep import Prices, parse_axis, read_points, run_sweep
 
 MEMORY = {"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-latency": 9, "num-nodes": 2}
 READERS = {
-    "system.json": (SystemConfig.load, json.loads(preset_path("system", "default").read_text())),
+    "system.json": (SystemConfig.load, json.loads(preset_text("system", "default"))),
     "network.yml": (
         NetworkConfig.load,
         {"topology": ["Ring"], "npus_count": [4], "bandwidth": [50.0], "latency": [500]},
@@ -201,7 +201,7 @@ def study(tmp_path):
     job.save(tmp_path / "job" / "workload")
     made = Study.create(tmp_path / "study")
     made.import_workload(tmp_path / "job" / "workload")
-    system = SystemConfig.load(preset_path("system", "default"))
+    system = SystemConfig.preset("default")
     experiment = Experiment(WorkloadSource.of_model(job), system, network, MemoryConfig())
     made.add_run(experiment, simulate(job, system, network))
     return made
@@ -297,7 +297,7 @@ def test_checksums_that_lack_a_file_are_damaged(study, part, name, read):
 
 
 def test_damaged_networks_and_defaults_are_named_by_doctor(study):
-    add_network(study, "mine.yml", preset_path("network", "ring-2").read_bytes())
+    add_network(study, "mine.yml", preset_text("network", "ring-2").encode())
     files = (study.network_file("mine.yml"), study.current_file, study.findings_file("item"))
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
