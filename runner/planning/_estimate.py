@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..backends import Progress
 from ..prediction import Batch, Links, Setting, StepWork, coefficients, software_of, with_habits, work_of
 from ..prediction.models import RECOMPUTATIONS, Plan, fullest_memory, least_recomputation, shares_heads
 from ..sweep import Answer, Solver
@@ -177,9 +176,9 @@ class EstimateWork:
     request: Request
     degrees: Degrees
 
-    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+    def answer(self, solver: Solver) -> Answer:
         """Return the candidates as lists for JSON, and the counts of refused plans by reason."""
-        del solver, progress
+        del solver
         refused: Counter[str] = Counter()
         fitting: list[tuple[Plan, str, int]] = []
         for row in possible_plans(self.request, self.degrees):

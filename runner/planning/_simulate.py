@@ -9,7 +9,7 @@ import numpy as np
 
 from .._experiment import Detail
 from .._traits import DEFAULT_BACKEND
-from ..backends import Progress, get_backend
+from ..backends import get_backend
 from ..prediction import Setting, experiment_of, with_habits
 from ..prediction.models import AXES, Plan, Transformer
 from ..sweep import Answer, Solver, measure
@@ -26,7 +26,7 @@ def is_long(model: Transformer, micro_batches: int, long: int = _LONG) -> bool:
     return micro_batches * model.layers > long
 
 
-def simulated_step(setting: Setting, progress: Progress | None = None, *, long: int = _LONG) -> Answer:
+def simulated_step(setting: Setting, *, long: int = _LONG) -> Answer:
     """Return the figures of a step, with the ``id`` of the run if the step was simulated in full.
 
     A step that `is_long` is extrapolated from three shorter steps, one round of micro-batches apart. The
@@ -39,14 +39,14 @@ def simulated_step(setting: Setting, progress: Progress | None = None, *, long: 
     # constant only after many rounds.
     if plan.zero < _SHARDED and is_long(setting.model, plan.micro_batches, long):
         for first, size in _rounds(plan.micro_batches, plan.pp):
-            answers = [_answer(setting, first + number * size, progress) for number in range(3)]
+            answers = [_answer(setting, first + number * size) for number in range(3)]
             steps = [answer["makespan_ns"] for answer in answers]
             if steps[2] - steps[1] == steps[1] - steps[0]:
                 more = (plan.micro_batches - first) // size - 2
                 last, before = answers[2], answers[1]
                 figures = {name: last[name] + (last[name] - before[name]) * more for name in _figures(last)}
                 return {"state": "done", **figures}
-    return _answer(setting, plan.micro_batches, progress)
+    return _answer(setting, plan.micro_batches)
 
 
 def _rounds(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
@@ -62,11 +62,11 @@ def _figures(answer: Answer) -> list[str]:
     return [name for name in answer if name.endswith("_ns")]
 
 
-def _answer(setting: Setting, micro_batches: int, progress: Progress | None) -> Answer:
+def _answer(setting: Setting, micro_batches: int) -> Answer:
     plan = setting.plan
     shorter = replace(plan, global_batch=micro_batches * plan.micro_batch * plan.dp)
     experiment = experiment_of(replace(setting, plan=shorter), backend=DEFAULT_BACKEND, every_rank=False)
-    result = get_backend(DEFAULT_BACKEND).run(replace(experiment, detail=Detail.TOTALS), progress)
+    result = get_backend(DEFAULT_BACKEND).run(replace(experiment, detail=Detail.TOTALS))
     return {**measure(result), "id": experiment.content_hash}
 
 
@@ -80,10 +80,10 @@ class SimulateWork:
     number: int
     setting: Setting
 
-    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+    def answer(self, solver: Solver) -> Answer:
         """Return the figures of the step."""
         del solver
-        return simulated_step(self.setting, progress)
+        return simulated_step(self.setting)
 
 
 def setting_of(request: Request, candidate: Candidate) -> Setting:

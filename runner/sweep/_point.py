@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import Cancelled, ChakrascopeError
 from .._experiment import Detail, Experiment
 from .._result import Result
-from ..backends import Progress, get_backend
+from ..backends import get_backend
 from ..study import Study
 from ._settings import Base, Builder
 
@@ -37,7 +37,7 @@ class Work(Protocol):
     def number(self) -> int:
         """The unique number of the task within the sweep."""
 
-    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+    def answer(self, solver: Solver) -> Answer:
         """Run the task, with the study from *solver* if needed, and return the columns of the result."""
 
 
@@ -56,9 +56,9 @@ class Task:
         bare = replace(experiment.workload, programs=(), prefix=None, loaded=None, metadata={})
         return cls(number, experiment.content_hash, workload, replace(experiment, workload=bare))
 
-    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+    def answer(self, solver: Solver) -> Answer:
         """Simulate the point and return its figures."""
-        return solver.simulate(self, progress)
+        return solver.simulate(self)
 
 
 class Solver:
@@ -71,14 +71,14 @@ class Solver:
     def _builder(self) -> Builder:
         return Builder(Study.open(self._study), Base())
 
-    def solve(self, work: Work, progress: Progress | None = None) -> Answer:
+    def solve(self, work: Work) -> Answer:
         """Return the columns of the result of *work*; an error is also a result.
 
         The method raises no exception except `Cancelled`.
         """
-        return _guarded(lambda: work.answer(self, progress))
+        return _guarded(lambda: work.answer(self))
 
-    def simulate(self, task: Task, progress: Progress | None) -> Answer:
+    def simulate(self, task: Task) -> Answer:
         """Return the figures of a point of the study."""
         bare = task.experiment
         source = self._builder.source(task.workload, bare.workload.num_ranks)
@@ -90,7 +90,7 @@ class Solver:
                 "again."
             )
         started = time.perf_counter()
-        result = get_backend(experiment.backend).run(experiment, progress)
+        result = get_backend(experiment.backend).run(experiment)
         return {**measure(result), "simulation_s": time.perf_counter() - started}
 
 
