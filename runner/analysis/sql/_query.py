@@ -23,7 +23,7 @@ from ....converter.chakra import TextColumn
 from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
 from ....support import bytes_text, end_with_parent
 from .._run import RunAnalysis
-from ._tables import COLUMN_TABLES, SQL_TABLES, Made
+from ._tables import SQL_TABLES, Made
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ def query_run(
     head = {"sql": sql, "rows": rows, "memory_bytes": memory_bytes}
     ask = partial(_answer, timeout_s=timeout_s, watch=watch, memory_bytes=memory_bytes)
     answer = ask(
-        head | {"columns": {name: COLUMN_TABLES[name].names for name in chosen if name in COLUMN_TABLES}},
+        head | {"columns": {name: SQL_TABLES[name].names for name in chosen if SQL_TABLES[name].names}},
         partial(_tables, run, chosen),
     )
     if answer.get("error") and answer["partial"]:  # DuckDB cannot suggest columns of unsent tables
@@ -89,12 +89,14 @@ def query_run(
 
 def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
     """Return the tables *names* as Arrow streams with the requested *columns*."""
-    return {
-        name: _stream_of_columns(COLUMN_TABLES[name].make(run, columns.get(name, COLUMN_TABLES[name].names)))
-        if name in COLUMN_TABLES
-        else _stream_of_frame(SQL_TABLES[name].make(run))
-        for name in names
-    }
+    streams = {}
+    for name in names:
+        table = SQL_TABLES[name]
+        if table.names:
+            streams[name] = _stream_of_columns(table.make(run, columns.get(name, table.names)))
+        else:
+            streams[name] = _stream_of_frame(table.make(run))
+    return streams
 
 
 def _stream_of_columns(columns: Made) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +23,6 @@ from .._run import RunAnalysis
 from .._slack import slack_columns, slack_table
 
 Made = Mapping[str, npt.NDArray[Any] | TextColumn]
-
-
-class ColumnTable(NamedTuple):
-    """The names of a table's columns in order, and a function that makes some of them from a run."""
-
-    names: tuple[str, ...]
-    make: Callable[[RunAnalysis, Sequence[str]], Made]
 
 
 def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
@@ -70,17 +63,6 @@ def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
     return {name: (texts | columns)[name][order] for name in names}
 
 
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
-
-
-COLUMN_TABLES: Mapping[str, ColumnTable] = {
-    "nodes": ColumnTable(_distinct([*COLUMNS["nodes"], *NODE_COLUMNS]), _nodes),
-    "slack": ColumnTable(
-        ("rank", "node_id", "name", "kind", "module", "start_ns", "duration_ns", "slack_ns"), _slack
-    ),
-}
-"""Tables whose columns are made one by one."""
 SQL_EXAMPLES: Mapping[str, str] = {
     "Operators by time on the critical path": """\
 SELECT operator, kind, count(*) AS segments, sum(duration_ns) AS on_path_ns
@@ -116,10 +98,14 @@ _NAMED = {"bytes": "bytes", "share": "part of 1", "relative": "part of 1"}
 
 
 class SqlTable(NamedTuple):
-    """A SQL table: a sentence on its content, and the function that makes it from a run."""
+    """A SQL table: a sentence on its content, and the function that makes it from a run.
+
+    If the table has *names*, the function makes only the columns that its second argument names.
+    """
 
     holds: str
-    make: Callable[[RunAnalysis], pd.DataFrame]
+    make: Callable[..., Any]
+    names: tuple[str, ...] = ()
 
 
 def _ranks(run: RunAnalysis) -> pd.DataFrame:
@@ -154,7 +140,8 @@ def _groups(run: RunAnalysis) -> pd.DataFrame:
 SQL_TABLES: Mapping[str, SqlTable] = {
     "nodes": SqlTable(
         "every executed node: its times, its properties, and the node that it waited for",
-        lambda run: run.nodes,
+        _nodes,
+        tuple(dict.fromkeys([*COLUMNS["nodes"], *NODE_COLUMNS])),
     ),
     "edges": SqlTable("every dependency of a program; the table ranks maps ranks to programs", _edges),
     "ranks": SqlTable("compute + exposed communication + exposed copies + idle of each rank", _ranks),
@@ -166,7 +153,11 @@ SQL_TABLES: Mapping[str, SqlTable] = {
     "links": SqlTable("every directed link: bytes, busy, queued", lambda run: link_table(run.result)),
     "link_use": SqlTable("the bytes of a link in each interval", lambda run: run.result.link_use),
     "flows": SqlTable("every message, for backends that simulate messages", lambda run: run.result.flows),
-    "slack": SqlTable("how much later a node could end", lambda run: slack_table(run.nodes, run.slack_ns)),
+    "slack": SqlTable(
+        "how much later a node could end",
+        _slack,
+        ("rank", "node_id", "name", "kind", "module", "start_ns", "duration_ns", "slack_ns"),
+    ),
     "runs": SqlTable("the runs of the study", lambda run: run_table(run.study.runs())),
 }
 """The SQL tables by name."""
@@ -178,7 +169,7 @@ def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
         layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
         return layers
     nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0]))
-    some = {
+    some: Mapping[str, Callable[[], pd.DataFrame]] = {
         "nodes": lambda: nodes,
         "edges": lambda: _with_kinds(0, run.edges_of(0)),
         "slack": lambda: slack_table(nodes, pd.Series(0, nodes.index, dtype="int64")),

@@ -16,6 +16,7 @@ from chakrascope.runner.analysis import (
     SQL_TABLES,
     analyse_run,
     query_run,
+    slack_table,
     sql_columns,
 )
 from chakrascope.runner.analysis.sql import _query
@@ -98,16 +99,18 @@ def test_only_needed_columns_are_made(run, monkeypatch):
         made.append([*names])
         return table.make(run, names)
 
-    told = {name: table._replace(make=partial(noted, table)) for name, table in _query.COLUMN_TABLES.items()}
-    monkeypatch.setattr(_query, "COLUMN_TABLES", told)
+    told = {
+        name: table._replace(make=partial(noted, table) if table.names else table.make)
+        for name, table in _query.SQL_TABLES.items()
+    }
+    monkeypatch.setattr(_query, "SQL_TABLES", told)
     query_run(run, "SELECT max(slack_ns) FROM slack")
     query_run(run, "FROM nodes")
     assert made == [["rank", "slack_ns"], [*told["nodes"].names]]
 
 
 def test_nodes_and_slack_are_the_tables_of_the_run(run):
-    for name in ("nodes", "slack"):
-        table = SQL_TABLES[name].make(run)
+    for name, table in (("nodes", run.nodes.copy()), ("slack", slack_table(run.nodes, run.slack_ns))):
         table["name"] = table["name"].str[:10_000]  # longer texts are cut
         found = query_run(run, f"SELECT * FROM {name}", rows=len(table)).table
         pd.testing.assert_frame_equal(found, table, check_dtype=False)
