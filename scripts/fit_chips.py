@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fit the costs of operators on chips to measured training steps, and write them into runner/chips.
+"""Fit the costs of operators on chips to measured training steps, and write them into runner/chips/chips.yml.
 
 ``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and
 nothing else. Each chip and software has up to a dozen costs with physical bounds. They minimise the
@@ -11,6 +11,8 @@ left out of the fit in turn go into the files, and the range in which nine of te
 from __future__ import annotations
 
 import argparse
+import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,9 +27,9 @@ from chakrascope.runner.chips import (
     Costs,
     Fit,
     LinkCosts,
+    chip_text,
     find_chip,
     list_chips,
-    save_chip,
 )
 from chakrascope.runner.prediction import (
     Batch,
@@ -43,7 +45,7 @@ from chakrascope.runner.prediction import (
     work_of,
 )
 
-CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips"
+CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips" / "chips.yml"
 # Where a fit starts and what it is held near: a cost, and by which factor (as a logarithm) it is free to
 # move.
 _USUAL: dict[str, float] = {
@@ -161,10 +163,18 @@ def main() -> None:
             _save(chip, task.software, costs)
 
 
+def store_chip(chip: Chip, file: Path) -> None:
+    """Replace the block of *chip* in *file*, the file of the shipped chips."""
+    block = f"{chip.name}:\n" + textwrap.indent(chip_text(chip), "  ")
+    place = rf"^{re.escape(chip.name)}:\n(?:  .*\n)+"
+    text = re.sub(place, lambda _: block, file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    file.write_text(text, encoding="utf-8")
+
+
 def _save(chip: Chip, software: str, costs: Costs) -> None:
     others = {name: value for name, value in chip.costs.items() if name not in ("default", software)}
     like = {name: other for name, other in chip.like.items() if name != software}
-    save_chip(replace(chip, costs={**others, software: costs}, like=like), CHIPS / f"{chip.name}.yml")
+    store_chip(replace(chip, costs={**others, software: costs}, like=like), CHIPS)
     fit = costs.fit
     if fit.rows and fit.unseen_mean is not None and fit.unseen_median is not None and fit.mean is not None:
         print(

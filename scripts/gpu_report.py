@@ -194,7 +194,7 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield "## All-reduce on 8 H100 GPUs"
     yield ""
     yield (
-        "All H100 times are simulated with one set of parameters, `runner/gpu/machines/h100.yml`. "
+        "All H100 times are simulated with one set of parameters, `h100` in `runner/gpu/machines.yml`. "
         f"The parameter `compute.launch_ns` = {machine.compute.launch_ns:g} was fitted to one measurement, "
         f"MSCCL++ at 1 KiB. The parameters `arbitration: {machine.arbitration}` and `compute.unroll` = "
         f"{machine.compute.unroll} were fitted to the MSCCL++ curve, and `scale_up.header_bytes` = "
@@ -326,7 +326,7 @@ def _findings(pictures: dict[str, str]) -> Iterator[str]:
     yield ""
     yield (
         "This section compares statements in ASTRA-sim 3.0's paper (arXiv 2606.10440) with simulations of "
-        "the paper's generic GPU (`runner/gpu/machines/generic.yml`), on which programs such as "
+        "the paper's generic GPU (`generic` in the same file), on which programs such as "
         "`all-pairs-put` run."
     )
     yield ""

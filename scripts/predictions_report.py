@@ -157,7 +157,7 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
         "`scripts/predictions_report.py` writes this page. `predictions_report.py` predicts "
         f"{len(rows)} published step times with the options of `chakrascope predict`; "
         "[predictions.csv](predictions.csv) lists all predictions. The column *fitted* has the errors "
-        "of a fit, because `scripts/fit_chips.py` fitted the chip files in `runner/chips` to the same "
+        "of a fit, because `scripts/fit_chips.py` fitted the costs in `runner/chips` to the same "
         "step times. For the column *unseen families*, the rows of each model size or recipe were left "
         "out of the fit in turn.", "",
         *_overview(rows), "",

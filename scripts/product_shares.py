@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the shares of the peak that large matmuls reach in isolation into the chip files.
+"""Write the shares of the peak that large matmuls reach in isolation into the file of chips.
 
 ``python scripts/product_shares.py AICONFIGURATOR`` reads the tables of a checkout of
 ai-dynamo/aiconfigurator (Apache-2.0). In a low precision, the times of the tables include the cast of the
@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
+from fit_chips import CHIPS, store_chip
 
-from chakrascope.runner.chips import find_chip, save_chip
+from chakrascope.runner.chips import find_chip
 
-CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips"
 TABLES = Path("aic-core/src/aiconfigurator_core/systems/data")
 # The table of a chip, and the precisions by their names there.
 SYSTEMS = {
@@ -36,7 +36,7 @@ PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"}
 
 
 def main() -> None:
-    """Read the command line, and write the chip files."""
+    """Read the command line, and write the shares."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("aiconfigurator", type=Path, help="a checkout of ai-dynamo/aiconfigurator")
     folder = parser.parse_args().aiconfigurator / TABLES
@@ -50,7 +50,7 @@ def main() -> None:
             if len(part) and precision in chip.peak_flops:
                 key = "default" if precision == "bf16" else precision
                 shares[key] = round(_speed(part) / chip.peak(precision), 3)
-        save_chip(replace(chip, products=shares), CHIPS / f"{name}.yml")
+        store_chip(replace(chip, products=shares), CHIPS)
         print(name, shares)
 
 

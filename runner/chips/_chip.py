@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import yaml
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
-from ...support.documents import read_yaml
+from ...support.documents import read_yaml, yaml_mapping
 from ..config import Shipped, typed_fields
 
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
@@ -211,7 +211,7 @@ class Chip:
 
 
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
-_CHIPS = Shipped("chip", Path(__file__).parent, other_names=_OTHER_NAMES)
+_CHIPS = Shipped("chip", Path(__file__).with_name("chips.yml"), other_names=_OTHER_NAMES)
 
 
 def list_chips() -> list[str]:
@@ -221,8 +221,17 @@ def list_chips() -> list[str]:
 
 def find_chip(name: str | Path) -> Chip:
     """Return the chip with this name or file, or raise `ConfigError` with the closest name."""
-    file = _CHIPS.find(name)
+    if _CHIPS.means(name):
+        known = _CHIPS.known(str(name))
+        return _shipped_chip(known, _CHIPS.text(known))
+    file = Path(name)
     return _unchanged_chip(file, file.stat().st_mtime_ns) if file.is_file() else load_chip(file)
+
+
+@cache
+def _shipped_chip(name: str, text: str) -> Chip:
+    where = f"The chip '{name}'"
+    return _chip(name, yaml_mapping(text, where), where)
 
 
 @lru_cache(64)
@@ -240,17 +249,21 @@ def chip_of_device(device: str) -> Chip | None:
 def load_chip(path: str | Path) -> Chip:
     """Read a chip file, or raise `ConfigError` for keys that are unknown, missing or out of range."""
     file = Path(path)
-    given = {"costs": {}, **read_yaml(file, "chip file")}
-    chip = Chip(name=file.stem, **typed_fields(Chip, given, str(file), without=("name",)))
-    _check_numbers(chip, str(file), above_0=True)
-    for name, peak in chip.peak_flops.items():
-        _check(peak, f"{file}: 'peak_flops' of {name}", above_0=True)
-    for name, share in chip.products.items():
-        _check(share, f"{file}: 'products' of {name}", above_0=True, most=1.0)
+    return _chip(file.stem, read_yaml(file, "chip file"), str(file))
+
+
+def _chip(name: str, given: Mapping[str, Any], where: str) -> Chip:
+    values = typed_fields(Chip, {"costs": {}, **given}, where, without=("name",))
+    chip = Chip(name=name, **values)
+    _check_numbers(chip, where, above_0=True)
+    for precision, peak in chip.peak_flops.items():
+        _check(peak, f"{where}: 'peak_flops' of {precision}", above_0=True)
+    for precision, share in chip.products.items():
+        _check(share, f"{where}: 'products' of {precision}", above_0=True, most=1.0)
     if chip.host is not None:
-        _check_numbers(chip.host, f"{file}: host", above_0=True)
+        _check_numbers(chip.host, f"{where}: host", above_0=True)
     for software, costs in chip.costs.items():
-        _check_costs(costs, f"{file}: costs of {software}")
+        _check_costs(costs, f"{where}: costs of {software}")
     chip.peak(chip.precision)
     like = {software: other for software, other in chip.like.items() if software not in chip.costs}
     borrowed = {software: _costs_like(chip, other, software) for software, other in like.items()}
@@ -259,6 +272,11 @@ def load_chip(path: str | Path) -> Chip:
 
 def save_chip(chip: Chip, path: str | Path) -> None:
     """Write *chip* to a file that `load_chip` reads."""
+    write_file(path, chip_text(chip), parents=True)
+
+
+def chip_text(chip: Chip) -> str:
+    """Return the content of the chip file of *chip*."""
     data = asdict(chip)
     data.pop("name")
     data["costs"] = {name: costs for name, costs in data.pop("costs").items() if name not in chip.like}
@@ -269,7 +287,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
     for key in ("host", "products", "network"):
         if not data[key]:
             del data[key]
-    write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True), parents=True)
+    return yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True)
 
 
 def _costs_like(chip: Chip, other: str, software: str) -> Costs:

@@ -6,14 +6,13 @@ import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean
 
 _NODES = re.compile(r"(?P<family>.+)-(?P<nodes>\d{1,6})x(?P<size>\d{1,4})")
 _NO_NODES = ("tpu",)  # names in which WxH is the shape of a torus
-# The files of presets: each preset is a block below its name, indented by two spaces.
 _FILES = {"network": "network.yml", "system": "system.json", "memory": "memory.json"}
 _BLOCKS = {
     ".yml": re.compile(r"^([^\s#:]+):\n((?:  .*\n)+)", re.MULTILINE),
@@ -45,30 +44,29 @@ def is_preset(kind: str, name: str | Path) -> bool:
 
 def preset_text(kind: str, name: str) -> str:
     """Return the preset *name* as the text of a file; raises `ConfigError` and suggests the closest name."""
-    presets = _presets(kind)
-    return _texts(presets.path)[presets.known(name)]
+    return _presets(kind).text(name)
 
 
-def _presets(kind: str) -> _Presets:
+def _presets(kind: str) -> Shipped:
     if kind not in _FILES:
         raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _FILES)}")
     path = Path(__file__).parent.parent / "presets" / _FILES[kind]
-    return _Presets(f"{kind} preset", path, listed_by="chakrascope network")
+    return Shipped(f"{kind} preset", path, listed_by="chakrascope network")
 
 
-@cache
-def _texts(file: Path) -> dict[str, str]:
-    """Return the text of each preset in *file*, by name."""
+@lru_cache(8)
+def _texts(file: Path, _changed: int) -> dict[str, str]:
+    """Return the text of each block in *file*, by name, until the modification time changes."""
     blocks = _BLOCKS[file.suffix].findall(file.read_text(encoding="utf-8"))
     return {name: re.sub("^  ", "", block, flags=re.MULTILINE).rstrip() + "\n" for name, block in blocks}
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """YAML files *path*/NAME.yml of one kind that ship with the package; messages call them *what*.
+    """A file that ships with the package, with a block below each name; messages call a block *what*.
 
-    *other_names* are aliases. *listed_by* is the command that lists the names, or "" if messages
-    list them.
+    The blocks are indented by two spaces. *other_names* are aliases. *listed_by* is the command that
+    lists the names, or "" if messages list them.
     """
 
     what: str
@@ -78,7 +76,7 @@ class Shipped:
 
     def names(self) -> list[str]:
         """Return the sorted names."""
-        return sorted(file.stem for file in self.path.glob("*.yml"))
+        return sorted(self._blocks())
 
     def known(self, name: str) -> str:
         """Return *name* without an alias; raises `ConfigError` and suggests the closest name."""
@@ -87,15 +85,15 @@ class Shipped:
             raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
         return full_name
 
-    def find(self, name: str | Path) -> Path:
-        """Return the file called *name*, or *name* as a path if it does not mean a shipped file."""
-        return self.path / f"{self.known(str(name))}.yml" if self.means(name) else Path(name)
+    def text(self, name: str) -> str:
+        """Return the block called *name* as the text of a file; raises `ConfigError` for an unknown name."""
+        return self._blocks()[self.known(name)]
 
     def means(self, name: str | Path) -> bool:
-        """Return whether *name* means a shipped file: a known name, or a plain word that is not a file.
+        """Return whether *name* means a block: a known name, or a plain word that is not a file.
 
         Known names come first, so that a file in the working directory cannot replace a shipped
-        one.
+        block.
         """
         if not isinstance(name, str) or name in self.other_names or name in self.names():
             return isinstance(name, str)
@@ -103,10 +101,5 @@ class Shipped:
         # `Path.is_file` raises an error for names that no file can have.
         return path.name == name and not path.suffix and not os.path.isfile(name)
 
-
-class _Presets(Shipped):
-    """Presets in one file."""
-
-    def names(self) -> list[str]:
-        """Return the sorted names."""
-        return sorted(_texts(self.path))
+    def _blocks(self) -> dict[str, str]:
+        return _texts(self.path, self.path.stat().st_mtime_ns)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
-from ...support.documents import read_yaml
+from ...support.documents import read_yaml, yaml_mapping
 from ..chips import find_chip
 from ..config import Shipped, mapping_of, typed_fields
 
@@ -312,7 +312,7 @@ def faster_machine(machine: Machine, key: str, times: float) -> Machine:
     return replace(machine, **new)
 
 
-_MACHINES = Shipped("machine", Path(__file__).parent / "machines")
+_MACHINES = Shipped("machine", Path(__file__).with_name("machines.yml"))
 _PLAIN = ("title", "arbitration", "compute_waves", "compute_memory_share")
 _PROTOCOLS = ("Simple", "LL", "LL128")
 
@@ -327,22 +327,29 @@ def find_machine(name: str | Path) -> Machine:
 
     For an unknown name, raises `ConfigError` with the closest name.
     """
-    return load_machine(_MACHINES.find(name))
+    if not _MACHINES.means(name):
+        return load_machine(name)
+    known, where = _MACHINES.known(str(name)), f"The machine '{name}'"
+    return _machine(known, yaml_mapping(_MACHINES.text(known), where), where)
 
 
 def load_machine(path: str | Path) -> Machine:
     """Read a machine file; raises `ConfigError` for unknown or missing keys, and for wrong values."""
     file = Path(path)
-    given = {**{name: {} for name in PARTS}, **read_yaml(file, "machine file")}
-    sources = _sources(given.pop("sources", {}), str(file))
+    return _machine(file.stem, read_yaml(file, "machine file"), str(file))
+
+
+def _machine(name: str, content: Mapping[str, Any], where: str) -> Machine:
+    given = {**{part: {} for part in PARTS}, **content}
+    sources = _sources(given.pop("sources", {}), where)
     if "chip" in given:
-        memory = dict(mapping_of(given["memory"], f"{file}: memory"))
+        memory = dict(mapping_of(given["memory"], f"{where}: memory"))
         _take_from_chip(str(given.pop("chip")), memory, sources)
         given["memory"] = memory
     if "protocols" in given:
-        _check_protocols(mapping_of(given["protocols"], f"{file}: protocols"), str(file))
-    values = typed_fields(Machine, given, str(file), without=("name", "sources"))
-    return Machine(name=file.stem, **values, sources=sources)
+        _check_protocols(mapping_of(given["protocols"], f"{where}: protocols"), where)
+    values = typed_fields(Machine, given, where, without=("name", "sources"))
+    return Machine(name=name, **values, sources=sources)
 
 
 def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import command_line
 import numpy as np
 import pytest
+import yaml
 from command_line import run, run_and_read
 from studies import make_workload
 
@@ -189,7 +190,7 @@ def test_one_rank_is_simulated_on_its_own(one_rank_study, tmp_path, capsys, back
 
 # ``--machine``: the machine of the backend ``gpu``, by name or by file.
 
-H100 = Path(gpu.__file__).parent / "machines" / "h100.yml"
+H100 = yaml.safe_load(Path(gpu.__file__).with_name("machines.yml").read_text())["h100"]
 ON_GPU = ("--backend", "gpu", "--network", "hgx-h100-8")
 
 
@@ -209,13 +210,9 @@ def machine_run(capsys, command, machine_study, *arguments):
 
 def slower(tmp_path, key="latency_ns", factor=4):
     """A machine file that is the H100 with one figure of its links changed."""
-    lines = H100.read_text().splitlines()
-    start = lines.index("scale_up:")
-    place = next(n for n in range(start, len(lines)) if lines[n].lstrip().startswith(f"{key}:"))
-    name, _, value = lines[place].partition(":")
-    lines[place] = f"{name}: {float(value.split('#')[0]) * factor}"
+    links = H100["scale_up"]
     path = tmp_path / "slower.yml"
-    path.write_text("\n".join(lines))
+    path.write_text(yaml.safe_dump(H100 | {"scale_up": links | {key: links[key] * factor}}))
     return path
 
 
@@ -241,7 +238,7 @@ def test_what_is_no_machine_is_refused(command, machine_study, tmp_path, capsys)
     assert code != 0
     assert "did you mean 'h100'" in err
     broken = tmp_path / "broken.yml"
-    broken.write_text(H100.read_text().replace("  units:", "  unit:"))
+    broken.write_text(yaml.safe_dump(H100).replace("  units:", "  unit:"))
     code, _, err = machine_run(capsys, name, machine_study, *more, *ON_GPU, "--machine", str(broken))
     assert code != 0
     assert "broken.yml: compute: unknown key 'unit'" in err

@@ -386,13 +386,13 @@ _PLANS = (
     "multi_node_allgather",
     "single_node_allreduce_nvls_zero_copy",
 )
-_CHIPS = Path(sys.modules["chakrascope.runner.chips"].__file__ or "").parent
 _FABRICS = ("single-tier", "dgx1", "clos-fat-tree-2", "dragonfly")
-_MACHINES = Path(sys.modules["chakrascope.runner.gpu"].__file__ or "").parent
 
 
-def _files_below(folder: Path, name: str) -> Callable[[], list[Files]]:
-    return lambda: [{name: file.read_bytes()} for file in sorted(folder.rglob("*.yml"))]
+def _shipped(package: str, file: str) -> Callable[[], list[Files]]:
+    path = Path(sys.modules[f"chakrascope.runner.{package}"].__file__ or "").with_name(file)
+    blocks = yaml.safe_load(path.read_text())
+    return lambda: [{"file.yml": yaml.safe_dump(block).encode()} for block in blocks.values()]
 
 
 TARGETS = {
@@ -475,8 +475,8 @@ TARGETS = {
         lambda folder: read_setup(str(folder / "hosts.yml")),
         ("hosts.yml", "token"),
     ),
-    "machine": Target(_files_below(_MACHINES, "m.yml"), lambda folder: load_machine(folder / "m.yml")),
-    "chip": Target(_files_below(_CHIPS, "c.yml"), lambda folder: load_chip(folder / "c.yml")),
+    "machine": Target(_shipped("gpu", "machines.yml"), lambda folder: load_machine(folder / "file.yml")),
+    "chip": Target(_shipped("chips", "chips.yml"), lambda folder: load_chip(folder / "file.yml")),
     "model": Target(
         lambda: [
             {"config.json": json.dumps(_LLAMA).encode()},

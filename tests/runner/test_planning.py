@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from chakrascope.cli._predict import predict_command
 from chakrascope.errors import ConfigError, StudyError, UsageError
-from chakrascope.runner import NetworkConfig, Study, chips, read_sweep
-from chakrascope.runner.chips import find_chip, list_chips
+from chakrascope.runner import NetworkConfig, Study, read_sweep
+from chakrascope.runner.chips import find_chip, list_chips, save_chip
 from chakrascope.runner.planning import (
     Cluster,
     Limits,
@@ -43,7 +43,6 @@ from chakrascope.runner.prediction.models import (
 from chakrascope.runner.sweep import front_table, sweep_experiment
 
 SMALL = replace(find_model("llama3-8b"), layers=8, name="small")
-CHIPS = Path(chips.__file__).parent
 H100 = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-2x8"))
 REQUEST = Request(SMALL, (H100,), 32)
 
@@ -340,7 +339,7 @@ def test_search_prints_omitted_plans():
 def test_commands_name_the_files_of_the_search(tmp_path):
     """A chip's or a model's name is not that of its file, and may be that of another one."""
     chip, plan = tmp_path / "ours.yml", tmp_path / "best.yml"
-    chip.write_text((CHIPS / "a100-40.yml").read_text())
+    save_chip(find_chip("a100-40"), chip)
     given = ["--model", "mpt-125m", "--chip", str(chip), "--network", "dgx-a100-8", "--tp", "1", "--pp", "1"]
     shown = search(*given, "--cp", "1", "--zero", "0", "--simulate", "1", "--save-plan", str(plan)).stdout
     command = shown.partition("Details of the first plan: ")[2].splitlines()[0]

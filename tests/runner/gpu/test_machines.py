@@ -177,8 +177,7 @@ PARTS = ("compute", "mesh", "memory", "scale_up", "scale_out")
 
 
 def plain(name):
-    path = Path(gpu.__file__).parent / "machines" / f"{name}.yml"
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml.safe_load(Path(gpu.__file__).with_name("machines.yml").read_text(encoding="utf-8"))[name]
 
 
 def written(tmp_path, data):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import script
 
 from chakrascope.converter import CollectiveType
@@ -277,13 +278,18 @@ def test_biases_of_experts_take_time_and_are_a_part_of_a_job():
 
 def test_a_new_fit_replaces_costs_of_another_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fit_chips = script(ROOT / "scripts" / "fit_chips.py")
-    monkeypatch.setattr(fit_chips, "CHIPS", tmp_path)
+    shipped, chips = fit_chips.CHIPS, tmp_path / "chips.yml"
+    chips.write_text(shipped.read_text())
+    monkeypatch.setattr(fit_chips, "CHIPS", chips)
     chip = find_chip("b200")
     own = replace(chip.costs_of("megatron"), layer_ns=12345.0)
     fit_chips._save(chip, "megatron", own)
+    blocks = yaml.safe_load(chips.read_text())
+    (tmp_path / "b200.yml").write_text(yaml.safe_dump(blocks.pop("b200")))
     saved = load_chip(tmp_path / "b200.yml")
     assert saved.costs_of("megatron").layer_ns == 12345.0
     assert saved.like == {"fsdp": "h100"}
+    assert blocks == {key: kept for key, kept in yaml.safe_load(shipped.read_text()).items() if key != "b200"}
 
 
 @pytest.mark.parametrize("key", ["exposed", "tensor_exposed"])
