@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +19,6 @@ if TYPE_CHECKING:
     from ..runner.programs import Inspection, Program, Proof
 
 _SHOWN_PROBLEMS = 5
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
-<style>
-body{{font:14px system-ui,sans-serif;margin:24px;color:#24292f;background:#fff}}
-th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
-@media(prefers-color-scheme:dark){{body{{color:#e6edf3;background:#0d1117}}}}
-</style></head>
-<body><h1>{name}</h1>
-{picture}
-<table>{facts}</table>
-</body></html>
-"""
 _source = click.argument("source", metavar="PROGRAM")
 _collective = click.option("--collective", help="Collective of a built-in program, such as all-reduce.")
 _ranks = click.option("--ranks", type=click.IntRange(2), help="Number of ranks of a built-in program.")
@@ -68,14 +55,6 @@ def algorithm_command() -> None:
     show_default=True,
     help="Print a summary of the program (facts), or the messages of each step (traffic).",
 )
-@click.option(
-    "-o",
-    "--output",
-    "output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write: a drawing of the messages of each step (.svg), or a page with the drawing and the "
-    "summary (.html).",
-)
 @format_option
 def inspect_command(
     *,
@@ -84,7 +63,6 @@ def inspect_command(
     ranks: int | None,
     size: int,
     view: str,
-    output: Path | None,
     output_format: str,
 ) -> None:
     """Show the steps, messages, lower bounds and proof of PROGRAM, and its bytes per rank and per pair."""
@@ -92,13 +70,8 @@ def inspect_command(
 
     from ..runner.programs import inspect_program, inspection_facts, prove
 
-    if output is not None and output.suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"'{output}' is not a plot file. Next: name a .svg or a .html.")
     program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
-    if output is not None:
-        _draw(found, output)
-        return
     if view == "traffic":
         print_frame(
             _traffic(found), output_format, title=f"{program.name}: bytes from rank to rank", limit=60
@@ -115,22 +88,6 @@ def inspect_command(
         print_rows([{"figure": name, "value": text} for name, text in facts.items()], title=program.name)
         for text in (*found.remarks, *proof.cautions):
             console.print(f"Note: {escape(text)}", style="dim")
-
-
-def _draw(found: Inspection, output: Path) -> None:
-    """Draw a program to *output*; an HTML file also has its figures."""
-    from ..runner.programs import inspection_facts, program_picture
-
-    content = program_picture(found)
-    if output.suffix.lower() == ".html":
-        facts = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in inspection_facts(found)
-        )
-        content = _PAGE.format(name=html.escape(found.program.name), picture=content, facts=facts)
-    with writing(output, UsageError):
-        write_file(output, content, parents=True)
-    console.print(f"Written: {output}", markup=False)
 
 
 @algorithm_command.command("prove")

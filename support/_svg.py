@@ -1,4 +1,4 @@
-"""Build SVG pictures as text, for the report, notebooks, algorithms, calibrations and the docs."""
+"""Build SVG pictures as text, for the report, notebooks, calibrations and the docs."""
 
 from __future__ import annotations
 

@@ -25,14 +25,10 @@ if TYPE_CHECKING:
     from ._expand import graphs_of as graphs_of
     from ._expand import workload_of as workload_of
     from ._expand import write_msccl as write_msccl
-    from ._inspection import ARROW_GAP as ARROW_GAP
     from ._inspection import Inspection as Inspection
-    from ._inspection import has_arrows as has_arrows
+    from ._inspection import Traffic as Traffic
     from ._inspection import inspect_program as inspect_program
     from ._inspection import inspection_facts as inspection_facts
-    from ._inspection import program_picture as program_picture
-    from ._inspection import size_groups as size_groups
-    from ._inspection import traffic_sentence as traffic_sentence
     from ._lower import Lowered as Lowered
     from ._lower import lower as lower
     from ._model import MESSAGE_OPS as MESSAGE_OPS

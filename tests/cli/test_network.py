@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from xml.etree import ElementTree
 
 import command_line
 import pytest
@@ -308,21 +307,3 @@ def test_what_a_command_cannot_mean(capsys):
     assert code == 40
     assert "has no program for broadcast" in err
     assert program(capsys, "inspect", PLAN, "--size", "much")[0] == 2
-
-
-def test_inspect_draws(capsys, tmp_path):
-    arrows, page, boxes = (tmp_path / name for name in ("arrows.svg", "page.html", "boxes.svg"))
-    assert program(capsys, "inspect", *RING, "--size", "4KiB", "-o", str(arrows))[0] == 0
-    drawn = ElementTree.fromstring(arrows.read_text())
-    titles = [item.text for item in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == 6 * 4
-    assert titles[0] == "Step 1: rank 0 to rank 1, 1.00 KiB in 1 message"
-    assert program(capsys, "inspect", PLAN, "-o", str(page))[0] == 0
-    assert "all-gather among 8 ranks" in page.read_text()
-    assert program(capsys, "inspect", *RING[:-1], "32", "-o", str(boxes))[0] == 0
-    drawn = ElementTree.fromstring(boxes.read_text())
-    titles = [item.text for item in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == 62 * 32
-    assert "Step 2: rank 31 sends 32.0 KiB to rank 0" in titles
-    code, _, err = program(capsys, "inspect", *RING, "-o", str(tmp_path / "picture.gif"))
-    assert (code, "name a .svg or a .html" in err.replace("\n", " ")) == (2, True)

@@ -547,7 +547,6 @@ def test_a_report_replaces_no_file_unless_asked_to(made, tmp_path, capsys):
         ("timeline", "STUDY", "-o"),
         ("graph", "STUDY", "--as", "json", "-o"),
         ("doctor", "STUDY", "--junit"),
-        ("algorithm", "inspect", "ring", "--collective", "all-reduce", "--ranks", "2", "-o"),
         ("algorithm", "export", "ring", "--collective", "all-reduce", "--ranks", "2", "--as", "msccl", "-o"),
     ],
 )

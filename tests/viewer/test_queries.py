@@ -23,10 +23,10 @@ from chakrascope.runner import NetworkConfig, Study, prepare, simulate
 from chakrascope.runner.analysis import calibration_table, fitted_network, folded, link_table, neighbourhood
 from chakrascope.runner.calibration import Call, Records, Transfer, calibrate_records, calibrated_network
 from chakrascope.runner.config import SystemConfig
-from chakrascope.runner.programs import has_arrows, inspect_program, named_program, read_program
+from chakrascope.runner.programs import inspect_program, named_program, read_program
 from chakrascope.viewer import OpenRun, StudyView, create_app
 from chakrascope.viewer._state import Selection
-from chakrascope.viewer.charts import calibration_fit, pairs_chart, program_chart
+from chakrascope.viewer.charts import calibration_fit, has_arrows, pairs_chart, program_chart
 from chakrascope.viewer.pages import _network as network_page
 from chakrascope.viewer.pages import _network as programs
 from chakrascope.viewer.pages import _parts as parts

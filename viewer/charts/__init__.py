@@ -18,6 +18,7 @@ from ._comparison import paths_bars as paths_bars
 from ._comparison import runs_bar as runs_bar
 from ._comparison import steps_strip as steps_strip
 from ._comparison import waterfall_bars as waterfall_bars
+from ._network import has_arrows as has_arrows
 from ._network import link_map as link_map
 from ._network import loads_bar as loads_bar
 from ._network import pairs_chart as pairs_chart

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...runner.analysis import Matrix, Use
-from ...runner.programs import ARROW_GAP, Inspection, has_arrows, size_groups, traffic_sentence
+from ...runner.programs import Inspection, Traffic
 from ...support import bandwidth_text, bytes_text, count_text, ranks_text, share_text
 from ..queries import LinkMap
 from ._charts import heat_map, listed, shades, styled, time_scale
@@ -141,6 +143,10 @@ def _gapped(links: pd.DataFrame, axis: str) -> list[Any]:
     return [value for start, end in ends for value in (start, end, None)]
 
 
+# Beyond these limits, arrows can no longer be distinguished.
+_MAX_ARROWS, _MAX_STEPS, _MAX_RANKS = 600, 32, 16
+# Margin at both ends of an arrow, as a fraction of the step's width.
+_ARROW_GAP = 0.06
 # Colours of arrows by message size, the smallest first.
 _COLOURS = {
     "light": ("#8a939c", "#3b82c4", "#d9731a", "#b2182b"),
@@ -148,6 +154,12 @@ _COLOURS = {
 }
 # Labels are at this fraction of an arrow, near the sender, because many arrows cross in the middle.
 _POINTED = 0.3
+
+
+def has_arrows(found: Inspection) -> bool:
+    """Return whether the chart of a program has arrows rather than a heat map."""
+    few = len(found.traffic) <= _MAX_ARROWS and found.steps <= _MAX_STEPS
+    return few and found.program.num_ranks <= _MAX_RANKS
 
 
 def program_chart(found: Inspection, scheme: str) -> go.Figure:
@@ -205,14 +217,34 @@ def _alt_text(found: Inspection) -> str:
     )
 
 
+def _size_groups(sizes: Iterable[int], most: int = len(_COLOURS["light"])) -> list[tuple[str, int, int]]:
+    """Group *sizes* (bytes) into at most *most* ranges, each with label, minimum and maximum."""
+    distinct = sorted(set(sizes))
+    count = max(1, min(most, len(distinct)))
+    whole, more = divmod(len(distinct), count)
+    edges = [number * whole + min(number, more) for number in range(count + 1)] if distinct else []
+    ranges = [(distinct[start], distinct[end - 1]) for start, end in pairwise(edges)]
+    return [
+        (bytes_text(low) if low == high else f"{bytes_text(low)} to {bytes_text(high)}", low, high)
+        for low, high in ranges
+    ]
+
+
+def _traffic_sentence(item: Traffic) -> str:
+    return (
+        f"Step {item.step}: rank {item.source} to rank {item.destination}, {bytes_text(item.size_bytes)} in "
+        f"{count_text(item.messages, 'message')}"
+    )
+
+
 def _arrows(found: Inspection, scheme: str) -> go.Figure:
     figure = go.Figure()
-    groups = size_groups(item.size_bytes for item in found.traffic)
+    groups = _size_groups(item.size_bytes for item in found.traffic)
     colours = _COLOURS[scheme][1:] if len(groups) == 1 else _COLOURS[scheme]
     for (label, least, most), colour in zip(groups, colours, strict=False):
         shown = [item for item in found.traffic if least <= item.size_bytes <= most]
         ends = [
-            (item.step - 1 + ARROW_GAP, item.step - ARROW_GAP, item.source, item.destination)
+            (item.step - 1 + _ARROW_GAP, item.step - _ARROW_GAP, item.source, item.destination)
             for item in shown
         ]
         figure.add_scatter(
@@ -226,7 +258,8 @@ def _arrows(found: Inspection, scheme: str) -> go.Figure:
             x=[start + _POINTED * (end - start) for start, end, _, _ in ends],
             y=[source + _POINTED * (target - source) for _, _, source, target in ends],
             mode="markers", marker={"size": 10, "opacity": 0, "color": colour}, showlegend=False,
-            hovertext=[traffic_sentence(item) for item in shown], hovertemplate="%{hovertext}<extra></extra>",
+            hovertext=[_traffic_sentence(item) for item in shown],
+            hovertemplate="%{hovertext}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(
         hovermode="closest", showlegend=True,

@@ -21,10 +21,19 @@ from ...runner.analysis import (
     traffic,
     use_over_time,
 )
-from ...runner.programs import Demand, Program, has_arrows, inspect_program, inspection_facts, program_ops
+from ...runner.programs import Demand, Program, inspect_program, inspection_facts, program_ops
 from ...support import bytes_text, count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from ..charts import calibration_fit, graph, heat_map, loads_bar, pairs_chart, program_chart, use_map
+from ..charts import (
+    calibration_fit,
+    graph,
+    has_arrows,
+    heat_map,
+    loads_bar,
+    pairs_chart,
+    program_chart,
+    use_map,
+)
 from ..charts import link_map as link_chart
 from ..queries import link_map
 from ._parts import card, column, details_list, empty, export_links, page_title, table_card, text_column
