@@ -177,6 +177,7 @@ def search_command(
     The step time of every plan that fits in memory is estimated, and plans that may be the best are
     simulated. The output also counts the plans that are impossible, do not fit, or were only estimated.
     """
+    from ..runner import Study
     from ..runner.chips import find_chip
     from ..runner.planning import Request, plan_command, search_plans
     from ..runner.prediction.models import AXES, find_model
@@ -195,7 +196,7 @@ def search_command(
         only={key: values for key, values in only.items() if values},
         placement=AXES,
     )
-    study = None if study_folder is None else _study(study_folder)
+    study = None if study_folder is None else Study.create(study_folder)
     with _progress() as progress:
         found = search_plans(
             request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
@@ -291,12 +292,6 @@ def _limits(texts: Sequence[str]) -> Limits:
                 f"--limit {text}: {error} Next: write memory=80GiB, step=10s or cost=2.5."
             ) from error
     return Limits(**found)
-
-
-def _study(folder: Path) -> Study:
-    from ..runner import Study
-
-    return Study.open(folder) if Study.is_study(folder) else Study.create(folder)
 
 
 def _keep(found: Plans, place: int, study: Study) -> str:

@@ -119,22 +119,14 @@ def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
     return float(flow) / 8e9
 
 
-# Prefixes of preset names that identify an accelerator; other presets fit several chips.
-_OF_NETWORKS = {
-    "dgx-2-": "V100",
-    "dgx-a100-": "A100",
-    "gb200-": "GB200",
-    "hgx-h100-": "H100",
-    "mi300x-": "MI300X",
-    "tpu-v2-": "TPU v2",
-}
-_OF_SYSTEMS = {
-    "roofline-a100": "A100",
-    "roofline-gb200": "GB200",
-    "roofline-h100": "H100",
-    "roofline-mi300x": "MI300X",
-    "roofline-tpu-v2": "TPU v2",
-    "roofline-v100": "V100",
+# The accelerator of a system preset, and the prefix of its network presets; other presets fit several chips.
+_ACCELERATORS = {
+    "roofline-a100": ("A100", "dgx-a100-"),
+    "roofline-gb200": ("GB200", "gb200-"),
+    "roofline-h100": ("H100", "hgx-h100-"),
+    "roofline-mi300x": ("MI300X", "mi300x-"),
+    "roofline-tpu-v2": ("TPU v2", "tpu-v2-"),
+    "roofline-v100": ("V100", "dgx-2-"),
 }
 _CHIP = ("peak-perf", "local-mem-bw")
 
@@ -156,14 +148,12 @@ def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> li
 
 @lru_cache(1)
 def _known_hardware() -> tuple[dict[tuple[str, float], str], dict[tuple[Any, ...], str]]:
-    links = {}
-    for preset in list_presets("network"):
-        name = next((name for start, name in _OF_NETWORKS.items() if preset.startswith(start)), "")
-        if name:
-            network = NetworkConfig.preset(preset)
-            links[network.topology[0], network.bandwidth[0]] = name
-    chips = {}
-    for preset, name in _OF_SYSTEMS.items():
+    links, chips = {}, {}
+    for preset, (name, start) in _ACCELERATORS.items():
         system = SystemConfig.preset(preset).to_dict()
         chips[tuple(system[key] for key in _CHIP)] = name
+        for node in list_presets("network"):
+            if node.startswith(start):
+                network = NetworkConfig.preset(node)
+                links[network.topology[0], network.bandwidth[0]] = name
     return links, chips
