@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ..runner import Summary
 
 
-def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
+def print_critical_path(summary: Summary) -> None:
     """Print the headline of *summary*, the critical path by kind of work, and its longest segments."""
     columns = summary.path.columns
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")
     durations = columns["duration_ns"]
-    longest = (-durations).argsort(kind="stable")[:segments]
+    longest = (-durations).argsort(kind="stable")[:8]
     names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")
     shown = {name: columns[name][longest] for name in names}
     print_columns(shown, title=f"Longest of the path's {count_text(len(durations), 'segment')}")

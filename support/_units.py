@@ -227,12 +227,12 @@ def parse_bandwidth(value: str | float, *, bare: str = "GB/s") -> Fraction:
     return _BANDWIDTH.read(value, bare)
 
 
-def parse_flops(value: str | float, *, bare: str = "TFLOP/s") -> Fraction:
-    """Parse a compute speed to the exact value in FLOP/s; a bare number is in *bare*.
+def parse_flops(value: str | float) -> Fraction:
+    """Parse a compute speed to the exact value in FLOP/s; a bare number is in TFLOP/s.
 
     Raises `ValueError`, whose text explains valid values; negative ones are invalid.
     """
-    return _FLOPS.read(value, bare)
+    return _FLOPS.read(value, "TFLOP/s")
 
 
 def parse_number(value: str | float, *, noun: str = "") -> Fraction:

@@ -87,7 +87,6 @@ def search_hits(
     text: str,
     *,
     rank: int = -1,
-    count: int = 20,
 ) -> pd.DataFrame:
     """Return hits for *text* while it is typed: modules and operators first, then single nodes.
 
@@ -103,7 +102,7 @@ def search_hits(
         return _node_hits(own[own["node_id"] == int(place[2])], np.ones(len(programs), np.int64))
     nodes, words = searched(rank)
     alike = np.bincount(programs, minlength=1)[programs]
-    found = _node_hits(search_nodes(nodes, words, text, count), alike)
+    found = _node_hits(search_nodes(nodes, words, text), alike)
     hits: pd.DataFrame = pd.concat([*_wholes(nodes, words, alike, text), found], ignore_index=True)
     typed: pd.DataFrame = hits.astype(_HIT)
     return typed

@@ -217,10 +217,10 @@ def _alt_text(found: Inspection) -> str:
     )
 
 
-def _size_groups(sizes: Iterable[int], most: int = len(_COLOURS["light"])) -> list[tuple[str, int, int]]:
-    """Group *sizes* (bytes) into at most *most* ranges, each with label, minimum and maximum."""
+def _size_groups(sizes: Iterable[int]) -> list[tuple[str, int, int]]:
+    """Group *sizes* (bytes) into at most one range per colour, each with label, minimum and maximum."""
     distinct = sorted(set(sizes))
-    count = max(1, min(most, len(distinct)))
+    count = max(1, min(len(_COLOURS["light"]), len(distinct)))
     whole, more = divmod(len(distinct), count)
     edges = [number * whole + min(number, more) for number in range(count + 1)] if distinct else []
     ranges = [(distinct[start], distinct[end - 1]) for start, end in pairwise(edges)]

@@ -16,7 +16,7 @@ from ..._experiment import Detail, Experiment, WorkloadSource
 from ..._result import Result
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend
-from ...backends import Progress, get_backend
+from ...backends import get_backend
 from ...gpu import faster_machine
 from ._changed import with_faster_network, with_faster_nodes, with_less_latency, without_edge
 from ._skew import without_skew
@@ -31,9 +31,7 @@ _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 _LEAST, _MOST = 0.01, 1000  # limits on the factor of a change
 
 
-def what_if(
-    experiment: Experiment, changes: Sequence[tuple[Target, float]], progress: Progress | None = None
-) -> Result:
+def what_if(experiment: Experiment, changes: Sequence[tuple[Target, float]]) -> Result:
     """Simulate *experiment* with all *changes*, each a target and a speed-up factor.
 
     The factor may be infinite. The factor divides the data of a collective, and the data and latency of all
@@ -44,40 +42,33 @@ def what_if(
     """
     sync, unchanged_ns = None, 0
     if about_backend(experiment.backend).replays:
-        sync, unchanged_ns = _unchanged(_Unchanged(experiment, progress))
+        sync, unchanged_ns = _unchanged(experiment)
     changed = experiment
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
     if sync is not None and unchanged_ns:
         with suppress(SimulationStalled):  # a faster node may overtake an arrival that peers wait for
-            result, period_ns = _repeated(changed, sync, progress)
+            result, period_ns = _repeated(changed, sync)
             gain_ns = unchanged_ns - period_ns
             return dataclasses.replace(result, makespan_ns=max(0, int(sync.finish_ns.max()) - gain_ns))
-    return get_backend(experiment.backend).run(changed, progress)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Unchanged:
-    experiment: Experiment
-    progress: Progress | None = dataclasses.field(compare=False)  # progress does not affect the result
+    return get_backend(experiment.backend).run(changed)
 
 
 @functools.lru_cache(maxsize=2)
-def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
+def _unchanged(experiment: Experiment) -> tuple[SyncPoints | None, int]:
     """Return the points where ranks of a replay wait, and the step time (ns) with these waits.
 
     The points are None for a single rank and for equal ranks. The time is 0 if it is far from the
     measured one.
     """
-    experiment, progress = asked.experiment, asked.progress
     source = experiment.workload
     if len(set(source.program_of_rank.tolist())) == 1 or source.representative_of_rank is not None:
         return None, 0
     everything = dataclasses.replace(experiment, detail=Detail.EVERYTHING)
-    alone = get_backend(experiment.backend).run(everything, progress)
+    alone = get_backend(experiment.backend).run(everything)
     sync = SyncPoints.of(alone, source.model)
     try:
-        _, period_ns = _repeated(dataclasses.replace(experiment, detail=Detail.TOTALS), sync, progress)
+        _, period_ns = _repeated(dataclasses.replace(experiment, detail=Detail.TOTALS), sync)
     except SimulationStalled:
         return sync, 0
     least_ns, most_ns = int(sync.finish_ns.min()), int(sync.finish_ns.max())
@@ -85,9 +76,7 @@ def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
     return sync, period_ns if is_measured else 0
 
 
-def _repeated(
-    experiment: Experiment, sync: SyncPoints, progress: Progress | None = None
-) -> tuple[Result, int]:
+def _repeated(experiment: Experiment, sync: SyncPoints) -> tuple[Result, int]:
     """Simulate a step with the waits of *sync*; return the result and the period (ns) of repeated steps.
 
     A rank begins the next step as soon as it has ended this one, even if its peers are late.
@@ -98,7 +87,7 @@ def _repeated(
     for _ in range(_REPEATS):
         step = dataclasses.replace(experiment, sync=dataclasses.replace(sync, begin_ns=begin_ns))
         detail = experiment.detail if first is None else Detail.TOTALS
-        result = backend.run(dataclasses.replace(step, detail=detail), progress)
+        result = backend.run(dataclasses.replace(step, detail=detail))
         first = first or result
         finish_ns = result.columns("ranks")["finish_ns"]
         before_ns, period_ns = period_ns, result.makespan_ns - ended_ns

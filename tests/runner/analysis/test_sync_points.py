@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -108,21 +106,6 @@ def test_the_path_goes_through_late_ranks_and_never_waits(job, data):
 def sleeping_after(sleep_ns):
     """Return a job of two ranks, of which rank 1 sleeps after the collective, so that it begins later."""
     return np.array([[10 * MS], [10 * MS]]), np.array([MS, MS + sleep_ns]), [2 * MS]
-
-
-def test_what_if_simulations_report_progress(monkeypatch):
-    experiment, _ = replayed(captured(*sleeping_after(MS), np.zeros(2))[0])
-    backend, runs = get_backend("replay"), []
-
-    class Counted:
-        def run(self, experiment, progress=None):
-            runs.append(progress)
-            return backend.run(experiment, progress)
-
-    monkeypatch.setattr(sys.modules[what_if.__module__], "get_backend", lambda _: Counted())
-    what_if(experiment, [(Target("kind", "compute"), 2.0)], lambda *_: True)
-    assert len(runs) > 3
-    assert None not in runs
 
 
 def test_a_rank_that_begins_late_was_in_its_step_before():
