@@ -12,11 +12,11 @@ import click
 
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
-from ..support import bytes_text, count_text, duration_text, parse_number, share_text
+from ..support import bytes_text, count_text, duration_text, parse_number
 from ._options import CommandWithMore, network_changes, on_option, quantity
 from ._output import clock, console, error_console, print_json, print_next, print_rows, stage
 from ._plan_file import EXPLICIT, command_line_options, plan_file_options, save_plan
-from ._predict_script import ScriptJob, predict_script
+from ._predict_script import ScriptJob, predict_script, print_assumed, print_figures, print_step
 from ._predict_search import search_command
 from ._target import choose_network, with_failures
 
@@ -449,38 +449,20 @@ def _variation(text: str | None, **draws: int | None) -> Variation | None:
 
 def _print(prediction: Prediction) -> None:
     setting = prediction.setting
-    low, high = prediction.range_ns
-    fullest = max(prediction.memory, key=lambda memory: memory.total)
-    verdict = "fits" if prediction.fits else "does NOT fit"
     machine = f"{setting.plan.world:,} x {setting.chip.name} on {setting.network.title}"
-    rows = [
+    print_figures(
         ("job", f"{setting.model.name} on {machine}, with the kernel times of {setting.software}"),
         ("plan", _plan_text(setting.plan)),
-        (
-            "step",
-            f"{duration_text(prediction.step_ns)} (90 % interval: {duration_text(low)} to "
-            f"{duration_text(high)})",
-        ),
-        *_spread_rows(prediction),
-        ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
-        ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),
-        ("bound by", prediction.bound_by),
-        (
-            "memory",
-            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable per rank: "
-            f"{verdict}",
-        ),
-        ("step by FLOPs", f"{duration_text(prediction.constant_utilisation_ns)} at a constant utilisation"),
-    ]
-    for name, text in rows:
-        console.print(f"{name:>21}  {text}", markup=False)
+    )
+    speed = ("tokens/s", f"{prediction.tokens_per_s:,.0f}")
+    print_step(prediction, setting.plan.precision, *_spread_rows(prediction), speed)
+    fullest = max(prediction.memory, key=lambda memory: memory.total)
     parts = {key: value for key, value in vars(fullest).items() if key != "stage"}
     print_rows([{"stage": fullest.stage, **{key: bytes_text(value) for key, value in parts.items()}}],
                title="Memory of the fullest rank")  # fmt: skip
     if not prediction.fits:
         console.print(_remedy_text(prediction), markup=False)
-    for line in prediction.assumptions:
-        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+    print_assumed(prediction)
 
 
 def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:

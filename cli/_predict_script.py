@@ -16,7 +16,7 @@ from ._output import clock, console, print_json, print_next, stage
 if TYPE_CHECKING:
     from ..runner import NetworkConfig
     from ..runner.chips import Chip
-    from ..runner.prediction import RecordedPrediction
+    from ..runner.prediction import PredictedStep
 
 _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
@@ -79,7 +79,8 @@ def predict_script(
     if output_format == "json":
         print_json(prediction.to_json())
         return
-    _print(prediction)
+    print_step(prediction, prediction.precision)
+    print_assumed(prediction)
     if study_folder is not None and run_id is not None:
         print_next("summary", study_folder, "--run", run_id)
 
@@ -100,22 +101,29 @@ def _mesh(text: str) -> dict[str, int]:
     return sizes
 
 
-def _print(prediction: RecordedPrediction) -> None:
-    low, high = prediction.range_ns
-    verdict = "fits" if prediction.fits else "does NOT fit"
-    held, room = bytes_text(prediction.memory_bytes), bytes_text(prediction.chip.usable_bytes)
-    rows = [
-        (
-            "step",
-            f"{duration_text(prediction.step_ns)} (90 % interval: {duration_text(low)} to "
-            f"{duration_text(high)})",
-        ),
-        ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
-        ("bound by", prediction.bound_by),
+def print_step(found: PredictedStep, precision: str, *rows: tuple[str, str]) -> None:
+    """Print the figures of a prediction; *rows* follow the step time."""
+    low, high = found.range_ns
+    verdict = "fits" if found.fits else "does NOT fit"
+    held, room = bytes_text(found.memory_bytes), bytes_text(found.chip.usable_bytes)
+    interval = f"90 % interval: {duration_text(low)} to {duration_text(high)}"
+    print_figures(
+        ("step", f"{duration_text(found.step_ns)} ({interval})"),
+        *rows,
+        ("utilisation", f"{share_text(found.utilisation)} of {precision} peak"),
+        ("bound by", found.bound_by),
         ("memory", f"{held} of {room} usable per rank: {verdict}"),
-        ("step by FLOPs", f"{duration_text(prediction.constant_utilisation_ns)} at a constant utilisation"),
-    ]
+        ("step by FLOPs", f"{duration_text(found.constant_utilisation_ns)} at a constant utilisation"),
+    )
+
+
+def print_figures(*rows: tuple[str, str]) -> None:
+    """Print names and texts in two columns."""
     for name, text in rows:
         console.print(f"{name:>21}  {text}", markup=False)
-    for line in prediction.assumptions:
+
+
+def print_assumed(found: PredictedStep) -> None:
+    """Print the assumptions of a prediction."""
+    for line in found.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)

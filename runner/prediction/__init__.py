@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._machine import foreign_text as foreign_text
     from ._machine import has_links_of as has_links_of
     from ._machine import is_network_name as is_network_name
+    from ._predict import PredictedStep as PredictedStep
     from ._predict import Prediction as Prediction
     from ._predict import experiment_of as experiment_of
     from ._predict import layer_flops as layer_flops
