@@ -1,39 +1,107 @@
-"""Run a command, and kill it and its children when the process that asked for it ends.
+"""Run a command, and kill it and its descendants when the process that asked for it ends.
 
-Started as ``python -I -S _guard.py FD COMMAND...`` in a new session. *FD* is the read end of a pipe
-whose write end the asking process holds; whatever ends that process also closes the pipe, and the
-guard kills the session. The exit code is the command's, or 128 + n after signal n.
+Started as ``python -I -S _guard.py FD COMMAND...``. *FD* is the read end of a pipe whose write end
+the asking process holds. A byte in the pipe is the number of a signal for the command. Whatever
+ends the asking process also closes the pipe. The exit code is the command's, or 128 + n after
+signal n. A guard that leads a session also kills what its command has left running.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
+import time
+from collections.abc import Iterator
+
+_SUBREAPER = 36  # of prctl(2): orphaned descendants become children of this process
+_PATIENCE_S = 10.0  # a process in an uninterruptible system call ends only after the call
+_POLL_S = 0.005
 
 
 def main(arguments: list[str]) -> int:
     """Run the command in *arguments*; return its exit code."""
-    lifeline = int(arguments[0])
-    threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+    lifeline, (woken, waker) = int(arguments[0]), os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    _hold_signals()
+    _adopt_orphans()
     try:
-        status = subprocess.run(arguments[1:], check=False, close_fds=True).returncode
+        command = subprocess.Popen(arguments[1:])
     except OSError as error:
         print(f"cannot start {arguments[1]}: {error.strerror}", file=sys.stderr)
         return 127
-    return status if status >= 0 else 128 - status
+    while True:
+        ready, _, _ = select.select([lifeline, woken], [], [])
+        number = os.read(lifeline, 1) if lifeline in ready else None
+        if number == b"":
+            _kill_descendants()
+            return 128 + signal.SIGKILL
+        if number:
+            os.kill(command.pid, number[0])
+        with contextlib.suppress(BlockingIOError):
+            os.read(woken, 512)
+        for pid, status in _ended():
+            if pid == command.pid:
+                if os.getsid(0) == os.getpid():
+                    _kill_descendants()
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
 
 
-def _watch(lifeline: int) -> None:
-    """Wait until the asking process has ended, then kill the guard's whole process group."""
-    os.read(lifeline, 1)
-    os.killpg(os.getpgid(0), signal.SIGKILL)
+def _hold_signals() -> None:
+    """Let the signals that the asking process has blocked end this process up to here, then ignore them.
+
+    Unblocked, they would end Python with a traceback while it starts. They get handlers, because the
+    command would inherit ignored signals.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    held = [number for number in blocked if signal.getsignal(number) != signal.SIG_IGN]
+    for number in held:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+    for number in held:
+        signal.signal(number, lambda *_: None)
+
+
+def _adopt_orphans() -> None:
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes  # noqa: PLC0415 - some builds of Python lack it
+
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    """Yield the id and status of each child that has ended; raises `ChildProcessError` without children."""
+    while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+        yield ended
+
+
+def _kill_descendants() -> None:
+    """Kill the children of this process, among them all orphans, until none is left."""
+    deadline = time.monotonic() + _PATIENCE_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            list(_ended())
+            for child in _children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(child, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+
+def _children() -> Iterator[int]:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                yield int(name)
 
 
 if __name__ == "__main__":
-    # A normal exit would wait for the watcher thread, which waits for the asking process.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -13,60 +13,63 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 _GUARD = Path(__file__).with_name("_guard.py")
-_WATCHDOG = Path(__file__).with_name("_watchdog.py")
 _POLL_S = 0.2
 
 
 class Lifeline:
     """A pipe held open by this process alone; programs under it are killed when it closes.
 
-    The operating system closes it even if this process is killed.
+    The operating system closes it even if this process is killed. A program is killed with all its
+    descendants, including those in sessions of their own.
     """
 
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+    """The signals that a program gets from its terminal or from `send`, and not from its guard."""
+
     def __init__(self) -> None:
-        self.reading, self._writing = os.pipe()
+        self._reading, self._writing = os.pipe()
 
-    def command(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs *command* under this lifeline.
+    def start(
+        self, command: Sequence[str], *, foreground: bool = False, **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start *command* under this lifeline; *options* are those of `subprocess.Popen`.
 
-        Start it in a new session, with `reading` in ``pass_fds``. Raises `OSError` if the program
-        of *command* cannot be started.
+        The exit status is the program's, or 128 + n if signal n ended it. The program has a session of its
+        own. In the *foreground*, it keeps the terminal, and processes that it leaves running survive its end.
+        Raises `OSError` if the program does not exist or is not executable.
         """
         if shutil.which(command[0]) is None:
             code = errno.EACCES if os.path.exists(command[0]) else errno.ENOENT
             raise OSError(code, os.strerror(code), command[0])
-        return [sys.executable, "-I", "-S", str(_GUARD), str(self.reading), *command]
+        with signals_blocked(*self.SIGNALS):  # the guard unblocks them when it can handle them
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(self._reading), *command],
+                pass_fds=(self._reading,),
+                start_new_session=not foreground,
+                **options,
+            )
+
+    def send(self, number: int) -> None:
+        """Send the signal *number* to the program under this lifeline, which must be the only one."""
+        os.write(self._writing, bytes([number]))
 
     def close(self) -> None:
         """Close the pipe, which kills the programs still running under it."""
         os.close(self._writing)
-        os.close(self.reading)
+        os.close(self._reading)
 
 
 @contextlib.contextmanager
-def ends_with_us(pid: int) -> Iterator[None]:
-    """Kill the child *pid* and its descendants if this process dies before the block ends.
-
-    Unlike a program under a `Lifeline`, the child stays in the terminal's foreground.
-    """
-    reading, writing = os.pipe()
-    try:
-        watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_WATCHDOG), str(reading), str(pid)],
-            pass_fds=(reading,),
-            start_new_session=True,
-        )
-    finally:
-        os.close(reading)
+def signals_blocked(*numbers: int) -> Iterator[None]:
+    """Block signals during the block; processes that it starts do not receive them either."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(writing, b".")
-        os.close(writing)
-        watchdog.wait()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_with_parent(parent: int) -> None:

@@ -15,14 +15,13 @@ from types import FrameType
 from typing import Any
 
 from ..errors import CaptureError
-from ..support import count_text, ends_with_us
+from ..support import Lifeline, count_text
 from ._agent import ENVIRONMENT_KEY
 from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
 from ._trace_set import TraceSet
 
 INJECT = Path(__file__).resolve().parent / "_inject"
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 POLL_SECONDS = 0.25
 FLIGHT_RECORDER_ENTRIES = "20000"
@@ -73,10 +72,11 @@ def trace(
         "stacks": stacks,
         "fake_world": fake_world,
     }
-    process = _start(command, _environment(folder, options))
-    with ends_with_us(process.pid), _signals_forwarded(process):
-        code = _wait(process, folder, on_status)
-        return merge(folder, command, 128 - code if code < 0 else code, options)
+    with contextlib.closing(Lifeline()) as lifeline:
+        process = _start(command, _environment(folder, options), lifeline)
+        with _signals_forwarded(lifeline):
+            code = _wait(process, folder, on_status)
+            return merge(folder, command, 128 - code if code < 0 else code, options)
 
 
 def _environment(folder: Path, options: dict[str, Any]) -> dict[str, str]:
@@ -90,11 +90,13 @@ def _environment(folder: Path, options: dict[str, Any]) -> dict[str, str]:
     return environment
 
 
-def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], environment: dict[str, str], lifeline: Lifeline
+) -> subprocess.Popen[bytes]:
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        return subprocess.Popen(list(command), env=environment)
+        return lifeline.start(command, foreground=True, env=environment)
     except FileNotFoundError:
         raise CaptureError(
             f"There is no command '{command[0]}'. Check its spelling, or activate its environment."
@@ -135,8 +137,8 @@ def _report(folder: Path, reported: dict[int, str], on_status: Callable[[str], N
 
 
 @contextlib.contextmanager
-def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward the signals of this process to the running *process*.
+def _signals_forwarded(lifeline: Lifeline) -> Iterator[None]:
+    """Forward the signals of this process to the command under *lifeline*.
 
     Ctrl-C in a terminal reaches the whole foreground group, including the command, so it is not forwarded.
     """
@@ -145,10 +147,10 @@ def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
         return
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if not (number in FROM_TERMINAL and _in_foreground()) and process.poll() is None:
-            process.send_signal(number)
+        if not (number in FROM_TERMINAL and _in_foreground()):
+            lifeline.send(number)
 
-    before = {number: signal.getsignal(number) for number in FORWARDED}
+    before = {number: signal.getsignal(number) for number in Lifeline.SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, forward)

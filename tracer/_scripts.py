@@ -122,10 +122,8 @@ class _Run:
     def _start(self, rank: int) -> None:
         log = (self._out / f"rank{rank}.log").open("wb")
         try:
-            self._running[rank] = subprocess.Popen(
-                self._lifeline.command([sys.executable, *self._command]),
-                pass_fds=(self._lifeline.reading,),
-                start_new_session=True,
+            self._running[rank] = self._lifeline.start(
+                [sys.executable, *self._command],
                 env=_environment(self._out, rank, self._world),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

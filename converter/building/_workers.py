@@ -8,6 +8,7 @@ sizes or times, for other steps, and for another version.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from ...errors import BackendError, ChakrascopeError
-from ...support import end_with_parent
+from ...support import end_with_parent, signals_blocked
 from ..readers import RankTraces
 from ._rank import StepsDiffer, open_rank, rank_graph
 from ._rank_graph import OpenRank, RankGraph, Selection
@@ -131,7 +132,9 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
     # Processes are spawned because a fork of a process with threads (a server, torch) may deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
         try:
-            yield from pool.map(work, items)
+            with signals_blocked(signal.SIGINT):  # Ctrl-C would reach the workers, too
+                results = pool.map(work, items)
+            yield from results
         except KeyboardInterrupt:
             for worker in active_children():
                 if worker not in others:

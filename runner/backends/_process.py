@@ -92,7 +92,7 @@ _TIMEOUT_S = 3600.0
 class Guarded:
     """A context manager for a program in its own session, which cannot outlive this process.
 
-    Leaving the context kills the whole session. The first word of *command* is the path of the
+    Leaving the context kills the program and its descendants. The first word of *command* is the path of the
     program. Standard output and error are merged. Raises `BackendUnavailable` if the program cannot
     be started.
     """
@@ -101,14 +101,12 @@ class Guarded:
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._lifeline = Lifeline()
         try:
-            self._process = subprocess.Popen(
-                self._lifeline.command(command),
+            self._process = self._lifeline.start(
+                command,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(self._lifeline.reading,),
-                start_new_session=True,
             )
         except OSError as error:
             self._lifeline.close()
@@ -122,12 +120,10 @@ class Guarded:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._lifeline.close()
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        self._lifeline.close()
 
     def follow(self, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
         """Pass each output line to *on_line*, call *on_tick* ten times a second; return the exit status."""

@@ -450,15 +450,13 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
 def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
     """Start an agent, pass the address through standard input, and end the agent with the block."""
     lifeline = Lifeline()
-    process = subprocess.Popen(
-        lifeline.command([sys.executable, "-m", f"{__package__}.agent"]),
-        pass_fds=(lifeline.reading,),
+    process = lifeline.start(
+        [sys.executable, "-m", f"{__package__}.agent"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         # The agent is single-threaded, because it computes nothing, and because a process with threads should
         # not fork.
         env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        start_new_session=True,
     )
     assert process.stdin is not None
     try:

@@ -66,13 +66,8 @@ class TcpDriver:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
         self._lifeline = Lifeline()
         try:
-            self._process = subprocess.Popen(
-                self._lifeline.command([str(program)]),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                pass_fds=(self._lifeline.reading,),
-                start_new_session=True,
+            self._process = self._lifeline.start(
+                [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
             )
         except OSError as error:
             self._lifeline.close()
