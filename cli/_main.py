@@ -18,6 +18,7 @@ import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ..support import visible
+from ._interrupt import end_at_interrupt, ended_by_interrupt
 from ._output import error_console, flushed_output, open_closed_streams, replace_unencodable_output
 
 _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
@@ -229,7 +230,8 @@ def _imported(name: str) -> ModuleType:
     if module is None:
         gc.disable()
         try:
-            module = import_module(f".{name}", __package__)
+            with ended_by_interrupt():
+                module = import_module(f".{name}", __package__)
         finally:
             gc.freeze()
             gc.enable()
@@ -246,12 +248,12 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; the kind of an error determines the exit code."""
-    open_closed_streams()
-    replace_unencodable_output()
     # PyArrow's default allocator does not return freed memory, and takes 60 ms longer than jemalloc
     # to write a workload.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     try:
+        open_closed_streams()
+        replace_unencodable_output()
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
     except click.ClickException as error:
         help_text = io.StringIO()
@@ -265,9 +267,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(end.__cause__, EOFError):  # click takes any EOFError for the end of a prompt's input
             error_console.print(f"[bold red]error:[/] {_escaped(_cut_short(end.__cause__))}", soft_wrap=True)
             sys.exit(1)
+        if arguments is None:
+            end_at_interrupt()  # a second one, while threads end
         error_console.print("Cancelled.")
         sys.exit(130)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         error_console.print(f"[bold red]error:[/] {_escaped(_sentence(error))}", soft_wrap=True)
         sys.exit(1)
     except ChakrascopeError as error:
@@ -294,8 +298,10 @@ def _cut_short(error: EOFError) -> str:
     )
 
 
-def _sentence(error: OSError) -> str:
+def _sentence(error: OSError | MemoryError) -> str:
     """Return a sentence about a system error: file, reason and next step."""
+    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+        return "The memory is not sufficient. Next: end other programs, or use a machine with more memory."
     # Some libraries raise `OSError` with their own text, or without a number.
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""

@@ -177,20 +177,40 @@ def test_no_helper_outlives_its_command(tmp_path, name, end):
         [sys.executable, *map(str, arguments)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     helpers = []
     try:
         wait_for(lambda: len(descendants(command.pid)) >= least or command.poll() is not None)
         assert command.poll() is None, command.stderr.read()
         helpers = descendants(command.pid)
-        command.send_signal(ENDS[end])
+        if end == "interrupt":  # Ctrl-C reaches all processes of a terminal
+            os.killpg(command.pid, ENDS[end])
+        else:
+            command.send_signal(ENDS[end])
         wait_for(lambda: not any(map(is_running, helpers)))
         wait_for(lambda: command.poll() is not None)
+        assert b"SpawnProcess" not in command.stderr.read()
     finally:
         command.kill()
         for left in filter(is_running, helpers):
             os.kill(left, signal.SIGKILL)
         command.communicate()
+
+
+@pytest.mark.parametrize("module", ["click", "chakrascope.cli._runs"])
+def test_ctrl_c_while_modules_are_imported_is_quiet(module):
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from chakrascope.cli import main\n"
+        "main(['runs'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_support_loads_the_standard_library_alone():
