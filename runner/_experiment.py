@@ -228,6 +228,11 @@ class Experiment:
                     f"Group {group} names rank {outside[0]}, but the last rank is "
                     f"{self.workload.num_ranks - 1}; correct the groups or the network's npus_count."
                 )
+            if group < 1 or not members or len(set(members)) < len(members):
+                raise ConfigError(
+                    f"Group {group} with the ranks {shown(list(members))} must have an id above 0, and name "
+                    "at least one rank, and each once."
+                )
 
     @classmethod
     def of_description(cls, described: Mapping[str, Any], **inputs: Any) -> Experiment:

@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -58,6 +59,14 @@ def test_fake_backend_runs_in_id_order():
     assert result.ranks["finish_ns"].tolist() == [1700, 1400]
     assert len(result.collectives) == 2
     check_path(critical_path(result, two_ranks()))
+
+
+@pytest.mark.parametrize("groups", [{1: (0, 0)}, {1: (0, 1, 0)}, {1: ()}, {0: (0, 1)}, {-1: (0, 1)}])
+def test_groups_in_memory_are_checked_as_those_in_files_are(groups):
+    with pytest.raises(ConfigError, match="an id above 0, and name at least one rank, and each once"):
+        simulate(replace(two_ranks(), groups=groups), "default", "ring-2", backend="fake")
+    with pytest.raises(ConfigError, match="each once"):
+        prepare(two_ranks(), "default", "ring-2", groups=groups)
 
 
 def test_path_jumps_to_the_straggler():
