@@ -1,7 +1,8 @@
-"""Stream whole tables as downloads, two at a time, until the client disconnects."""
+"""Stream whole tables as downloads, two at a time, until the client disconnects or stops reading."""
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ _AT_ONCE = 2
 _ROWS = 1 << 12  # rows of a CSV piece; a larger piece would block other requests for longer
 _BYTES = 1 << 18
 _LOOK_S = 0.2
+_STALL_S = 120.0  # a client that takes longer for one piece would keep others waiting
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 _places = threading.BoundedSemaphore(_AT_ONCE)
 
@@ -41,13 +43,15 @@ def table_file(
 def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
     """Return a download called *file* with the pieces that *make* yields.
 
-    A download waits if `_AT_ONCE` others are in progress, and ends if its client disconnects. Raises the
-    errors of *make*.
+    A download waits if `_AT_ONCE` others are in progress, and ends if its client disconnects or accepts
+    nothing for `_STALL_S`. Raises the errors of *make*.
     """
     client: socket.socket | None = request.environ.get("werkzeug.socket")
     while not _places.acquire(timeout=_LOOK_S):
         if _is_gone(client):
             abort(408)
+    if client is not None:
+        client.settimeout(_STALL_S)
     leave = _once(_places.release)
     try:
         pieces = _while_read(make(), client, leave)
@@ -92,11 +96,11 @@ def _is_gone(client: socket.socket | None) -> bool:
     """Return whether *client* has disconnected."""
     if client is None:
         return False
+    poll = select.poll()
     try:
-        return not client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
+        poll.register(client, select.POLLIN)
+        return bool(poll.poll(0)) and not client.recv(1, socket.MSG_PEEK)
+    except (OSError, ValueError):  # it was reset, or is closed
         return True
 
 

@@ -79,8 +79,8 @@ class Database:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise StudyError(
-                f"The job store {self.path} cannot be used ({error}). Next: if it is damaged, delete it; "
-                "finished runs are stored elsewhere."
+                f"The job store {self.path} cannot be used ({error}). Next: free some disk space, or check "
+                "its permissions. If it is damaged, delete it; finished runs are stored elsewhere."
             ) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:

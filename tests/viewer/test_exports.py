@@ -116,6 +116,18 @@ def test_disconnected_client_frees_its_slot(address, slow):
     assert asked(address).getresponse().status == 200
 
 
+def test_client_that_reads_nothing_loses_its_slot(address, slow, monkeypatch):
+    monkeypatch.setattr(_exports, "_STALL_S", 0.2)
+    slow.rows = 2_000_000  # more than the buffers of a connection hold
+    slow.go.set()
+    stalled = [asked(address) for _ in range(_AT_ONCE)]
+    wait_for(lambda: slow.begun == _AT_ONCE)
+    slow.rows = 3
+    assert asked(address).getresponse().status == 200
+    for connection in stalled:
+        connection.close()
+
+
 def test_an_error_makes_room(address, monkeypatch):
     def fail(*_: object) -> pd.DataFrame:
         raise StudyError("The table is damaged; run it again.")
