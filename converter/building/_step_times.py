@@ -188,7 +188,7 @@ def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], coun
     pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
     if not pairs or not all(0 <= begin <= end for begin, end in pairs):
         return 0
-    grown = sorted(end - begin for begin, end in pairs)
+    grown: list[int] = sorted(end - begin for begin, end in pairs)
     return round(mean(grown[:-1] if 2 * grown[-1] > sum(grown) and len(grown) > 1 else grown))
 
 

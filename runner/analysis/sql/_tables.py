@@ -174,7 +174,8 @@ def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
         "edges": lambda: _with_kinds(0, run.edges_of(0)),
         "slack": lambda: slack_table(nodes, pd.Series(0, nodes.index, dtype="int64")),
     }
-    return some.get(name, lambda: SQL_TABLES[name].make(run))()
+    table: pd.DataFrame = some[name]() if name in some else SQL_TABLES[name].make(run)
+    return table
 
 
 def sql_columns(run: RunAnalysis) -> pd.DataFrame:

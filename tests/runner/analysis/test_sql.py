@@ -86,7 +86,7 @@ def connection(worker):
 
 @pytest.mark.parametrize(("sql", "columns"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_question_needs_only_the_columns_that_it_may_read(worker, connection, sql, columns):
-    tables = {name: table.names for name, table in _query.COLUMN_TABLES.items() if name in sql}
+    tables = {name: table.names for name, table in SQL_TABLES.items() if table.names and name in sql}
     assert tables
     needed = worker._needed(connection, sql, tables)
     assert needed == ({} if columns is None else dict.fromkeys(tables, columns))
