@@ -146,10 +146,9 @@ def test_a_misspelt_chip_is_told_the_closest():
 
 
 def changed(tmp_path: Path, **changes: object) -> Path:
-    data = yaml.safe_load((Path(find_chip.__code__.co_filename).parent / "h100.yml").read_text())
-    data.update(changes)
     path = tmp_path / "mine.yml"
-    path.write_text(yaml.safe_dump(data))
+    save_chip(find_chip("h100"), path)
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
     return path
 
 
