@@ -322,7 +322,7 @@ def _path(run: OpenRun, index: TimelineIndex, *, measured: bool) -> dict[str, An
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     if measured:
         # Times on the path are on the clock of the rank that ends last.
-        timed = path_at_measured_times(run, shown)
+        timed = path_at_measured_times(run.workload, shown)
         shown = timed.assign(**{name: timed[name] + timed["shift_ns"] for name in ("start_ns", "end_ns")})
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
     of_nodes = index.table[index.table["level"] == "slice"]

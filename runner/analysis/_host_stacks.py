@@ -139,7 +139,7 @@ def _host_path(run: RunAnalysis, rank: int) -> Ints:
     from ._lanes import path_at_measured_times  # noqa: PLC0415 - imports pandas
 
     path = run.path.unreasoned
-    path = path_at_measured_times(run, path[(path["rank"] == rank) & (path["kind"] == "host")])
+    path = path_at_measured_times(run.workload, path[(path["rank"] == rank) & (path["kind"] == "host")])
     if path.empty:
         return np.zeros((0, 2), np.int64)
     path = path.sort_values("start_ns", kind="stable")

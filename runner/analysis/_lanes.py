@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...converter import NodeType
+from ...converter import NodeType, Workload
 from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls
 from ...support import count_text, duration_text
 from ...support.table import Ints, positions
 from ._labels import KIND_LABELS
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
-
-if TYPE_CHECKING:
-    from ._run import RunAnalysis
+from ._path_facts import NodeFacts
 
 _DEEPEST = 2**10
 
@@ -75,7 +73,7 @@ def at_measured_times(nodes: pd.DataFrame) -> pd.DataFrame:
     return whole
 
 
-def path_at_measured_times(run: RunAnalysis, path: pd.DataFrame) -> pd.DataFrame:
+def path_at_measured_times(workload: Workload, path: pd.DataFrame) -> pd.DataFrame:
     """Return the segments in *path* whose nodes were measured, at the times of the captured step.
 
     Times are on the clock of each segment's rank. A segment ends with its node, and begins no
@@ -83,7 +81,8 @@ def path_at_measured_times(run: RunAnalysis, path: pd.DataFrame) -> pd.DataFrame
     """
     path = path[(path["node_id"] >= 0) & (path["kind"] != "idle")]
     ranks, node_ids = (path[name].to_numpy(np.int64) for name in ("rank", "node_id"))
-    began, lasted = run.facts_of(ranks, node_ids, "measured_start_ns", "duration_ns").values()
+    facts = NodeFacts(workload, ranks, node_ids)
+    began, lasted = facts.numbers("measured_start_ns"), facts.numbers("duration_ns")
     ends = began + lasted
     starts = np.maximum(began, ends - path["duration_ns"].to_numpy(np.int64))
     timed: pd.DataFrame = path.assign(start_ns=starts, end_ns=ends)[began >= 0]

@@ -161,7 +161,10 @@ class RunAnalysis:
         frames: Iterable[pd.DataFrame] = (self._by_rank.nodes(rank) for rank in every)
         path = self.path.segments
         if measured:
-            frames, path = map(_lanes.at_measured_times, frames), _lanes.path_at_measured_times(self, path)
+            frames, path = (
+                map(_lanes.at_measured_times, frames),
+                _lanes.path_at_measured_times(self.workload, path),
+            )
         return _lanes.chrome_trace(((nodes, _lanes.Lanes(nodes)) for nodes in frames), path)
 
     @ComputedOnce

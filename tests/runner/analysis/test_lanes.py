@@ -171,7 +171,7 @@ def test_measured_times_replace_simulated_ones(run):
 
 
 def test_path_at_measured_times_ends_with_its_nodes(run):
-    timed = path_at_measured_times(run, run.path.unreasoned)
+    timed = path_at_measured_times(run.workload, run.path.unreasoned)
     assert len(timed) == (run.path.unreasoned["node_id"] >= 0).sum()
     by_node = run.nodes.set_index(["rank", "node_id"])
     measured = by_node.loc[list(zip(timed["rank"], timed["node_id"], strict=True))]
