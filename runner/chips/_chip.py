@@ -222,8 +222,8 @@ def list_chips() -> list[str]:
 def find_chip(name: str | Path) -> Chip:
     """Return the chip with this name or file, or raise `ConfigError` with the closest name."""
     if _CHIPS.means(name):
-        known = _CHIPS.known(str(name))
-        return _shipped_chip(known, _CHIPS.text(known))
+        full_name = _CHIPS.full_name(str(name))
+        return _shipped_chip(full_name, _CHIPS.text(full_name))
     file = Path(name)
     return _unchanged_chip(file, file.stat().st_mtime_ns) if file.is_file() else load_chip(file)
 

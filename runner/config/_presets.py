@@ -78,16 +78,16 @@ class Shipped:
         """Return the sorted names."""
         return sorted(self._blocks())
 
-    def known(self, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """Return *name* without an alias; raises `ConfigError` and suggests the closest name."""
-        names, full_name = self.names(), self.other_names.get(name, name)
-        if full_name not in names:
+        names, real_name = self.names(), self.other_names.get(name, name)
+        if real_name not in names:
             raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
-        return full_name
+        return real_name
 
     def text(self, name: str) -> str:
         """Return the block called *name* as the text of a file; raises `ConfigError` for an unknown name."""
-        return self._blocks()[self.known(name)]
+        return self._blocks()[self.full_name(name)]
 
     def means(self, name: str | Path) -> bool:
         """Return whether *name* means a block: a known name, or a plain word that is not a file.

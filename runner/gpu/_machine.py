@@ -329,8 +329,8 @@ def find_machine(name: str | Path) -> Machine:
     """
     if not _MACHINES.means(name):
         return load_machine(name)
-    known, where = _MACHINES.known(str(name)), f"The machine '{name}'"
-    return _machine(known, yaml_mapping(_MACHINES.text(known), where), where)
+    full_name, where = _MACHINES.full_name(str(name)), f"The machine '{name}'"
+    return _machine(full_name, yaml_mapping(_MACHINES.text(full_name), where), where)
 
 
 def load_machine(path: str | Path) -> Machine:

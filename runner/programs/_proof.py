@@ -245,8 +245,10 @@ def prove(program: Program) -> Proof:
     proof = _proof(program)
     if not (program.either_place and proof.holds):
         return proof
-    apart = _proof(replace(program, in_place=False))
-    return proof if apart.holds else replace(apart, cautions=(*apart.cautions, _ONLY_IN_PLACE))
+    out_of_place = _proof(replace(program, in_place=False))
+    if out_of_place.holds:
+        return proof
+    return replace(out_of_place, cautions=(*out_of_place.cautions, _ONLY_IN_PLACE))
 
 
 def _proof(program: Program) -> Proof:

@@ -226,9 +226,9 @@ def _check_chunks(program: Program) -> None:
     wanted = buffer_chunks(program.collective, program.chunks, program.num_ranks)
     for rank in program.ranks:
         have = rank.input_chunks, rank.output_chunks
-        apart = program.either_place or not program.in_place
+        runs_out_of_place = program.either_place or not program.in_place
         require(
-            have == wanted if apart else max(have) == max(wanted),
+            have == wanted if runs_out_of_place else max(have) == max(wanted),
             f"{program.where(rank.rank)}: it has {have[0]} input chunks (i_chunks) and {have[1]} output "
             f"chunks (o_chunks), but with nchunksperloop {program.chunks}, the collective "
             f"'{program.collective}' needs {wanted[0]} and {wanted[1]}.",

@@ -59,7 +59,7 @@ def analysed(program, backend="replay", network=None):
     return analysis_of(program, network, backend=backend, semantics="trace")
 
 
-def kept(folder, program):
+def run_in_study(folder, program):
     return analyse_run(study_of(folder, program, semantics="trace"))
 
 
@@ -1301,7 +1301,7 @@ def test_a_kernel_without_operator_is_simulated_by_its_name():
 
 
 def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
-    run = kept(tmp_path, launched(stall_ns=5 * MS))
+    run = run_in_study(tmp_path, launched(stall_ns=5 * MS))
     before = run.summary.to_json()
 
     def fail(*_):
@@ -1316,7 +1316,7 @@ def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 1}', '{"stamp": null, "advised": {}}'])
 def test_a_damaged_kept_answer_is_made_again(tmp_path, text):
-    run = kept(tmp_path, launched(stall_ns=5 * MS))
+    run = run_in_study(tmp_path, launched(stall_ns=5 * MS))
     before = run.summary.to_json()
     run.study.cache_file(run.info.id, "advice.json").write_text(text)
     assert analyse_run(run.study).summary.to_json() == before
