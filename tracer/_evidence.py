@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
+from ._agent.sources import outer_function
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _FORMAT = "chakrascope-evidence"
@@ -160,7 +161,7 @@ class Frame(NamedTuple):
     @property
     def place(self) -> str:
         """The frame as ``function (path:line)``; a generator expression has its function's name."""
-        return f"{self.function.partition('.<locals>.<')[0]} ({self.path}:{self.line})"
+        return f"{outer_function(self.function)} ({self.path}:{self.line})"
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from chakrascope.tracer._agent import phases
 from chakrascope.tracer._agent.install import INSTALLATIONS, ForwardCounter
 from chakrascope.tracer._agent.optimizers import OptimizerOrder, Owners
 from chakrascope.tracer._agent.process import entries_of_rank, write_or_overwrite
-from chakrascope.tracer._agent.sources import SourceFiles, function_name
+from chakrascope.tracer._agent.sources import SourceFiles, function_name, outer_function
 
 
 def test_waiting_for_buffers_of_another_rank_is_waiting_for_a_collective(monkeypatch):
@@ -44,6 +44,20 @@ def test_a_generator_expression_outside_functions_belongs_to_its_module():
     nested = next(one for one in code.co_consts if isinstance(one, types.CodeType))
     known = hasattr(nested, "co_qualname")  # from Python 3.11 on
     assert function_name(nested) == ("<module>" if known else "<genexpr>")
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("Block.__init__.<locals>.<lambda>", "Block.__init__.<locals>.<lambda>"),
+        ("train.<locals>.<listcomp>", "train"),
+        ("train.<locals>.<genexpr>.<locals>.<genexpr>", "train"),
+        ("train.<locals>.<lambda>.<locals>.<genexpr>", "train.<locals>.<lambda>"),
+        ("<lambda>", "<lambda>"),
+    ],
+)
+def test_a_lambda_is_not_the_function_that_makes_it(name, function):
+    assert outer_function(name) == function
 
 
 def test_the_import_hook_knows_each_module_that_the_agent_changes():

@@ -81,7 +81,16 @@ def script_place(frame: FrameType | None) -> str:
     if own is None:
         return ""
     file = _described_once(own.f_code.co_filename)
-    return f"{function_name(own.f_code).partition('.<locals>.<')[0]} ({file['path']}:{own.f_lineno})"
+    return f"{outer_function(function_name(own.f_code))} ({file['path']}:{own.f_lineno})"
+
+
+def outer_function(name: str) -> str:
+    """Return the function of a comprehension or generator expression called *name*, or else *name*.
+
+    A lambda keeps its own name, because it may run after its function has returned.
+    """
+    around, _, own = name.rpartition(".<locals>.")
+    return outer_function(around) if around and own in _COMPREHENSIONS else name
 
 
 def function_name(code: CodeType) -> str:
