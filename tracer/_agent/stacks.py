@@ -25,6 +25,7 @@ MIN_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
 SHARE = {True: 0.02, False: 0.005}
 COUNTER_PERIOD_NS = {True: 20_000_000, False: 200_000_000}
 MIN_CPU_NS = 100_000
+_STEP = 1.125  # factor by which a sample changes the estimated cost of samples
 RUNNING, UNKNOWN = -1, -2
 
 
@@ -128,7 +129,7 @@ class StackSampler:
         return sorted([*self._counters[True], *self._counters[False]])
 
     def _run(self, wake: Any) -> None:
-        cost_ns = 0.0
+        cost_ns = float(MIN_PERIOD_NS[True] * SHARE[True])
         before = time.thread_time_ns()
         try:
             while True:
@@ -140,7 +141,8 @@ class StackSampler:
                     return
                 self._sample(due_ns, inside=inside)
                 after = time.thread_time_ns()
-                cost_ns += ((after - before) - cost_ns) / 8
+                # The median cost, because samples after a fork cost much more: they copy pages.
+                cost_ns *= _STEP if after - before > cost_ns else 1 / _STEP
                 self.cpu_ns += after - before
                 before = after
         except Exception as error:  # an error must not reach the script
