@@ -59,6 +59,8 @@ _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")
 # The annotations of the profiler, of the tracer and of communication, which name no place of the script.
 _NO_PLACE = (STEP_MARK, *OWN_RANGES, NCCL, GLOO)
+# Ranges of PyTorch around the whole model. The script's frame says more.
+_MODEL_RANGE = re.compile(r"DistributedDataParallel\.forward|(?:Forward|Backward) \d+")
 _LIBRARIES = ("torch/", "<")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 
@@ -447,7 +449,8 @@ def _enclosing(
 
 def _is_place(name: str) -> bool:
     """Return whether the annotation *name* comes from the script and indicates no cause."""
-    return not name.startswith(_NO_PLACE) and mark_of(name, False) is None
+    is_range = name.startswith(_NO_PLACE) or _MODEL_RANGE.fullmatch(name) is not None
+    return not is_range and mark_of(name, False) is None
 
 
 def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> list[_Place]:

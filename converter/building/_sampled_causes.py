@@ -152,6 +152,16 @@ class SampledCauses:
             )
         return shares
 
+    def chains(self, start_ns: int, end_ns: int) -> Counter[tuple[str, ...]]:
+        """Return the sampled time of each chain of the script's places between two times, callers first."""
+        found: Counter[tuple[str, ...]] = Counter()
+        first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
+        for number in range(max(first, 1), after):
+            frames = self._evidence.frames_of(self._evidence.samples.stack[self._rows[number]])
+            chain = tuple(frame.place for frame in reversed(frames) if frame.origin == "script")
+            found[chain] += self._times[number] - self._times[number - 1]
+        return found
+
     def hooks(self) -> list[str]:
         """Return the places of the script's backward hooks, the place with the most samples first."""
         places: Counter[str] = Counter()

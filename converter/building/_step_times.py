@@ -46,6 +46,8 @@ _IN_A_ROW = -1.64
 # excess of each phase is at least _ALIKE times the relative excess of the step.
 _PHASES = ("loader_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _PHASE_SHARE, _ALIKE = 0.1, 0.5
+# Maximum time of a function in other steps, as a share of its time in long steps, if only long steps call it.
+_ELSEWHERE = 0.1
 # Causes that are counted for each step, in addition to the causes in the step's samples.
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
 _STARTING = "process_start"
@@ -304,12 +306,14 @@ def _explained(
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
     visits: Counter[tuple[bool, str]] = Counter()  # excess time of the steps that run each function
+    chains: dict[bool, Counter[tuple[str, ...]]] = {True: Counter(), False: Counter()}
     loading_ns = 0.0
     for index, step in steps.items():
         sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
         own = evidence[step.rank].steps
         start, end = own.time_ns[step.begin], own.time_ns[step.end]
         shares = by_cause[step.rank].times(start, end)
+        chains[index in long] += by_cause[step.rank].chains(start, end)
         for function in {_function(place) for _, place in shares}:
             visits[index in long, function] += max(1, step.took_ns - times.median_ns)
         shares[_DELAYED, ""] += step.delay_ns
@@ -339,7 +343,28 @@ def _explained(
     function = _function(place)
     least_ns = _REGULAR * sum(steps[index].took_ns - times.median_ns for index in long)
     is_distinct = bool(function) and not visits[False, function] and visits[True, function] >= least_ns
+    if visits[False, function]:
+        place = _caller_of_long_steps(chains, len(long) * longer_ns / 2) or place
     return times._replace(cause=cause, place=place, is_distinct=int(is_distinct))
+
+
+def _caller_of_long_steps(chains: Mapping[bool, Counter[tuple[str, ...]]], least_ns: float) -> str:
+    """Return the outermost place of the functions that hardly any other steps run, or "" without one.
+
+    *chains* are the sampled times of the script's places in long and in other steps, callers first. The
+    function must take *least_ns* of the long steps.
+    """
+    spent = {side: Counter[str]() for side in chains}
+    for side, own in chains.items():
+        for chain, taken in own.items():
+            spent[side].update(dict.fromkeys(map(_function, chain), taken))
+    distinct = {one for one, taken in spent[True].items() if spent[False][one] < _ELSEWHERE * taken}
+    found: Counter[str] = Counter()
+    for chain, taken in chains[True].items():
+        found.update({next((one for one in chain if _function(one) in distinct), ""): taken})
+    found.pop("", None)
+    place, taken = found.most_common(1)[0] if found else ("", 0)
+    return place if taken >= least_ns else ""
 
 
 def _function(place: str) -> str:

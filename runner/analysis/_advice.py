@@ -52,6 +52,7 @@ _COVERED = 0.5
 _NEAR = 0.1  # the gain of all advice is shown if it differs by more than this fraction from the sum
 _NAMED_SHARE = 0.1
 _MAX_CAUSES = 10
+_PAGE_FAULTS = "page_faults"
 _MIN_FAULTS = 0.05  # minimum fraction of the median step for advice
 _FREE = 0.5  # minimum number of free cores for advice to use more threads
 
@@ -135,9 +136,10 @@ def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simu
 
 
 def _ordered(items: Sequence[Advice]) -> list[Advice]:
-    """Sort advice by likely gain; a busy machine comes after larger causes in the script."""
+    """Sort advice by likely gain; a busy machine and page faults come after larger causes in the script."""
     ordered = sorted(items, key=lambda item: -item._likely_ns)
-    for item in [item for item in ordered if item.cause == DELAYED and item.key]:
+    symptoms = [one for one in ordered if one.cause == _PAGE_FAULTS or (one.cause == DELAYED and one.key)]
+    for item in symptoms:
         ordered.remove(item)
         place = max((row for row, one in enumerate(ordered, 1) if one.gain_ns > item.gain_ns), default=0)
         ordered.insert(place, item)
@@ -250,7 +252,8 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
         return []
     what = f"Page faults: the process gets {count_text(times.faults, 'new page')} of memory in each step"
     share = times.fault_ns / times.median_ns
-    return [Advice(what, REMEDIES["page_faults"], times.fault_ns, share, "", False, "host", "", 0)]
+    how = REMEDIES[_PAGE_FAULTS]
+    return [Advice(what, how, times.fault_ns, share, "", False, "host", _PAGE_FAULTS, 0)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:

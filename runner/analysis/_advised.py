@@ -43,6 +43,7 @@ REMEDIES: Mapping[str, str] = {
     "micro-batches but the last",
     "barrier": "no barrier in the step: collectives already make ranks wait for each other's data, and only "
     "file access and measurements need a barrier",
+    "buffers": "broadcast_buffers=False of DistributedDataParallel, unless the ranks need equal buffers",
     "latency": "fewer and larger messages (fused collectives, larger buckets), or lower latency; more "
     "bandwidth or compression would not help, because the messages are small",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",

@@ -37,7 +37,16 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._host_candidates import LOOP_CALLS, barriers, collective_loops, host_work, loop, loops, synchronisations
+from ._host_candidates import (
+    LOOP_CALLS,
+    barriers,
+    collective_loops,
+    host_work,
+    loop,
+    loops,
+    object_exchanges,
+    synchronisations,
+)
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._memory_traffic import (
@@ -56,6 +65,7 @@ from ._what_if import Excess, Target, late_ranks
 _MIN_FUNCTION = 0.1  # minimum fraction of the step for a function to be a candidate
 _NEARLY_ALL = 0.9
 _LATE_RANKS = 2
+_NO_FUNCTIONS = frozenset({"", *BUFFERS.values()})
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
 # one pass. An operator on whole tensors reads two and writes one.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MAX_FUSED = 7, 3, 10.0
@@ -86,6 +96,8 @@ def candidates(
     nothing = np.zeros(0, np.int64)
     late = late_ranks(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
+    in_barriers, communicated = barriers(segments, rows_of.get("communication", nothing))
+    exchanged, hosted, communicated = object_exchanges(segments, hosted, communicated)
     # Page faults and other effects slow down host operators, so their rates cannot be compared.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
@@ -94,7 +106,6 @@ def candidates(
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
-    in_barriers, communicated = barriers(segments, rows_of.get("communication", nothing))
     computations = _computations(segments, computed, on_host=computed_on_host(workload))
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
@@ -107,6 +118,7 @@ def candidates(
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
         *in_barriers,
+        *exchanged,
         *_communications(segments, communicated, computed, calls, result=result, is_slow=is_slow),
         *collective_loops(segments, communicated),
         *accumulation(path, workload, communicated),
@@ -291,7 +303,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _MIN_FUNCTION)
         path_ns = sum_ns(segments, own)
-        if path_ns <= least * worked_ns or not function or is_forward(function):
+        if path_ns <= least * worked_ns or function in _NO_FUNCTIONS or is_forward(function):
             continue
         # A function with less work also waits less for a processor.
         delayed = np.flatnonzero(~worked & (functions == function) & (function not in training))
@@ -401,6 +413,10 @@ def _communications(
         target = Target("collective", name)
         if slow and about_backend(result.backend).network:
             target = _slowest_dimension(result) or target
+        if name == "broadcast" and largest(segments, own, "module")[0] == "DistributedDataParallel":
+            what, path_ns = f"{what}: buffers of the model in each forward pass", sum_ns(segments, own)
+            yield Candidate(what, "communication", "", "buffers", target, GONE, own, path_ns, path_ns)
+            continue
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
         # Operators that issue messages may wait for the peer, so the what-if leaves out their time.

@@ -44,7 +44,7 @@ from ._what_if import Target
 # A loop of small operators has at least 100 calls, and those over 50 µs take at most half its time.
 LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
-_SYNCHRONISATION = "synchronisation"
+_SYNCHRONISATION, _OBJECTS = "synchronisation", "object_collective"
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
 _PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
@@ -160,6 +160,24 @@ def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]
         what = count_text(len(own), "barrier") + f" in {place}" * bool(place)
         found.append(Candidate(what, "communication", "", "barrier", target, GONE, every, path_ns, path_ns))
     return found, rows[~is_barrier]
+
+
+def object_exchanges(segments: Columns, hosted: Ints, rows: Ints) -> tuple[list[Candidate], Ints, Ints]:
+    """Return a candidate per place that exchanges Python objects, and the other *hosted* and other *rows*.
+
+    A candidate includes the communications *rows* of the exchange, if the place does little else.
+    """
+    own = hosted[(segments["cause"][hosted] == _OBJECTS) & (segments["place"][hosted] != "")]
+    found = []
+    for place, pickled in grouped(own, segments["place"][own]):
+        sent = rows[segments["place"][rows] == place]
+        every = np.flatnonzero(segments["place"] == place)
+        path_ns = sum_ns(segments, every)
+        if len(sent) and sum_ns(segments, pickled) + sum_ns(segments, sent) >= MAJORITY * path_ns:
+            what, target = f"{HOST_CAUSES[_OBJECTS]} in {place}", Target("place", place)
+            found.append(Candidate(what, "host", _OBJECTS, _OBJECTS, target, GONE, every, path_ns, path_ns))
+    used = np.concatenate([hosted[:0], *(one.rows for one in found)])
+    return found, hosted[~np.isin(hosted, used)], rows[~np.isin(rows, used)]
 
 
 def _is_barrier(operator: str) -> bool:

@@ -909,12 +909,14 @@ def test_a_stall_outside_operators_is_placed_in_its_innermost_function(tmp_path,
     assert stall["duration_ns"] >= 2_990_000
 
 
-def test_a_stall_without_frames_is_placed_in_the_innermost_annotation(tmp_path):
+@pytest.mark.parametrize("library", ["DistributedDataParallel.forward", "Forward 0"])
+def test_a_stall_without_frames_is_placed_in_the_innermost_annotation_of_the_script(tmp_path, library):
     trace = Stacks()
     trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
     trace.launch("aten::linear", 100)
     trace.add("user_annotation", "epoch 4", 900, 4800)
     trace.add("user_annotation", "shuffle the buffer", 1000, 4000)
+    trace.add("user_annotation", library, 1000, 4000)
     trace.launch("aten::add_", 4900)
     nodes = trace.nodes(tmp_path)
     assert nodes.loc[nodes["duration_ns"].idxmax()]["place"] == "annotation shuffle the buffer"

@@ -105,6 +105,17 @@ def test_a_checkpoint_is_found_though_all_steps_wait_for_a_processor(tmp_path):
     assert times.gain_ns == pytest.approx(100e6 / 3, rel=0.2)
 
 
+def test_long_steps_are_placed_in_the_function_that_only_they_call(tmp_path):
+    """Both kinds of steps run the forward pass; only every third step generates a sample."""
+    forward, generate = ("Net.forward", "net.py", 4, "script"), ("generate", "train.py", 90, "script")
+    times = run(
+        tmp_path,
+        [250_000 if number % 3 == 2 else 50_000 for number in range(24)],
+        lambda number: (forward, generate, TRAIN) if number % 3 == 2 else (forward, TRAIN),
+    )
+    assert (times.every, times.cause, times.place) == (3, "python", "generate (train.py:90)")
+
+
 @pytest.mark.parametrize(("frames", "is_enough"), [((SAVE, TRAIN), True), ((SCORE, TRAIN), False)])
 def test_two_checkpoints_in_a_short_run_are_the_scripts(tmp_path, frames, is_enough):
     long = {7, 11}

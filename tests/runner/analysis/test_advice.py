@@ -724,6 +724,14 @@ def test_page_faults_are_advice_if_they_take_long(fault_ns, is_advised):
     assert faults == [(2 * MS, 0.2, "")] * is_advised
 
 
+@pytest.mark.parametrize(("fault_ns", "is_first"), [(3 * MS, False), (7 * MS, True)])
+def test_page_faults_come_after_operators_that_take_longer(fault_ns, is_first):
+    metadata = recurring(gain_ns=0, faults=4_096, fault_ns=fault_ns)
+    program = workload([comp(0, 5 * MS, operator="aten::cat"), comp(1, 5 * MS, (0,), operator="aten::mm")])
+    first = analysed(dataclasses.replace(program, metadata=metadata)).advices()[0]
+    assert (first.cause == "page_faults") == is_first
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -1108,6 +1116,34 @@ def test_barriers_are_a_separate_entry(other_ms, first_ms, key):
     assert (first.what, first.key) == ("3 barriers in wait (a.py:7)", f"{key}=inf")
     assert first.gain_ns == (11 if key.startswith("place") else 9) * MS
     assert any(item.what.startswith("all_reduce of 1.00 MiB") for item in others)
+
+
+@pytest.mark.parametrize(("other_ms", "is_whole"), [(0, True), (9, False)])
+def test_an_exchange_of_objects_includes_its_collectives(other_ms, is_whole):
+    place = "share (a.py:7)"
+    exchange = {"place": place, "phase": "forward", "operator": "c10d::allgather_"}
+    nodes = [
+        comp(0, 5 * MS),
+        host(1, 2 * MS, (0,), cause="object_collective", place=place),
+        coll(2, 64, (1,), duration_ns=3 * MS, **exchange),
+        coll(3, 1 << 20, (2,), duration_ns=2 * MS, **exchange),
+        comp(4, other_ms * MS, (3,), operator="aten::sort", place=place),
+    ]
+    items = analysed(workload(nodes, nodes)).advices()
+    found = next(item for item in items if item.cause == "object_collective")
+    assert found.what == f"Exchanging Python objects between ranks in {place}"
+    assert found.key == (f"place:{place}=inf" if is_whole else "cause:object_collective=inf")
+    assert found.gain_ns == (7 if is_whole else 2) * MS
+    assert any(item.kind == "communication" for item in items) != is_whole
+
+
+@pytest.mark.parametrize(("module", "is_of_buffers"), [("DistributedDataParallel", True), ("head", False)])
+def test_broadcasts_of_buffers_in_each_forward_pass_can_be_avoided(module, is_of_buffers):
+    facts = {"comm_type": CollectiveType.BROADCAST, "operator": "c10d::broadcast_", "module": module}
+    nodes = [coll(0, 1 << 20, (), duration_ns=6 * MS, **facts), comp(1, 4 * MS, (0,))]
+    first = analysed(workload(nodes, nodes)).advices()[0]
+    assert (REMEDIES["buffers"] in first.how) == is_of_buffers
+    assert (first.gain_ns, first.half_ns) == (6 * MS, 0 if is_of_buffers else 3 * MS)
 
 
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
