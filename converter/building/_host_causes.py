@@ -191,7 +191,7 @@ class HostCauses:
     """
 
     def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hooks: Sequence[str] = ()) -> None:
-        self.spans, self._calls, self._hooks = spans, calls, hooks
+        self.spans, self._calls, self.hooks = spans, calls, hooks
         self._ends = [span.end_ns for span in spans]
         self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
@@ -266,8 +266,8 @@ class HostCauses:
 
     def _of_hook(self, part: Part) -> Part:
         """Return a *part* of autograd's time with a hook's place, unless it already has a certain place."""
-        is_certain = part.place in self._hooks or (part.place and part.cause in _PLACED)
-        return part if is_certain else part._replace(place=next(iter(self._hooks), part.place))
+        is_certain = part.place in self.hooks or (part.place and part.cause in _PLACED)
+        return part if is_certain else part._replace(place=next(iter(self.hooks), part.place))
 
     def of_gap(self, start_ns: int, end_ns: int, before: str, after: str) -> Sequence[Part]:
         """Return the parts of a gap between the operators named *before* and *after* ("" for none)."""

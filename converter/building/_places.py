@@ -11,12 +11,15 @@ from ..readers import PHASES, Ops, Pieces
 from ._cause_rules import is_engine_range, is_python_operator
 from ._host_causes import DISPATCH_NS, HostCauses
 
+_ACCUMULATION = "torch::autograd::AccumulateGrad"
+
 
 def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
     """Return the script place of each piece, or "" if it is unknown."""
     middles = (pieces.start_ns + pieces.end_ns) // 2
     places = _between_calls(ops, pieces, causes.call_places(middles), causes.places(middles))
-    return _with_gradients(ops, pieces, causes.places(ops.start_ns), places)
+    places = _with_gradients(ops, pieces, causes.places(ops.start_ns), places)
+    return _with_hooks(ops, pieces, causes, places) if causes.hooks and len(ops) else places
 
 
 def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list[str]) -> list[str]:
@@ -70,3 +73,30 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
         place if is_python_operator(name, place) else owner or place
         for name, owner, place in zip(names, of_pieces, places, strict=True)
     ]
+
+
+def _with_hooks(ops: Ops, pieces: Pieces, causes: HostCauses, places: list[str]) -> list[str]:
+    """Return *places*, with the place of a hook for all its operators, and for no gradients.
+
+    Autograd calls the hooks of a parameter before it accumulates the parameter's gradient.
+    """
+    names = [ops.trace.texts[name] for name in ops.name.tolist()]
+    called = [False] * len(names)  # ranges of accumulations that call hooks
+    accumulated = [False] * len(names)
+    in_hook: list[bool | None] = []  # None: unknown
+    for name, parent in zip(names, ops.parent.tolist(), strict=True):
+        around = names[parent] if parent >= 0 else ""
+        is_hook = in_hook[parent] if parent >= 0 else None
+        if is_engine_range(around) and around.endswith(f": {name}"):
+            accumulated[parent], is_hook = True, False
+        elif around.endswith(_ACCUMULATION) and is_engine_range(around) and not accumulated[parent]:
+            called[parent] = is_hook = True
+        in_hook.append(is_hook)
+    for op in np.flatnonzero(called).tolist():
+        in_hook[op] = True
+    found = []
+    for op, place in zip(pieces.op.tolist(), places, strict=True):
+        is_hook, is_hooks = in_hook[op] if op >= 0 else None, place in causes.hooks
+        of_hook = place if is_hooks else causes.hooks[0]
+        found.append(of_hook if is_hook else "" if is_hooks and is_hook is False else place)
+    return found

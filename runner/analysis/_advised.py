@@ -52,6 +52,7 @@ REMEDIES: Mapping[str, str] = {
     ),
     "precision": "single precision: call .float() where float64 data enters, such as tensors made from NumPy "
     "arrays (torch.from_numpy, torch.tensor)",
+    "bfloat16": "float32 (no autocast to bfloat16): the processor has no units for bfloat16 and emulates it",
     "repeated": "keep the result of the first cast or copy for all uses in the step",
     "sparse": "sparse gradients, which have only the rows of the batch: nn.Embedding(sparse=True) and SGD, "
     "Adagrad or SparseAdam, which then update only these rows",

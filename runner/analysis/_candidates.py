@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ...converter import Workload
-from ...converter.building import class_of, computed_on_host, plain_name
+from ...converter.building import class_of, computed_on_host, lacks_bfloat16, plain_name
 from ...converter.chakra import BUFFERS, GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
@@ -50,12 +51,11 @@ from ._host_candidates import (
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._memory_traffic import (
-    DOUBLE,
     FUSIBLE,
     REPEATED,
     chains_of_nodes,
-    double_operators,
     marked_nodes,
+    operators_in,
     repeated_copies,
 )
 from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
@@ -65,6 +65,7 @@ from ._what_if import Excess, Target, late_ranks
 _MIN_FUNCTION = 0.1  # minimum fraction of the step for a function to be a candidate
 _NEARLY_ALL = 0.9
 _LATE_RANKS = 2
+_IN_PRECISION = {"double": "double precision", "bfloat16": "bfloat16"}
 _NO_FUNCTIONS = frozenset({"", *BUFFERS.values()})
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
 # one pass. An operator on whole tensors reads two and writes one.
@@ -110,7 +111,7 @@ def candidates(
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
-        *_doubles(path, workload, computed),
+        *_precisions(path, workload, computed),
         *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # advice on rates names operators
@@ -211,15 +212,22 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     yield Candidate(what, kind, "", "repeated", Target("repeated", REPEATED), GONE, own, path_ns, path_ns)
 
 
-def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for all double-precision operators; single precision takes half the time."""
+def _precisions(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield one candidate for each precision in which all operators are slower than in single precision.
+
+    Double precision takes twice the time. Processors without units for bfloat16 emulate it.
+    """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
-    own = rows[marked_nodes(workload, programs, segments["node_id"][rows], double_operators)]
-    if len(own):
-        what = f"{count_text(len(own), 'operator')} in double precision"
-        what += f"{ESPECIALLY}{short_name(largest(segments, own, 'operator')[0])}{in_place(segments, own)}"
-        yield scaled(segments, what, "compute", Target("precision", DOUBLE), own, remedy="precision")
+    for precision in [*_IN_PRECISION][: 1 + lacks_bfloat16(workload.metadata)]:
+        marked = partial(operators_in, precision)
+        own = rows[marked_nodes(workload, programs, segments["node_id"][rows], marked)]
+        if len(own):
+            what = f"{count_text(len(own), 'operator')} in {_IN_PRECISION[precision]}"
+            what += f"{ESPECIALLY}{short_name(largest(segments, own, 'operator')[0])}"
+            what += in_place(segments, own)
+            remedy = "precision" if precision == "double" else precision
+            yield scaled(segments, what, "compute", Target("precision", precision), own, remedy=remedy)
 
 
 def _dense_gradients(segments: CodedColumns, computed: Ints) -> Iterator[Candidate]:

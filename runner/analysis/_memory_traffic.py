@@ -16,8 +16,8 @@ from ._operators import precisions, written_bytes
 
 FUSIBLE = "elementwise"
 """The `Target` of ``fusion`` for all fusible chains."""
-DOUBLE = "double"
-"""The `Target` of ``precision`` for all operators in double precision."""
+PRECISIONS: Mapping[str, str] = {"double": "fp64", "bfloat16": "bf16"}
+"""The `Target` of ``precision`` for all operators in a precision, as recorded."""
 REPEATED = "copies"
 """The `Target` of ``repeated`` for all repeated copies."""
 # Host operators that move less convert scalars, allocate memory, or call other operators.
@@ -162,22 +162,22 @@ def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
     return np.isin(np.asarray(graph.node_columns["node_id"]), _recorded(metadata, graph.rank))
 
 
-def double_operators(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
-    """Return a mask of the operators of *graph* in double precision."""
-    operators, doubles = graph.node_columns["operator"], _doubles(metadata)
+def operators_in(precision: str, graph: Graph, metadata: Mapping[str, Any]) -> Flags:
+    """Return a mask of the operators of *graph* in a *precision* of `PRECISIONS`."""
+    operators, sizes = graph.node_columns["operator"], _sizes_in(PRECISIONS[precision], metadata)
     size_bytes = np.asarray(graph.node_columns["tensor_size_bytes"])
     found: Flags = np.zeros(len(size_bytes), bool)
     for number, name in enumerate(operators.texts):
-        if name in doubles:
-            found |= (operators.numbers == number) & np.isin(size_bytes, doubles[name])
+        if name in sizes:
+            found |= (operators.numbers == number) & np.isin(size_bytes, sizes[name])
     return found
 
 
-def _doubles(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the bytes per call of each operator in double precision that no other precision has."""
+def _sizes_in(precision: str, metadata: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the bytes per call of each operator in *precision* that no other precision has."""
     sizes: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
-    for name, size_bytes, precision in precisions(metadata):
-        sizes[precision == "fp64"].setdefault(name, set()).add(size_bytes)
+    for name, size_bytes, own in precisions(metadata):
+        sizes[own == precision].setdefault(name, set()).add(size_bytes)
     return {name: sorted(own - sizes[False].get(name, set()) - {0}) for name, own in sizes[True].items()}
 
 

@@ -694,6 +694,24 @@ def test_each_of_several_hooks_has_the_time_that_samples_show_it_in(tmp_path):
         assert own["duration_ns"][own["place"] == place].sum() >= 0.9 * own["duration_ns"].sum()
 
 
+def test_operators_of_a_hook_are_those_before_the_accumulation_of_its_parameter(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(BACKWARD + "AddmmBackward0", START, START + 40_000, 1)
+    thread.op("AddmmBackward0", START, START + 40_000, 2)
+    thread.op("aten::mm", START, START + 40_000, 3)
+    thread.op(BACKWARD + "torch::autograd::AccumulateGrad", START + 40_000, END, 4)
+    thread.op("aten::norm", START + 40_000, START + 70_000, 5)
+    thread.op("torch::autograd::AccumulateGrad", START + 70_000, START + 80_000, 6)
+    thread.op("aten::detach", START + 70_000, START + 80_000, 7)
+    thread.op("aten::copy_", START + 80_000, END, 8)  # into a bucket of DistributedDataParallel
+    for time in range(START, END + 5_000, 5_000):
+        frames = (HOOK, ENGINE) if time == START + 10_000 else (ENGINE,)
+        evidence.sample(time, *frames, STEP, cpu=time)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    of_hook = set(nodes["operator"][nodes["place"] == HOOK_PLACE])
+    assert of_hook == {"aten::norm"}
+
+
 def test_a_collection_during_a_hook_has_its_own_place(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(BACKWARD + "MulBackward0", START, END, 1)

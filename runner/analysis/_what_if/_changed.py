@@ -21,13 +21,13 @@ from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, typical_host_ns
 from .._labels import function_of, within
 from .._memory_traffic import (
-    DOUBLE,
     FUSIBLE,
+    PRECISIONS,
     REPEATED,
     Accesses,
     accesses,
-    double_operators,
     fusible_chains,
+    operators_in,
     repeated_copies,
 )
 from .._path_facts import collective_label, copy_direction
@@ -265,8 +265,8 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return texts["place"].passes(lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
         return _communications(graph, target.name, metadata)
-    if target.key == f"precision:{DOUBLE}":
-        return double_operators(graph, metadata)
+    if target.what == "precision" and target.name in PRECISIONS:
+        return operators_in(target.name, graph, metadata)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)
         fusible[fusible_chains(graph, known).rows] = target.name == FUSIBLE
@@ -347,7 +347,7 @@ def _names(workload: Workload, target: Target) -> list[str]:
     if target.what == "fusion":
         return [FUSIBLE]
     if target.what in ("precision", "repeated"):
-        return [DOUBLE if target.what == "precision" else REPEATED]
+        return [*PRECISIONS] if target.what == "precision" else [REPEATED]
     columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
     column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}

@@ -26,7 +26,7 @@ _EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
 _TARGET_FORMS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
     "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
-    "precision:double, repeated:copies, skew:RANK, collective:TYPE, "
+    "precision:double, precision:bfloat16, repeated:copies, skew:RANK, collective:TYPE, "
     "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 _LABELS = {
@@ -72,7 +72,7 @@ class Target:
       host work at this place without the operators at this place, which ``place`` includes.
     * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
       results.
-    * ``precision`` "double" is all operators in double precision.
+    * ``precision`` "double" or "bfloat16" is all operators in this precision.
     * ``repeated`` "copies" is all casts and copies of data that the step has already cast or copied.
     * ``skew`` shortens the work of a late rank to the work of the rank's peers.
 

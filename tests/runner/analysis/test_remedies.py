@@ -212,6 +212,22 @@ def test_the_advice_on_double_precision_promises_half_of_its_time(precisions):
     assert REMEDIES["precision"] in advice.how
 
 
+@pytest.mark.parametrize("has_units", [True, False])
+def test_bfloat16_is_avoided_on_a_processor_that_emulates_it(has_units):
+    kinds = [["aten::mm", "gemm", "bf16", "", 9, 60, 40]]
+    metadata = {"operators": {"kinds": kinds, "ranks": {}}, "bfloat16": has_units}
+    nodes = [
+        comp(number, 2_000_000, [number - 1] if number else [], operator="aten::mm", tensor_size_bytes=size)
+        for number, size in enumerate((100, 100, 140))
+    ]
+    items = analysis_of(workload(nodes, metadata=metadata)).advices()
+    found = [item for item in items if "in bfloat16" in item.what]
+    assert [(item.key, item.half_ns) for item in found] == [("precision:bfloat16=inf", 2_000_000)] * (
+        not has_units
+    )
+    assert all(REMEDIES["bfloat16"] in item.how for item in found)
+
+
 # Communication that each micro-batch repeats.
 
 
