@@ -282,7 +282,7 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
 def _without_covered(
     items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 ) -> list[tuple[Candidate, Advice]]:
-    """Drop advice on faster kernels where better advice covers the same time.
+    """Drop advice on faster kernels, and on each of many small collectives, where better advice covers it.
 
     Advice on a function is better than advice on an operator that it mostly calls.
     """
@@ -291,8 +291,8 @@ def _without_covered(
     for one, item in items:
         if one.remedy == "compute" and _is_called_by(functions, one, path):
             continue
-        covering = (other for other, _ in kept if _shared(one, other, path) > _COVERED)
-        if one.remedy not in ("compute", "wait", "operators") or next(covering, None) is None:
+        covering = {other.remedy for other, _ in kept if _shared(one, other, path) > _COVERED}
+        if "small" not in covering and not (covering and one.remedy in ("compute", "wait", "operators")):
             kept.append((one, item))
     return kept
 

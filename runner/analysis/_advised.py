@@ -46,6 +46,8 @@ REMEDIES: Mapping[str, str] = {
     "buffers": "broadcast_buffers=False of DistributedDataParallel, unless the ranks need equal buffers",
     "latency": "fewer and larger messages (fused collectives, larger buckets), or lower latency; more "
     "bandwidth or compression would not help, because the messages are small",
+    "small": "fewer and larger collectives, because each takes a fixed time: FSDP units of several layers, "
+    "larger buckets, or one collective for several tensors",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "fusion": (
         "one fused kernel for each chain (torch.compile), which keeps intermediate results in registers"

@@ -59,12 +59,13 @@ from ._memory_traffic import (
     repeated_copies,
 )
 from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
-from ._path_facts import copy_direction
+from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Excess, Target, late_ranks
 
 _MIN_FUNCTION = 0.1  # minimum fraction of the step for a function to be a candidate
 _NEARLY_ALL = 0.9
 _LATE_RANKS = 2
+_MANY, _SMALL_BYTES = 25, 64 << 10  # collectives on the path that take a fixed time for their size
 _IN_PRECISION = {"double": "double precision", "bfloat16": "bfloat16"}
 _NO_FUNCTIONS = frozenset({"", *BUFFERS.values()})
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
@@ -121,6 +122,7 @@ def candidates(
         *in_barriers,
         *exchanged,
         *_communications(segments, communicated, computed, calls, result=result, is_slow=is_slow),
+        *_small_collectives(path, workload, communicated, computed, calls),
         *collective_loops(segments, communicated),
         *accumulation(path, workload, communicated),
         *_copies(segments, rows_of.get("copy", nothing)),
@@ -434,6 +436,33 @@ def _communications(
         what += f", including copies of {copied}" * bool(len(copies))
         every = _union(_union(own, copies), inside)
         yield scaled(segments, what, "communication", target, every, remedy=remedy)
+
+
+def _small_collectives(
+    path: CriticalPath, workload: Workload, rows: Ints, computed: Ints, calls: Ints
+) -> Iterator[Candidate]:
+    """Yield one candidate for all communication, if it is mostly many small collectives of several types.
+
+    *rows* are communication. Copies of buffers and host time in communication *calls* belong to it.
+    """
+    segments = path.columns
+    facts = NodeFacts(workload, segments["rank"][rows].astype(np.int64), segments["node_id"][rows])
+    types = segments["collective"][rows].mapped(_type_of)
+    small = facts.numbers("comm_size_bytes") <= _SMALL_BYTES
+    small &= ~types.passes(("", "send_recv").__contains__)
+    names = sorted(set(types[small].tolist()))
+    nodes = np.unique(np.column_stack([segments[name][rows[small]] for name in ("rank", "node_id")]), axis=0)
+    if (
+        len(names) < 2
+        or len(nodes) < _MANY
+        or sum_ns(segments, rows[small]) < MAJORITY * sum_ns(segments, rows)
+    ):
+        return
+    copies = computed[segments["place"][computed].passes({*BUFFERS.values()}.__contains__)]
+    every = np.sort(np.concatenate([rows, copies, calls]))
+    what = f"{len(nodes)} small collectives ({', '.join(names)})"
+    kind, path_ns = "communication", sum_ns(segments, every)
+    yield Candidate(what, kind, "", "small", Target("kind", kind), GONE, every, path_ns, path_ns)
 
 
 def _type_of(label: str) -> str:

@@ -1057,6 +1057,20 @@ def test_copies_of_gradients_are_part_of_what_is_reduced():
     assert (gathered.what, gathered.gain_ns) == ("all_gather of 40.0 MiB, all ranks", 4 * MS)
 
 
+@pytest.mark.parametrize(("size_bytes", "is_one"), [(8 << 10, True), (8 << 20, False)])
+def test_many_small_collectives_of_several_types_are_one_entry(size_bytes, is_one):
+    nodes = [comp(0, MS)]
+    for number in range(1, 41):
+        kind = (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER)[number % 2]
+        nodes.append(coll(number, size_bytes, (number - 1,), kind, duration_ns=MS // 2))
+    items = analysed(workload(nodes, nodes)).advices()
+    assert (items[0].what == "40 small collectives (all_gather, reduce_scatter)") == is_one
+    assert any(item.what.startswith("all_gather of") for item in items) != is_one
+    if is_one:
+        assert (items[0].key, items[0].gain_ns) == ("kind:communication=inf", 20 * MS)
+        assert items[0].how.startswith(REMEDIES["small"])
+
+
 def test_host_time_in_the_operator_of_a_collective_is_part_of_it():
     calls = {"cause": "communication_call", "operator": "c10d::broadcast_", "name": "c10d::broadcast_"}
     other = calls | {"operator": "c10d::allreduce_", "name": "c10d::allreduce_"}
