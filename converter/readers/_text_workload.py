@@ -171,9 +171,7 @@ def _loop(header: _Header, layers: Sequence[tuple[_Layer, str]], passes: int, ne
     dlrm = "DLRM" in header.policy
     return _Loop(
         layers=[
-            replace(
-                layer, model_group=groups[_POLICIES[policy].model], data_group=groups[_POLICIES[policy].data]
-            )
+            layer.within(groups[_POLICIES[policy].model], groups[_POLICIES[policy].data])
             for layer, policy in layers
         ],
         passes=passes,
@@ -261,20 +259,18 @@ def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> _Layer:
     if len(row) < _COLUMNS:
         raise _damaged(path, line, f"a layer has {_COLUMNS} columns, but this line has {len(row)}")
     passes = []
-    for at in (2, 5, 8):
+    for at, what in ((2, "forward"), (5, "input gradient"), (8, "weight gradient")):
         name = row[at + 1].upper()
         if name not in _COLLECTIVES:
             raise _damaged(
                 path, line, f"'{row[at + 1]}' is not a collective{did_you_mean(name, _COLLECTIVES)}"
             )
-        kind, size = _COLLECTIVES[name], _number(path, line, row[at + 2])
-        collective = _Collective(kind, size) if kind is not None and size else None
+        size = _number(path, line, row[at + 2])
         duration_ns = _number(path, line, row[at]) * ns_per_unit
         if duration_ns > _MAX_NUMBER:
             raise _damaged(path, line, f"{row[at]} units of {ns_per_unit:,} ns are too long")
-        passes.append(_Pass(duration_ns, collective))
-    forward, input_gradient, weight_gradient = passes
-    return _Layer(row[0], forward, input_gradient, weight_gradient)
+        passes.append(_Pass(what, duration_ns, _COLLECTIVES[name] if size else None, size))
+    return _Layer(row[0], *passes)
 
 
 def _layer_policy(path: Path, line: int, row: list[str], policy: str) -> str:
@@ -302,33 +298,31 @@ def _damaged(path: Path, line: int, what: str) -> WorkloadFormatError:
     )
 
 
-class _Collective(msgspec.Struct, frozen=True):
-    """A collective and its size in bytes, by ASTRA-sim's conventions."""
-
-    kind: CollectiveType
-    size_bytes: int
-
-
 class _Pass(msgspec.Struct, frozen=True):
-    """One pass through a layer: the computation, and the communication after the computation."""
+    """One pass through a layer: a computation and the collective after it, with ASTRA-sim's size in bytes.
 
+    A negative number of the *group* of ranks means that the group has no other member.
+    """
+
+    what: str
     duration_ns: int
-    collective: _Collective | None
+    collective: CollectiveType | None
+    size_bytes: int
+    group: int = -1
 
 
 class _Layer(msgspec.Struct, frozen=True):
-    """A layer's forward pass, input gradient and weight gradient.
-
-    Collectives of the forward pass and of input gradients are in *model_group*, collectives of weight
-    gradients in *data_group*. A negative group number means that the group has no other member.
-    """
+    """A layer's forward pass, input gradient and weight gradient."""
 
     name: str
     forward: _Pass
     input_gradient: _Pass
     weight_gradient: _Pass
-    model_group: int = 0
-    data_group: int = 0
+
+    def within(self, model: int, data: int) -> _Layer:
+        """Return the layer with its activations shared in the group *model*, its weights in *data*."""
+        forward, inputs = (replace(part, group=model) for part in (self.forward, self.input_gradient))
+        return _Layer(self.name, forward, inputs, replace(self.weight_gradient, group=data))
 
 
 class _Loop(msgspec.Struct, frozen=True):
@@ -362,28 +356,25 @@ class _Unrolled(GraphBuilder):
         self.weights: dict[int, int] = {}
         self.step = 0
 
-    def compute(self, layer: _Layer, what: str, duration_ns: int, waits: Sequence[int]) -> int:
-        """Append a computation of *layer* that waits for the nodes *waits*; return its id."""
-        phase = "forward" if what.startswith("forward") else "backward"
+    def compute(self, layer: _Layer, part: _Pass, waits: Sequence[int]) -> int:
+        """Append the computation of *part* of *layer*, which waits for the nodes *waits*; return its id."""
         columns = {
             "type": NodeType.COMP,
-            "name": f"{layer.name} {what}",
-            "duration_ns": duration_ns,
+            "name": f"{layer.name} {part.what}",
+            "duration_ns": part.duration_ns,
             "stream": _COMPUTE_LANE,
-            "operator": what,
-            "phase": phase,
+            "operator": part.what,
+            "phase": "forward" if part.what.startswith("forward") else "backward",
         }
         return self._add(columns, layer, waits)
 
-    def communicate(
-        self, layer: _Layer, what: str, collective: _Collective | None, group: int, waits: Sequence[int]
-    ) -> int | None:
-        """Append a collective that waits for *waits*; return its id, or None without other members."""
-        if collective is None or group < 0:
+    def communicate(self, layer: _Layer, part: _Pass, waits: Sequence[int]) -> int | None:
+        """Append the collective of *part*, which waits for *waits*; return its id, None without others."""
+        if part.collective is None or part.group < 0:
             return None
-        columns = communication(NodeType.COMM_COLL, collective.kind, collective.size_bytes, group=group)
-        columns["name"] = f"{layer.name} {what} {columns['name']}"
-        return self._add(columns | {"stream": COMM_LANE + group, "operator": what}, layer, waits)
+        columns = communication(NodeType.COMM_COLL, part.collective, part.size_bytes, group=part.group)
+        columns["name"] = f"{layer.name} {part.what} {columns['name']}"
+        return self._add(columns | {"stream": COMM_LANE + part.group, "operator": part.what}, layer, waits)
 
     def _add(self, columns: dict[str, Any], layer: _Layer, waits: Sequence[int]) -> int:
         placed = {**columns, "module": layer.name, "step": self.step}
@@ -391,15 +382,16 @@ class _Unrolled(GraphBuilder):
 
     def forward(self, first: int, last: int, *, recomputed: bool = False) -> None:
         """Append the forward passes of layers *first* to *last*, in sequence."""
-        loop, what = self.loop, "forward again" if recomputed else "forward"
+        loop = self.loop
         embedding: int | None = None
         for index in range(first, last + 1):
             layer = loop.layers[index]
+            part = replace(layer.forward, what="forward again") if recomputed else layer.forward
             waits = [*self.tail, *([self.weights[index]] if index in self.weights else [])]
             if loop.last_bottom is not None and index == loop.last_bottom + 1 and embedding is not None:
                 waits.append(embedding)
-            node = self.compute(layer, what, layer.forward.duration_ns, waits)
-            comm = self.communicate(layer, what, layer.forward.collective, layer.model_group, [node])
+            node = self.compute(layer, part, waits)
+            comm = self.communicate(layer, part, [node])
             overlapped = loop.last_bottom is not None and index == 0
             embedding = comm if overlapped else embedding
             self.tail = [node] if comm is None or overlapped else [comm]
@@ -421,18 +413,15 @@ class _Unrolled(GraphBuilder):
                 self._weights_first(index)
             if loop.last_bottom is not None and index == loop.last_bottom + 1:
                 first = loop.layers[0]
-                embedding = self.communicate(
-                    first, "input gradient", first.input_gradient.collective, first.model_group, self.tail
-                )
+                embedding = self.communicate(first, first.input_gradient, self.tail)
 
     def _input_first(self, index: int) -> None:
         """Compute the input gradient, then the weight gradient while the input gradient is communicated."""
         layer = self.loop.layers[index]
-        node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
+        node = self.compute(layer, layer.input_gradient, self.tail)
         comm = None
         if index or self.loop.first_input_collective:
-            collective = layer.input_gradient.collective
-            comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
+            comm = self.communicate(layer, layer.input_gradient, [node])
         weights = self._weights(index, [node])
         self.tail = [weights] if comm is None else [weights, comm]
 
@@ -441,19 +430,17 @@ class _Unrolled(GraphBuilder):
         layer = self.loop.layers[index]
         self.tail = [self._weights(index, self.tail)]
         if index:
-            node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
+            node = self.compute(layer, layer.input_gradient, self.tail)
             comm = None
             if self.loop.last_bottom is None:
-                collective = layer.input_gradient.collective
-                comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
+                comm = self.communicate(layer, layer.input_gradient, [node])
             self.tail = [node if comm is None else comm]
 
     def _weights(self, index: int, waits: Sequence[int]) -> int:
         """Append the weight gradient of layer *index* and the collective that the next step waits for."""
         layer = self.loop.layers[index]
-        node = self.compute(layer, "weight gradient", layer.weight_gradient.duration_ns, waits)
-        collective = layer.weight_gradient.collective
-        comm = self.communicate(layer, "weight gradient", collective, layer.data_group, [node])
+        node = self.compute(layer, layer.weight_gradient, waits)
+        comm = self.communicate(layer, layer.weight_gradient, [node])
         self.weights[index] = node if comm is None else comm
         return node
 
@@ -465,8 +452,7 @@ def _unrolled(rank: int, loop: _Loop) -> Graph:
         unrolled.step = step
         if loop.only_weight_collectives:
             for layer in loop.layers:
-                collective = layer.weight_gradient.collective
-                unrolled.communicate(layer, "weight gradient", collective, layer.data_group, [])
+                unrolled.communicate(layer, layer.weight_gradient, [])
             continue
         unrolled.forward(0, len(loop.layers) - 1)
         unrolled.backward()
