@@ -55,3 +55,14 @@ def spans(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     total = int(ends[-1]) if len(ends) else 0
     places: np.ndarray = np.arange(total) + np.repeat(first - (ends - count), count)
     return places
+
+
+def united(times: np.ndarray) -> np.ndarray:
+    """Return the union of intervals (rows of start and end), in order, with touching intervals merged."""
+    times = times[np.argsort(times[:, 0], kind="stable")]
+    if not len(times):
+        return times
+    until = np.maximum.accumulate(times[:, 1])
+    first = np.append(True, times[1:, 0] > until[:-1])
+    last = np.append(first[1:], True)
+    return np.column_stack([times[first, 0], until[last]])

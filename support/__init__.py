@@ -9,6 +9,7 @@ from __future__ import annotations
 from ._files import is_temporary as is_temporary
 from ._files import link_or_copy as link_or_copy
 from ._files import load_json as load_json
+from ._files import mapped_in_threads as mapped_in_threads
 from ._files import new_file as new_file
 from ._files import new_folder as new_folder
 from ._files import remove_folder as remove_folder

@@ -7,7 +7,6 @@ operations of its group.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,18 @@ import numpy as np
 
 from ...errors import TraceError, UsageError
 from ...support import duration_text
+from .._columns import united
 from ..chakra import (
     COMM_LANE,
     GAP,
     MESSAGE_LANE,
     EdgeKind,
-    Graph,
     GraphBuilder,
     NodeType,
     Workload,
     check_prefix,
     communication,
-    unreachable,
+    deadlocks,
 )
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs, troubles_of
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
@@ -44,7 +43,6 @@ _NO_WAITS = (
     "a group"
 )
 _NEVER_NS = 2**62
-_MATCHING = ("type", "group", "comm_src", "comm_dst", "comm_tag")
 _GAPS = "the time between logged collectives counts as computation, one node per gap; it was not profiled"
 _BACK_TO_BACK = "the logs have no times: the collectives follow each other without computation"
 _NO_ENDS = (
@@ -137,7 +135,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
         together = matched.clocks.source != "nothing"
         window = {rank: min(begins.values()) if together else begins[rank] for rank in items}
         made = [_timed_graph(rank, own, window[rank], 0) for rank, own in items.items()]
-        if _would_deadlock([one.graph for one in made]):
+        if deadlocks({one.rank: one.graph for one in made}):
             notes[notes.index(_WAITS)] = _NO_WAITS
             made = [_timed_graph(rank, own, window[rank], _NEVER_NS) for rank, own in items.items()]
     else:
@@ -311,34 +309,6 @@ def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
     return {**item.columns, **times, "step": 0}
 
 
-def _would_deadlock(graphs: Sequence[Graph]) -> bool:
-    """Return whether ranks would deadlock because of contradicting orders of operations.
-
-    In this check, a collective has one node for all ranks, identified by its number in the group. A receive
-    waits for its send.
-    """
-    ids: dict[tuple[int, ...], int] = {}
-    edges: list[tuple[int, int]] = []
-    for rank, graph in enumerate(graphs):
-        columns = (graph.node_columns[name].tolist() for name in _MATCHING)
-        numbers: list[int] = []
-        counts: Counter[int] = Counter()
-        for node, (kind, group, source, target, tag) in enumerate(zip(*columns, strict=True)):
-            if kind == NodeType.COMM_COLL:
-                counts[group] += 1
-                key: tuple[int, ...] = (group, counts[group])
-            else:
-                key = (kind, source, target, tag) if kind != NodeType.COMP else (rank, node, kind)
-            numbers.append(ids.setdefault(key, len(ids)))
-            if kind == NodeType.COMM_RECV:
-                send = ids.setdefault((int(NodeType.COMM_SEND), source, target, tag), len(ids))
-                edges.append((send, numbers[-1]))
-        ends = (graph.edge_columns[name].tolist() for name in ("src", "dst"))
-        edges += [(numbers[before], numbers[after]) for before, after in zip(*ends, strict=True)]
-    source, target = np.array(edges, dtype=np.int64).reshape(-1, 2).T
-    return bool(unreachable(len(ids), np.ascontiguousarray(source), np.ascontiguousarray(target)).any())
-
-
 def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> RankGraph:
     """Return the graph of *rank*: the operations at their times, and a gap before each operation.
 
@@ -368,7 +338,8 @@ def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int
         running.append((item.end_ns, node))
         now = max(now, item.begin_ns)
     end = max((item.end_ns for item in items), default=window_ns)
-    busy = _covered([(item.begin_ns, item.end_ns) for item in items])
+    times = np.array([(item.begin_ns, item.end_ns) for item in items], dtype=np.int64).reshape(-1, 2)
+    busy = int(np.diff(united(times)).sum())
     accounting = {"measured_step_ns": end - window_ns, "communication_ns": busy, "not_profiled_ns": gaps_ns}
     return RankGraph(builder.graph(rank), accounting=accounting)
 
@@ -385,15 +356,6 @@ def _gap(length_ns: int, measured_ns: int) -> dict[str, Any]:
         "num_ops": 1,
         "tensor_size_bytes": 1,
     }
-
-
-def _covered(spans: Sequence[tuple[int, int]]) -> int:
-    """Return the total length of the union of the intervals *spans*."""
-    total, until = 0, -(2**63)
-    for begin, end in sorted(spans):
-        total += max(0, end - max(begin, until))
-        until = max(until, end)
-    return total
 
 
 def _chained_graph(rank: int, items: Sequence[_Item]) -> RankGraph:

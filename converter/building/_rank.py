@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError, TraceFormatError
-from ...tracer import StepRange, read_evidence
+from ...support import mapped_in_threads
+from ...tracer import read_evidence
 from ..chakra import DEVICE_LANE, Graph
 from ..linking import CapturedGraph, captured_graphs, launches_graphs, lend_records, with_records
 from ..readers import (
@@ -56,21 +57,10 @@ def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> 
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
     opened = partial(open_rank, keep=keep and small)
-    found = _all_opened(ranks, opened, threads)
+    found = mapped_in_threads(opened, ranks, threads)
     for rank, entries in zip(found, last_entries(ranks), strict=True):
         rank.last_entries = entries
     return found
-
-
-def _all_opened(
-    ranks: Sequence[RankTraces], opened: Callable[[RankTraces], OpenRank], threads: int
-) -> list[OpenRank]:
-    if threads < 2:
-        return [*map(opened, ranks)]
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
-
-    with ThreadPoolExecutor(threads) as pool:
-        return [*pool.map(opened, ranks)]
 
 
 def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
@@ -124,7 +114,10 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
         place = f"rank {traces.rank}, {traces.host_path} and {traces.device_path}"
         lacking = lacking + as_assumptions(doubts_of_pair(host, trace, covered, place))
     if traces.structure is not None:
-        trace, host = _with_lent_records(trace, host, traces.structure, window)
+        lent = lend_records(trace, host, traces.structure, window.steps)
+        if lent is None:
+            raise StepsDiffer
+        trace, host = lent
     groups = {**host.groups, **trace.groups, **traces.groups}
     labels = {**host.group_labels, **trace.group_labels, **traces.group_labels}
     host = msgspec.structs.replace(host, group_labels=labels)
@@ -180,15 +173,6 @@ def read_rank(
     if host is not None:
         return trace, host, [LINKED_LACKS]
     return trace, read_linked_host(traces.host_path), []
-
-
-def _with_lent_records(
-    trace: DeviceTrace, host: HostTrace, structure: StepRange, window: Window
-) -> tuple[DeviceTrace, HostTrace]:
-    lent = lend_records(trace, host, structure, window.steps)
-    if lent is None:
-        raise StepsDiffer
-    return lent
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
@@ -250,13 +234,12 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
     graphs: list[CapturedGraph] = []
     unread: list[str] = []
     for path in traces.capture_paths:
-        found, why = _captured(path)
-        if why is not None and traces.captures_given:
-            raise why
-        graphs += found
-        unread += (
-            [] if why is None else [f"the capture trace {path.name} next to the trace is ignored: {why}"]
-        )
+        try:
+            graphs += captured_graphs(read_device_trace(path, with_arguments=True))
+        except TraceError as error:  # noqa: PERF203 - another file may be readable
+            if traces.captures_given:
+                raise
+            unread.append(f"the capture trace {path.name} next to the trace is ignored: {error}")
     if traces.captures_given and not graphs:
         raise TraceFormatError(
             f"{traces.capture_paths[0]} (rank {traces.rank}) holds no capture of a graph: no call such as "
@@ -264,11 +247,3 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
             "trace that was recorded while the graphs were captured, or leave out --capture-trace."
         )
     return graphs, unread
-
-
-def _captured(path: Path) -> tuple[list[CapturedGraph], TraceError | None]:
-    """Return the graphs captured in the trace at *path*, or the error of an unreadable trace."""
-    try:
-        return captured_graphs(read_device_trace(path, with_arguments=True)), None
-    except TraceError as error:
-        return [], error

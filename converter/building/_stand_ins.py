@@ -12,7 +12,17 @@ import numpy as np
 
 from ...errors import TraceError
 from ...support import count_text
-from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, TextColumn, Workload, have_messages, recognise
+from ..chakra import (
+    DEVICE_LANE,
+    MESSAGES,
+    Graph,
+    NodeType,
+    TextColumn,
+    Workload,
+    collective_kinds,
+    have_messages,
+    recognise,
+)
 
 if TYPE_CHECKING:  # not imported at run time, because the results need no traces
     from ._rank_graph import RankGraph
@@ -236,7 +246,7 @@ def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups
         if graph.rank not in ranks:
             continue
         for other in (survivors[rank] for rank in ranks if rank in survivors):
-            if _kinds(graph, number) != _kinds(other, number):
+            if collective_kinds(graph, number) != collective_kinds(other, number):
                 raise _Refused(
                     f"rank {other.rank} communicates differently with this rank than with its replica"
                 )
@@ -256,13 +266,6 @@ def _traffic(graph: Graph) -> bytes:
     nodes = graph.node_columns
     rows = np.isin(nodes["type"], [NodeType.COMM_COLL, *MESSAGES])
     return b"".join(nodes[name][rows].tobytes() for name in ("type", "comm_type", "comm_size_bytes"))
-
-
-def _kinds(graph: Graph, group: int) -> bytes:
-    nodes = graph.node_columns
-    rows = (nodes["type"] == NodeType.COMM_COLL) & (nodes["group"] == group)
-    kinds: bytes = nodes["comm_type"][rows].tobytes()
-    return kinds
 
 
 def _messages(graph: Graph, kind: NodeType, partner: int) -> int:
@@ -397,9 +400,9 @@ def measured_alone(
     given = count_text(len(graphs), "rank")
     renumbered = ", shown as ranks from 0" if known != list(range(len(known))) else ""
     note = (
-        f"the traces of {given} of {world_size:,} were given ({', '.join(map(str, known[:8]))}"
-        f"{', ...' * (len(known) > 8)}{renumbered}), which communicate in groups: they are replayed "
-        "alone, and their communication takes its measured time, including waits for the other ranks"
+        f"the traces of {given} of {world_size:,} were given ({_named(known)}{renumbered}), which "
+        "communicate in groups: they are replayed alone, and their communication takes its measured time, "
+        "including waits for the other ranks"
     )
     facts = {_WORLD_SIZE: world_size, _GROUP_SIZES: sizes}
     return [_without_absent_peers(graph, place) for graph in graphs], present, facts, note

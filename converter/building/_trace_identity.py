@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import TraceError
 from ...support import duration_text
 from ...tracer import StepRange
-from ..chakra import Graph, NodeType
+from ..chakra import Graph, collective_kinds
 from ..readers import DeviceTrace, HostTrace, RankTraces
 
 _AGREEING_SHARE = 0.9
@@ -232,21 +232,13 @@ def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], plac
     *spans* maps each rank to the first step in the graph of the rank.
     """
     doubts = disjoint_steps(spans, place)
-    if not doubts or len({_collectives(graph) for graph in graphs}) == 1:
+    if not doubts or len({collective_kinds(graph, 0) for graph in graphs}) == 1:
         return doubts
     cause = (
         f"{doubts[0].cause.partition(':')[0]}, and the ranks issue different collectives: the traces come "
         "from different jobs."
     )
     return [Doubt(True, doubts[0].place, cause, _ONE_JOB)]
-
-
-def _collectives(graph: Graph) -> bytes:
-    """Return the kinds of a rank's collectives in the group of all ranks, in order."""
-    nodes = graph.node_columns
-    rows = (nodes["type"] == NodeType.COMM_COLL) & (nodes["group"] == 0)
-    kinds: bytes = nodes["comm_type"][rows].tobytes()
-    return kinds
 
 
 def disjoint_steps(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:

@@ -24,12 +24,15 @@ from ._codec import decode_graph as decode_graph
 from ._codec import dependencies as dependencies
 from ._codec import encode_graph as encode_graph
 from ._codec import execution_order as execution_order
+from ._codec import has_attributes as has_attributes
 from ._codec import has_unknown_type as has_unknown_type
 from ._codec import other_attributes as other_attributes
 from ._codec import read_et as read_et
 from ._codec import replay as replay
-from ._codec import shortest_cycle as shortest_cycle
-from ._codec import unreachable as unreachable
+from ._cycles import circular_wait as circular_wait
+from ._cycles import deadlocks as deadlocks
+from ._cycles import shortest_cycle as shortest_cycle
+from ._cycles import unreachable as unreachable
 from ._graph import EDGE_COLUMNS as EDGE_COLUMNS
 from ._graph import MESSAGES as MESSAGES
 from ._graph import NODE_COLUMNS as NODE_COLUMNS
@@ -39,6 +42,7 @@ from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
 from ._graph import with_splits as with_splits
+from ._scaling import collective_kinds as collective_kinds
 from ._scaling import have_messages as have_messages
 from ._scaling import recognise as recognise
 from ._tables import read_graph as read_graph

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError, WorkloadError, WorkloadFormatError
+from ...errors import DependencyError, UsageError, WorkloadError, WorkloadFormatError
 from ...support.table import TextColumn, positions
 from .._files import UnpacksTooFar, unpacked
-from .._native import ChakraRefusal, ChakraWriter, read_attributes, read_chakra
-from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, read_varint, varint
-
-if TYPE_CHECKING:
-    from ...support.table import TextColumn
-    from ._graph import Column
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from ...errors import DependencyError
-from .._native import order_by_dependency
+from .._native import ChakraRefusal, ChakraWriter, order_by_dependency, read_attributes, read_chakra
 from .._native import replay as replay_times
-from ._graph import NodeType
+from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, NodeType, read_varint, varint
 
 _TYPE_FIELD = b"\x18"  # prefix of a node's extra fields if `NodeType` lacks its type
 
 
 def read_et(path: str | Path) -> bytes:
-    """Return the content of the ``.et`` file at *path*; gzip files are decompressed, like in ASTRA-sim.
+    """Return the content of a workload's file at *path*; gzip files are decompressed, like in ASTRA-sim.
 
     Raises `WorkloadError` if the file cannot be read. Raises `WorkloadFormatError` if the file is truncated
     or unpacks to more bytes than a graph can have.
@@ -73,6 +63,11 @@ def other_attributes(graph: Graph, node_id: int) -> dict[str, Any]:
 def has_unknown_type(graph: Graph, node_id: int) -> bool:
     """Return whether the file of *graph* gives a node an unsupported type."""
     return graph.extra.get(node_id, b"").startswith(_TYPE_FIELD)
+
+
+def has_attributes(graph: Graph, names: Sequence[str]) -> bool:
+    """Return whether nodes in the file of *graph* have attributes with all of *names*."""
+    return all(Extra.of(graph.extra).contains(name.encode()) for name in names)
 
 
 def encode_graph(graph: Graph) -> bytes:
@@ -287,7 +282,6 @@ def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColu
 
 # Kinds of edges that the converter infers from measured times. Edges of all other kinds are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
-_SEARCHED_FROM = 200
 
 
 def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
@@ -387,52 +381,3 @@ def replay(graph: Graph) -> Replay:
     lanes = np.where(nodes["type"] == NodeType.COMM_RECV, len(ids) + np.arange(len(ids)), lanes)
     start, end = replay_times(turns, lanes, nodes["duration_ns"], *dependencies(src, dst, len(ids)))
     return Replay(start, end)
-
-
-def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return a mask of the *count* nodes that can never start: they are on cycles, or depend on cycles.
-
-    *src* and *dst* are the ends of edges as node indices.
-    """
-    stuck = np.ones(count, dtype=bool)
-    stuck[order_by_dependency(np.zeros(count, np.int64), *dependencies(src, dst, count))] = False
-    return stuck
-
-
-def shortest_cycle(src: Sequence[int], dst: Sequence[int]) -> list[int]:
-    """Return the nodes of a shortest cycle in order of dependency, or [] if there is no cycle.
-
-    Every cycle has an edge to a node with the same or a lower number. The search starts from the targets of
-    these edges. If there are more than 200 targets, the search starts from the first 200 only, so the cycle
-    may not be the shortest.
-    """
-    successors: dict[int, list[int]] = {}
-    for source, target in zip(src, dst, strict=True):
-        successors.setdefault(source, []).append(target)
-    best: list[int] = []
-    starts = {target for source, target in zip(src, dst, strict=True) if source >= target}
-    for start in sorted(starts)[:_SEARCHED_FROM]:
-        found = _back_to(start, successors, len(best) or len(successors) + 1)
-        if found:
-            best = found
-    return best
-
-
-def _back_to(start: int, successors: dict[int, list[int]], below: int) -> list[int]:
-    """Return a shortest cycle through *start* with fewer than *below* nodes, or [] without one."""
-    came_from: dict[int, int] = {}
-    queue = deque([(start, 1)])
-    while queue:
-        node, length = queue.popleft()
-        if length >= below:
-            return []
-        for target in successors.get(node, ()):
-            if target == start:
-                path = [node]
-                while path[-1] != start:
-                    path.append(came_from[path[-1]])
-                return path[::-1]
-            if target not in came_from:
-                came_from[target] = node
-                queue.append((target, length + 1))
-    return []

@@ -6,21 +6,20 @@ encoded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...support.table import TextColumn, byte_table, positions
+from .._columns import groups_of
 
 if TYPE_CHECKING:
     import pandas as pd
-from collections.abc import ValuesView
-
-from .._columns import groups_of
 
 
 class NodeType(IntEnum):
@@ -140,14 +139,6 @@ EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
 Column = np.ndarray | TextColumn
 
 
-@runtime_checkable
-class RowsOnDemand(Protocol):
-    """Columns in external storage, which supports reading single rows."""
-
-    def take(self, name: str, rows: np.ndarray) -> Column:
-        """Return the given *rows* of the column *name*."""
-
-
 class Graph:
     """One program, which one rank (or several identical ranks) executes.
 
@@ -247,11 +238,8 @@ class Graph:
 
         For a graph in a file, only these rows are kept in memory.
         """
-        taken: Column
-        if isinstance(self.node_columns, RowsOnDemand):
-            taken = self.node_columns.take(name, rows)
-        else:
-            taken = self.node_columns[name][rows]
+        nodes = self.node_columns
+        taken: Column = nodes.take(name, rows) if isinstance(nodes, ColumnsOnDemand) else nodes[name][rows]
         return taken
 
     @property
@@ -267,23 +255,12 @@ class Graph:
     @cached_property
     def nodes(self) -> pd.DataFrame:
         """The nodes of the graph as a table with one row per node."""
-        import pandas as pd  # noqa: PLC0415 - converting and saving do without
-
-        table: pd.DataFrame = pd.DataFrame(
-            {
-                name: column.to_series() if isinstance(column, TextColumn) else column
-                for name, column in self.node_columns.items()
-            }
-        )
-        return table
+        return table_of(self.node_columns)
 
     @cached_property
     def edges(self) -> pd.DataFrame:
         """The edges of the graph as a table with one row per edge."""
-        import pandas as pd  # noqa: PLC0415 - converting and saving do without
-
-        table: pd.DataFrame = pd.DataFrame(dict(self.edge_columns))
-        return table
+        return table_of(self.edge_columns)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
@@ -310,6 +287,11 @@ class ColumnsOnDemand(Mapping[str, Any]):
 
     names: Sequence[str]
 
+    def take(self, name: str, rows: np.ndarray) -> Column:
+        """Return the given *rows* of the column *name*."""
+        taken: Column = self[name][rows]
+        return taken
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
@@ -335,6 +317,24 @@ class _Derived(ColumnsOnDemand):
             return self._own[name]
         column = self._made[name](self._own)
         return column if isinstance(column, TextColumn) else np.asarray(column, NODE_COLUMNS[name][0])
+
+
+def table_of(columns: Mapping[str, Column], *, copy: bool = True) -> pd.DataFrame:
+    """Return *columns* as a pandas table with texts as strings."""
+    import pandas as pd  # noqa: PLC0415 - converting and saving do without
+
+    series = {
+        name: column.to_series() if isinstance(column, TextColumn) else column
+        for name, column in columns.items()
+    }
+    table: pd.DataFrame = pd.DataFrame(series, copy=copy)
+    return table
+
+
+def joined(columns: Sequence[Any]) -> Column:
+    """Return the concatenation of *columns*, which are all numbers or all texts."""
+    is_text = isinstance(columns[0], TextColumn)
+    return TextColumn.joined(columns) if is_text else np.concatenate(columns)
 
 
 def _same_columns(ours: Mapping[str, Column], theirs: Mapping[str, Column]) -> bool:
@@ -426,9 +426,9 @@ class Extra(Mapping[int, bytes]):
         for number, alike in groups_of(numbers).items():
             yield self._ids[rows[alike]], contents[number]
 
-    def values(self) -> ValuesView[bytes]:
-        """Return a view of the entries, which iterates without lookups."""
-        return _Values(self, self._ends, self._content)
+    def contains(self, text: bytes) -> bool:
+        """Return whether *text* occurs in any entry."""
+        return re.search(re.escape(text), self._content.data) is not None
 
     def spans(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the content, and the start and end of the entries of *ids*; missing entries are empty."""
@@ -437,20 +437,6 @@ class Extra(Mapping[int, bytes]):
         begins = np.concatenate([[0], self._ends])
         begins[-1] = 0
         return self._content, begins[at], ends[at]
-
-
-class _Values(ValuesView[bytes]):
-    """A view of an `Extra` mapping's values that iterates without lookups."""
-
-    def __init__(self, extra: Extra, ends: np.ndarray, content: np.ndarray) -> None:
-        super().__init__(extra)
-        self._ends, self._content = ends, content
-
-    def __iter__(self) -> Iterator[bytes]:
-        begin = 0
-        for end in self._ends.tolist():
-            yield self._content[begin:end].tobytes()
-            begin = end
 
 
 def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,7 +35,10 @@ def replicate(
     blocks = num_ranks // world
     everyone = {0} | {key for key, ranks in groups.items() if len(ranks) == world}
     new_groups = {
-        key: _spread(ranks, blocks, world) if key in found.growing else ranks for key, ranks in groups.items()
+        key: tuple(rank + block * world for block in range(blocks) for rank in ranks)
+        if key in found.growing
+        else ranks
+        for key, ranks in groups.items()
     }
     staying = _staying(found, groups, everyone, world)
     base = [_grown(graph, found.growing, blocks) for graph in graphs]
@@ -86,10 +89,6 @@ def _staying(
         elif key in found.growing and counted in found.exchanging:
             staying[key, True] = ranks
     return staying
-
-
-def _spread(ranks: tuple[int, ...], blocks: int, world: int) -> tuple[int, ...]:
-    return tuple(rank + block * world for block in range(blocks) for rank in ranks)
 
 
 def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
@@ -215,7 +214,7 @@ class Parallelism:
     tensor: frozenset[int] = frozenset()
     exchanging: frozenset[int] = frozenset()
     why_not: str = ""
-    alone: bool = field(default=False)
+    alone: bool = False
     replicas: frozenset[int] = frozenset()
 
 
@@ -260,6 +259,14 @@ def recognise(
 def have_messages(graphs: Iterable[Graph]) -> bool:
     """Return whether ranks exchange point-to-point messages in any of *graphs*."""
     return any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
+
+
+def collective_kinds(graph: Graph, group: int) -> bytes:
+    """Return the kinds of the collectives of *graph* in a *group*, in order, for a comparison of ranks."""
+    nodes = graph.node_columns
+    rows = (nodes["type"] == NodeType.COMM_COLL) & (nodes["group"] == group)
+    kinds: bytes = nodes["comm_type"][rows].tobytes()
+    return kinds
 
 
 def _members(key: int, groups: Mapping[int, tuple[int, ...]], world: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import tokenize
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,8 +26,8 @@ import numpy as np
 
 from ...errors import WorkloadFormatError
 from ...support import new_file
-from ...support.table import ParquetFile, ParquetWriter, TextColumn
-from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, ColumnsOnDemand, Graph
+from ...support.table import ParquetFile, ParquetWriter
+from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, ColumnsOnDemand, Graph, joined
 
 _KINDS = (
     {name: "text" if dtype == "str" else dtype for name, (dtype, _) in NODE_COLUMNS.items()},
@@ -145,16 +145,11 @@ def _pieces(
         together = parts[first:last]
         own_ranks = np.repeat(np.array(ranks[first:last], np.int64), counts[first:last])
         if len(together) > 1:
-            together = [{name: _joined([own[name] for own in together]) for name in names}]
+            together = [{name: joined([own[name] for own in together]) for name in names}]
         for start in range(0, max(rows, 1), _MAX_ROWS):
             piece = slice(start, min(start + _MAX_ROWS, rows))
             yield {"rank": own_ranks[piece], **{name: _part(together[0], name, piece) for name in names}}
         first, rows = last, 0
-
-
-def _joined(columns: Sequence[Any]) -> Column:
-    is_text = isinstance(columns[0], TextColumn)
-    return TextColumn.joined(columns) if is_text else np.concatenate(columns)
 
 
 def _part(columns: Mapping[str, Column], name: str, rows: slice) -> Column:
@@ -232,7 +227,6 @@ class _Rows:
     """Columns of a *file*; the most recently read row groups are *cached* for all threads."""
 
     def __init__(self, file: ParquetFile, cached: int = _CACHED_COLUMNS) -> None:
-        self.path = file.path
         self._file = file
         self._ends = np.cumsum(file.rows)
         self._cached = cached
@@ -240,36 +234,40 @@ class _Rows:
         self._cache: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
 
     def column(self, name: str, rows: slice) -> Column:
-        """Return the given *rows* of a column; raises `ValueError` for damage, `OSError` if reading fails."""
-        groups = self._groups(rows)
+        """Return the given *rows* of a column; raises `WorkloadFormatError` for a damaged column."""
+        groups, within = self._groups(rows)
         key = (name, groups.start, groups.stop)
         with self._lock:
             whole = self._cache.pop(key, None)
             if whole is None:
-                whole = self._file.read_encoded(name, groups)
+                whole = self._read(name, groups)
             self._cache[key] = whole
             if len(self._cache) > self._cached:
                 self._cache.popitem(last=False)
-        return whole[self._within(groups, rows)]
+        return whole[within]
 
     def uncached(self, name: str, rows: slice) -> Column:
         """Return the given *rows* of a column, without changing the cache."""
-        groups = self._groups(rows)
+        groups, within = self._groups(rows)
         with self._lock:
             whole = self._cache.get((name, groups.start, groups.stop))
-        if whole is None:
-            whole = self._file.read_encoded(name, groups)
-        return whole[self._within(groups, rows)]
+        return (self._read(name, groups) if whole is None else whole)[within]
 
-    def _groups(self, rows: slice) -> range:
+    def _read(self, name: str, groups: range) -> Column:
+        try:
+            return self._file.read_encoded(name, groups)
+        except (OSError, ValueError) as error:
+            raise WorkloadFormatError(
+                f"{self._file.path} is damaged ({error}). Delete it or convert again."
+            ) from error
+
+    def _groups(self, rows: slice) -> tuple[range, slice]:
+        """Return the row groups of *rows*, and the place of *rows* within these groups."""
         if rows.start == rows.stop:
-            return range(0)
+            return range(0), slice(0)
         first, last = np.searchsorted(self._ends, [rows.start, rows.stop - 1], "right").tolist()
-        return range(first, last + 1)
-
-    def _within(self, groups: range, rows: slice) -> slice:
-        before = int(self._ends[groups.start - 1]) if groups.start else 0
-        return slice(rows.start - before, rows.stop - before) if groups else slice(0)
+        before = int(self._ends[first - 1]) if first else 0
+        return range(first, last + 1), slice(rows.start - before, rows.stop - before)
 
 
 class SavedColumns(ColumnsOnDemand):
@@ -286,23 +284,16 @@ class SavedColumns(ColumnsOnDemand):
     def __getitem__(self, name: str) -> Any:
         if name not in self.names:
             raise KeyError(name)
-        return self._read(self._source.column, name, self._own)
+        return self._source.column(name, self._own)
 
     def take(self, name: str, rows: np.ndarray) -> Column:
         """Return *rows* of a column, without caching."""
-        column = self._read(self._source.uncached, name, self._own)
-        return column[rows]
+        return self._source.uncached(name, self._own)[rows]
 
     def part(self, name: str, rows: slice) -> Column:
         """Return the *rows* of a column, without caching."""
         first = self._own.start
-        return self._read(self._source.uncached, name, slice(first + rows.start, first + rows.stop))
-
-    def _read(self, read: Callable[[str, slice], Column], name: str, rows: slice) -> Column:
-        try:
-            return read(name, rows)
-        except (OSError, ValueError) as error:
-            raise _damaged(self._source.path, error) from error
+        return self._source.uncached(name, slice(first + rows.start, first + rows.stop))
 
 
 def _archive_of_0_2(prefix: Path) -> Path:
@@ -333,10 +324,6 @@ def _edges_of_0_2(path: Path) -> dict[str, np.ndarray]:
         counts = np.diff(archive["edge_ends"], prepend=0)
         edges = {name: archive[f"edge_{name}"] for name in EDGE_COLUMNS}
         return {"rank": np.repeat(archive["ranks"], counts), **edges}
-
-
-def _damaged(path: Path, error: Exception) -> WorkloadFormatError:
-    return WorkloadFormatError(f"{path} is damaged ({error}). Delete it or convert again.")
 
 
 def saved_node_count(prefix: Path) -> int | None:

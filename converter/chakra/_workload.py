@@ -8,7 +8,7 @@ import operator
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
-from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
+from ...support import (
+    link_or_copy,
+    mapped_in_threads,
+    new_file,
+    remove_leftovers,
+    sync_files,
+    write_file,
+)
 from ...support.documents import parse_json, unique_keys
-from ...support.table import TextColumn
 from ._attributes import check_attributes
 from ._codec import bytes_of_messages, decode_graph, encode_graph, encoded_pieces, messages_of_bytes, read_et
-from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType
+from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, joined, table_of
 from ._scaling import replicate
-from ._tables import Tables, load_tables, save_tables, tables_paths, unchanged_files
+from ._tables import Tables, load_tables, save_tables, unchanged_files
 
 if TYPE_CHECKING:
     import networkx
     import pandas as pd
 
 _MANY_PROGRAMS = 32
+_OTHER_FILES = (".groups.json", ".nodes.parquet", ".edges.parquet", ".workload.json")
 _CAPTURED = "measured_step_ns"  # metadata of workloads that come from measured traces
 
 
@@ -149,7 +156,7 @@ class Workload:
                 copies[digests[rank]] = copy
                 shutil.copyfile(path, copy)
         sync_files(_sibling(target, f".{rank}.et") for rank in paths)
-        for ending in (".groups.json", ".nodes.parquet", ".edges.parquet", ".workload.json"):
+        for ending in _OTHER_FILES:
             if _sibling(prefix, ending).exists():
                 shutil.copyfile(_sibling(prefix, ending), _sibling(target, ending))
         return True
@@ -214,12 +221,9 @@ class Workload:
         try:
             self._write(prefix, linked=linked)
         except BaseException:
-            for rank in self.own_ranks.tolist():
-                _sibling(prefix, f".{rank}.et").unlink(missing_ok=True)
-            for ending in (".groups.json", ".workload.json"):
+            endings = (*(f".{rank}.et" for rank in self.own_ranks.tolist()), *_OTHER_FILES)
+            for ending in endings:
                 _sibling(prefix, ending).unlink(missing_ok=True)
-            for path in tables_paths(prefix):
-                path.unlink(missing_ok=True)
             raise
 
     def _write(self, prefix: Path, *, linked: bool) -> None:
@@ -232,7 +236,9 @@ class Workload:
 
         last = int(self.program_of_rank[own[0]])
         before = [program for program in range(len(self.graphs)) if program != last]
-        digests = dict(zip(before, _each(write, before), strict=True)) | {last: write(last)}
+        threads = (os.cpu_count() or 1) if len(before) >= _MANY_PROGRAMS else 1
+        written = mapped_in_threads(write, before, threads)
+        digests = dict(zip(before, written, strict=True)) | {last: write(last)}
         sync_files(_sibling(prefix, f".{rank}.et") for rank in own.tolist())
         groups = _sibling(prefix, ".groups.json")
         if self.groups:
@@ -328,15 +334,6 @@ def _sibling(prefix: Path, suffix: str) -> Path:
     return prefix.parent / f"{prefix.name}{suffix}"  # with_name fails for "."
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise WorkloadError(
-            f"{path} cannot be read: {error.strerror}. Check the file and its permissions."
-        ) from error
-
-
 def _run_lengths(representatives: np.ndarray) -> list[tuple[int, int]]:
     """Return *representatives* as pairs (representative, number of consecutive ranks it represents)."""
     starts = np.flatnonzero(np.diff(representatives, prepend=-1))
@@ -416,7 +413,7 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
     if not path.exists():
         return {}
     try:
-        document = parse_json(_read(path))
+        document = parse_json(read_et(path))
         by_id = unique_keys([(str(int(key)), ranks) for key, ranks in document.items()])
         groups = {int(key): tuple(operator.index(rank) for rank in ranks) for key, ranks in by_id.items()}
         np.array([*groups, *(rank for ranks in groups.values() for rank in ranks)], np.int64)  # bounded
@@ -432,7 +429,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        document = json.loads(_read(path))
+        document = json.loads(read_et(path))
     except (ValueError, RecursionError) as error:
         raise WorkloadFormatError(f"{path} is damaged ({error}). Convert the trace set again.") from error
     if not isinstance(document, dict):
@@ -474,32 +471,10 @@ def _of_ranks(
 
     No intermediate table is built per program, because a thousand tables would take most of the time.
     """
-    import pandas as pd  # noqa: PLC0415 - converting does without
-
     parts = [programs[program] for program in program_of_rank[ranks].tolist()]
-    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    columns = {name: joined([part[name] for part in parts]) for name in parts[0]}
     lengths = [len(next(iter(part.values()))) for part in parts]
-    table: pd.DataFrame = pd.DataFrame({"rank": np.repeat(ranks, lengths), **joined}, copy=False)
-    return table
-
-
-def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
-    """Return the concatenated *columns* as an array or series for a table."""
-    texts = [column for column in columns if isinstance(column, TextColumn)]
-    if not texts:
-        arrays = [np.asarray(column) for column in columns]
-        return np.concatenate(arrays)
-    return TextColumn.joined(texts).to_series()
-
-
-def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]:
-    """Return the result of *write* for each of *programs*; several threads write many programs."""
-    if len(programs) < _MANY_PROGRAMS:
-        return map(write, programs)
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(write, programs)]
+    return table_of({"rank": np.repeat(ranks, lengths), **columns}, copy=False)
 
 
 def _write_graph(graph: Graph, path: Path, others: Sequence[Path], *, linked: bool) -> str:

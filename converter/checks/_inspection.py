@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DependencyError, UsageError, WorkloadError
+from .._columns import united
 from ..building import batch_of
 from ..chakra import (
     DEVICE_LANE,
@@ -95,8 +96,8 @@ def _rank_summary(graph: Graph) -> dict[str, Any]:
         "by_kind": _counts(nodes["kind"]),
         "by_phase": _counts(nodes["phase"]),
         "edges_by_kind": _counts(graph.edges["kind"].map(lambda number: EdgeKind(number).name)),
-        "duration_ns_by_kind": _sums(nodes, "kind", "duration_ns"),
-        "duration_ns_by_lane": _sums(nodes, "stream", "duration_ns"),
+        "duration_ns_by_kind": _durations_ns(nodes, "kind"),
+        "duration_ns_by_lane": _durations_ns(nodes, "stream"),
         "communication": _communication(comm),
         "num_ops": int(nodes.loc[nodes["num_ops"] > 0, "num_ops"].sum()),
         "replay_ns": _replayed(graph),
@@ -108,8 +109,8 @@ def _counts(values: pd.Series[Any]) -> dict[str, int]:
     return {str(key): int(count) for key, count in values.value_counts().sort_index().items()}
 
 
-def _sums(nodes: pd.DataFrame, by: str, column: str) -> dict[str, int]:
-    return {str(key): int(total) for key, total in nodes.groupby(by)[column].sum().items()}
+def _durations_ns(nodes: pd.DataFrame, by: str) -> dict[str, int]:
+    return {str(key): int(total) for key, total in nodes.groupby(by)["duration_ns"].sum().items()}
 
 
 def _communication(comm: pd.DataFrame) -> list[dict[str, Any]]:
@@ -157,15 +158,14 @@ def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:
             f"Rank {graph.rank} has no node {node_id}. Its {len(near)} nodes have ids from "
             f"{near.min(initial=0)} to {near.max(initial=0)}."
         )
-    columns = {str(key): _plain(value) for key, value in found.iloc[0].items()}
+    (columns,) = found.to_dict("records")
     names = graph.nodes.set_index("node_id")["name"]
 
     def neighbours(of: str, other: str) -> list[dict[str, Any]]:
+        edges = graph.edges.loc[graph.edges[of] == node_id, [other, "kind"]]
         return [
             {"node_id": int(end), "name": str(names.get(end, "")), "kind": EdgeKind(kind).name}
-            for end, kind in graph.edges.loc[graph.edges[of] == node_id, [other, "kind"]].itertuples(
-                index=False
-            )
+            for end, kind in edges.itertuples(index=False)
         ]
 
     return {
@@ -176,11 +176,6 @@ def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:
         "waited_for_by": neighbours("src", "dst"),
         "other_attributes": other_attributes(graph, node_id),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return *value* as a Python type."""
-    return value.item() if hasattr(value, "item") else value
 
 
 # Kinds of busy time in order of precedence. Concurrent time counts for the first kind.
@@ -235,7 +230,7 @@ def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str,
     for name in _BUSY:
         own = near & of_kind[name]
         times = np.column_stack([starts[own], ends[own]]).clip(start_ns, end_ns)
-        covered = _united(np.concatenate([covered, times]))
+        covered = united(np.concatenate([covered, times]))
         total = int((covered[:, 1] - covered[:, 0]).sum())
         busy[f"{name}_ns"], busy_ns = total - busy_ns, total
     idle = np.append(covered[:, 0], end_ns) - np.append(start_ns, covered[:, 1])
@@ -255,17 +250,6 @@ def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str,
         "launches": len(np.unique(edges["src"][launching])),
         "bound_by": "host" if bound_by == "idle" else bound_by,
     }
-
-
-def _united(times: np.ndarray) -> np.ndarray:
-    """Return the union of intervals (rows of start and end), in order, with touching intervals merged."""
-    times = times[np.argsort(times[:, 0], kind="stable")]
-    if not len(times):
-        return times
-    until = np.maximum.accumulate(times[:, 1])
-    first = np.append(True, times[1:, 0] > until[:-1])
-    last = np.append(first[1:], True)
-    return np.column_stack([times[first, 0], until[last]])
 
 
 def step_kinds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

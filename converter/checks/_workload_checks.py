@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...support.table import positions
 from ..chakra import (
     MESSAGES,
     CollectiveType,
@@ -14,6 +15,8 @@ from ..chakra import (
     Graph,
     NodeType,
     Workload,
+    circular_wait,
+    has_attributes,
     has_unknown_type,
     shortest_cycle,
     unreachable,
@@ -23,12 +26,6 @@ from ._findings import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
-from dataclasses import dataclass
-
-from .._native import order_by_dependency
-from ..chakra import (
-    dependencies,
-)
 
 _COMM = (*MESSAGES, NodeType.COMM_COLL)
 _NOT_SIMULATED = frozenset(
@@ -51,8 +48,11 @@ _MAY_BE_UNEVEN = frozenset(
 )
 # A part of the text of the assumption that is made if traces lack the groups of collectives.
 _UNNAMED = "all ranks are assumed"
+# Maximum number of nodes to check for deadlocks. Larger workloads are usually scaled out from workloads that
+# can be checked.
+_MAX_NODES = 5_000_000
 # Attributes of PyTorch's host traces that only the public converter copies.
-_PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
+_PUBLIC_ATTRIBUTES = ("fw_parent", "op_schema")
 
 
 def check_workload(workload: Workload, place: str = "workload") -> list[Finding]:
@@ -78,22 +78,17 @@ def _check_graph(graph: Graph, place: str) -> Iterator[Finding]:
             "error", place, "The graph has no nodes, so there is nothing to simulate.", _CONVERT_AGAIN
         )
         return
-    remedy = _CONVERT_HERE if _from_public_converter(graph) else _CONVERT_AGAIN
+    remedy = _CONVERT_HERE if has_attributes(graph, _PUBLIC_ATTRIBUTES) else _CONVERT_AGAIN
     yield from _check_edges(graph, place, remedy)
     yield from _check_nodes(graph, place, remedy)
     yield from _check_dependents(graph, place, remedy)
 
 
-def _from_public_converter(graph: Graph) -> bool:
-    """Return whether the public converter made *graph* from PyTorch traces."""
-    return any(all(name in extra for name in _PUBLIC_ATTRIBUTES) for extra in graph.extra.values())
-
-
 def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     """Check that dependencies refer to existing nodes and form no cycle."""
     ids = graph.nodes["node_id"].to_numpy()
-    src, dst = (np.searchsorted(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
-    exists = np.take(ids, np.minimum(src, len(ids) - 1)) == graph.edges["src"].to_numpy()
+    src, dst = (positions(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
+    exists = src >= 0
     if not exists.all():
         edge = graph.edges.iloc[int(np.argmin(exists))]
         yield Finding(
@@ -103,7 +98,7 @@ def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
             "Simulators refuse the file.",
             remedy,
         )
-    exists &= np.take(ids, np.minimum(dst, len(ids) - 1)) == graph.edges["dst"].to_numpy()
+    exists &= dst >= 0
     src, dst = src[exists], dst[exists]
     stuck = unreachable(len(ids), src, dst)
     if stuck.any():
@@ -158,16 +153,15 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
         ("collectives at which ASTRA-sim stops (only Chakrascope's engine supports them)"): collective
         & unsimulated,
     }
-    for severity, named in (("error", errors), ("warning", warnings)):
-        for what, found in named.items():
-            if found.any():
-                first = nodes.loc[found].iloc[0]
-                yield Finding(
-                    "error" if severity == "error" else "warning",
-                    f"{place}, node {first['node_id']} '{first['name']}'",
-                    f"The graph has {what}: {int(found.sum())} in all.",
-                    remedy,
-                )
+    for what, found in {**errors, **warnings}.items():
+        if found.any():
+            first = nodes.loc[found].iloc[0]
+            yield Finding(
+                "error" if what in errors else "warning",
+                f"{place}, node {first['node_id']} '{first['name']}'",
+                f"The graph has {what}: {int(found.sum())} in all.",
+                remedy,
+            )
 
 
 def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
@@ -346,7 +340,10 @@ def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
 
 def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
     """Check that individually valid ranks do not deadlock with each other."""
-    circle = circular_wait(workload)
+    ranks = {rank: workload.graph_of(rank) for rank in range(workload.num_ranks)}
+    if sum(graph.num_nodes for graph in ranks.values()) > _MAX_NODES:
+        return
+    circle = circular_wait(ranks)
     if circle is not None:
         yield Finding(
             "error",
@@ -354,139 +351,3 @@ def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
             f"{circle} Simulations stall there.",
             "Convert the traces again; in graphs from another tool, remove one of these dependencies.",
         )
-
-
-# Maximum number of nodes to check for deadlocks. Larger workloads are usually scaled out from workloads that
-# can be checked.
-_MAX_NODES = 5_000_000
-# The code for a wait for a message, which has no `EdgeKind`.
-_MESSAGE = -1
-
-
-def circular_wait(workload: Workload) -> str | None:
-    """Describe a shortest deadlock between ranks of *workload*; return None if there is no deadlock.
-
-    A receive waits for its send. A collective waits for the dependencies of all its members. Each program
-    must be valid: without a cycle within a rank, and without a message or collective that lacks its
-    counterpart. Workloads of more than five million nodes are not checked.
-    """
-    counts = [graph.num_nodes for graph in workload.graphs]
-    if sum(counts[program] for program in workload.program_of_rank.tolist()) > _MAX_NODES:
-        return None
-    nodes = _Nodes.of(workload)
-    src, dst, kind = nodes.waits()
-    stuck = unreachable(len(nodes), src, dst)
-    among = stuck[src] & stuck[dst]
-    if not among.any():
-        return None
-    waits = list(zip(src[among].tolist(), dst[among].tolist(), strict=True))
-    circle = shortest_cycle(*zip(*waits, strict=True))
-    reasons = dict(zip(waits, kind[among].tolist(), strict=True))
-    steps = [nodes.describe(circle[place - 1], node, reasons) for place, node in enumerate(circle)]
-    return f"Ranks wait for each other in a deadlock: {'; '.join(steps)}."
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    """The concatenated nodes of all ranks; ``first[r]`` is the first node of rank *r*.
-
-    *turn* is the position of each node in a possible execution order of its rank.
-    """
-
-    workload: Workload
-    first: np.ndarray
-    rank: np.ndarray
-    turn: np.ndarray
-    columns: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, workload: Workload) -> _Nodes:
-        turns = [_turns(graph) for graph in workload.graphs]
-        programs = workload.program_of_rank.tolist()
-        sizes = [len(turns[program]) for program in programs]
-        columns = {
-            name: np.concatenate([workload.graphs[program].node_columns[name] for program in programs])
-            for name in ("type", "group", "comm_src", "comm_dst", "comm_tag")
-        }
-        return cls(
-            workload,
-            first=np.cumsum([0, *sizes[:-1]]),
-            rank=np.repeat(np.arange(len(programs)), sizes),
-            turn=np.concatenate([turns[program] for program in programs]),
-            columns=columns,
-        )
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    def waits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the waits and reasons; the first node of a collective represents all its nodes."""
-        parts = [self._messages()]
-        for first, program in zip(self.first.tolist(), self.workload.program_of_rank.tolist(), strict=True):
-            src, dst = _ends(self.workload.graphs[program])
-            kind = self.workload.graphs[program].edge_columns["kind"].astype(np.int64)
-            parts.append((first + src, first + dst, kind))
-        src, dst, kind = (np.concatenate(part) for part in zip(*parts, strict=True))
-        leader = self._leaders()
-        return leader[src], leader[dst], kind
-
-    def _messages(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return matching sends and receives: the k-th send and receive of equal ranks and tag match."""
-        columns = self.columns
-        sends, receives = (np.flatnonzero(columns["type"] == kind) for kind in MESSAGES)
-        by = [
-            (nodes, (self.turn[nodes], columns["comm_tag"][nodes], target, source))
-            for nodes, target, source in (
-                (sends, columns["comm_dst"][sends], self.rank[sends]),
-                (receives, self.rank[receives], columns["comm_src"][receives]),
-            )
-        ]
-        met = [nodes[np.lexsort(keys)] for nodes, keys in by]
-        return met[0], met[1], np.full(len(sends), _MESSAGE)
-
-    def _leaders(self) -> np.ndarray:
-        """Return the first node of each node's collective, or the node itself without a collective."""
-        leader = np.arange(len(self))
-        members = np.flatnonzero(self.columns["type"] == NodeType.COMM_COLL)
-        group = self.columns["group"]
-        members = members[np.lexsort((self.turn[members], group[members], self.rank[members]))]
-        same = np.column_stack([self.rank[members], group[members]])
-        begins = np.flatnonzero(np.any(np.diff(same, axis=0, prepend=-1) != 0, axis=1))
-        number = np.arange(len(members)) - np.repeat(begins, np.diff([*begins, len(members)]))
-        _, first, of = np.unique(
-            np.column_stack([group[members], number]), axis=0, return_index=True, return_inverse=True
-        )
-        leader[members] = members[first][of.ravel()]
-        return leader
-
-    def describe(self, before: int, node: int, reasons: dict[tuple[int, int], int]) -> str:
-        """Return a phrase that states that *node* waits for *before*, and the reason."""
-        kind = reasons[before, node]
-        reason = "message" if kind == _MESSAGE else EdgeKind(kind).name.lower().replace("_", " ")
-        return f"{self._name(node)} waits for {self._name(before)} ({reason})"
-
-    def _name(self, node: int) -> str:
-        rank = int(self.rank[node])
-        graph = self.workload.graphs[int(self.workload.program_of_rank[rank])]
-        about = graph.nodes.iloc[node - int(self.first[rank])]
-        return f"rank {rank}'s node {about['node_id']} '{about['name']}'"
-
-
-def _count(graph: Graph) -> int:
-    return len(graph.node_columns["node_id"])
-
-
-def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the nodes at the ends of the graph's edges."""
-    ids = graph.node_columns["node_id"]
-    src, dst = (np.searchsorted(ids, graph.edge_columns[end]) for end in ("src", "dst"))
-    return src, dst
-
-
-def _turns(graph: Graph) -> np.ndarray:
-    """Return the position of each node in a possible execution order."""
-    src, dst = _ends(graph)
-    count = _count(graph)
-    turns = np.empty(count, dtype=np.int64)
-    turns[order_by_dependency(np.arange(count), *dependencies(src, dst, count))] = np.arange(count)
-    return turns

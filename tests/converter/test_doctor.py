@@ -21,8 +21,8 @@ from chakrascope.converter import (
     convert_files,
     doctor,
 )
+from chakrascope.converter.chakra import circular_wait
 from chakrascope.converter.checks import step_kinds, step_rows
-from chakrascope.converter.checks._workload_checks import circular_wait
 from chakrascope.errors import SimulationStalled, UsageError
 from chakrascope.runner import NetworkConfig, simulate
 
@@ -330,7 +330,7 @@ def test_receives_before_their_sends_are_reported(tmp_path):
         "rank 1's node 0 'recv' waits for rank 0's node 1 'send' (message)",
     ):
         assert wait in finding.cause
-    assert circular_wait(workload((first, []), (second, []))) is None
+    assert circular_wait(dict(enumerate(workload((first, []), (second, [])).graphs))) is None
 
 
 @st.composite
@@ -358,7 +358,7 @@ def programs(draw):
 @given(programs())
 def test_checks_find_programs_that_stall(job):
     network = NetworkConfig(("Ring",), (job.num_ranks,), (50.0,), (500.0,))
-    if circular_wait(job) is None:
+    if circular_wait(dict(enumerate(job.graphs))) is None:
         simulate(job, "default", network, semantics="trace")
     else:
         with pytest.raises(SimulationStalled):
