@@ -7,36 +7,33 @@ sizes or times, for other steps, and for another version.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import shutil
 import signal
 import socket
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ...errors import BackendError, ChakrascopeError
-from ...support import end_with_parent, signals_blocked
+from ...support import code_version, end_with_parent, signals_blocked
+from ...tracer import StepRange
+from ..chakra import Graph, read_graph, write_graph
 from ..readers import RankTraces
 from ._rank import StepsDiffer, open_rank, rank_graph
 from ._rank_graph import OpenRank, RankGraph, Selection
+from ._steps import StepChoice
 
 if TYPE_CHECKING:
     from ...support.cluster import Cluster
-import fcntl
-import hashlib
-import shutil
-import uuid
-from typing import Any
-
-from ...support import code_version
-from ...tracer import StepRange
-from ..chakra import Graph, read_graph, write_graph
-from ._steps import StepChoice
 
 # Minimum total size of traces for which starting another process saves time.
 _WORTH_PROCESSES_BYTES = 32 << 20
@@ -44,35 +41,6 @@ _WORTH_PROCESSES_BYTES = 32 << 20
 
 T = TypeVar("T")
 A = TypeVar("A")
-
-
-class Workers(Protocol):
-    """An executor that converts one rank per task."""
-
-    @property
-    def finished(self) -> FinishedRanks:
-        """The store of finished graphs, which is available after the start."""
-
-    def readers(self, ranks: Sequence[RankTraces]) -> int:
-        """Return the number of threads for reading *ranks* in this process."""
-
-    def keeps(self, ranks: Sequence[RankTraces]) -> bool:
-        """Return whether data of *ranks* that this process has read is available during the conversion."""
-
-    def begun(
-        self, ranks: Sequence[RankTraces], selection: Selection
-    ) -> Iterator[tuple[int, OpenRank, bool]]:
-        """Open and convert each rank with the steps of *selection*, and store the rank's graph.
-
-        Yields, in order of completion, the index in *ranks*, the opened rank and whether the conversion
-        succeeded. Raises the errors of `open_rank`.
-        """
-
-    def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
-        """Yield the index in *opened* and the graph of each rank, in order of completion.
-
-        Raises the error of `rank_graph` for the first rank whose conversion fails.
-        """
 
 
 @contextmanager
@@ -83,38 +51,56 @@ def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | 
     batch system's cluster, *jobs* is the number of the batch system's jobs. Raises the errors of
     `connected`.
     """
+    finished = finished or FinishedRanks.nowhere()
     if cluster is None:
-        yield _Processes(jobs, finished or FinishedRanks.nowhere())
+        yield Workers(finished, jobs)
         return
     from ...support.cluster import connected  # noqa: PLC0415 - seldom needed
 
     with connected(cluster, jobs or 1, "conversion") as place:
-        yield _OnCluster(place, finished or FinishedRanks.nowhere())
+        yield _OnCluster(finished, None, place)
 
 
 @dataclass(frozen=True)
-class _Processes:
-    jobs: int | None
+class Workers:
+    """Converts one rank per task, in up to *jobs* processes of this machine (None: as many as are useful).
+
+    *finished* stores finished graphs.
+    """
+
     finished: FinishedRanks
+    jobs: int | None
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
+        """Return the number of threads for reading *ranks* in this process."""
         return min(self.jobs, len(ranks)) if self.jobs is not None else _worth(ranks)
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
+        """Return whether data of *ranks* that this process has read is available during the conversion."""
         return self.readers(ranks) == 1
 
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
+        """Open and convert each rank with the steps of *selection*, and store the rank's graph.
+
+        Yields, in order of completion, the index in *ranks*, the opened rank and whether the conversion
+        succeeded. Raises the errors of `open_rank`.
+        """
         begin = partial(_begin, selection=selection, finished=self.finished)
         with closing(_mapped(begin, ranks, self.readers(ranks))) as answers:
             for index, (opened, graph, well) in enumerate(answers):
                 yield index, opened, well and graph is None
 
     def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
+        """Yield the index in *opened* and the graph of each rank, in order of completion.
+
+        Raises the error of `rank_graph` for the first rank whose conversion fails.
+        """
         convert = partial(_convert, selection=selection, finished=self.finished)
         with closing(_mapped(convert, opened, self.readers([rank.traces for rank in opened]))) as answers:
-            yield from enumerate(_found(answers, opened, selection, self.finished))
+            for index, (rank, answer) in enumerate(zip(opened, answers, strict=True)):
+                yield index, _found(answer, rank, selection, self.finished)
 
 
 def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
@@ -169,14 +155,10 @@ def _convert(opened: OpenRank, selection: Selection, finished: FinishedRanks) ->
 
 
 def _found(
-    answers: Iterable[RankGraph | None],
-    opened: Sequence[OpenRank],
-    selection: Selection,
-    finished: FinishedRanks,
-) -> Iterator[RankGraph]:
-    """Yield the graphs in *answers*; a graph that is None is read from *finished*."""
-    for rank, graph in zip(opened, answers, strict=False):
-        yield graph or finished.find(rank, selection) or rank_graph(rank, selection)
+    answer: RankGraph | None, opened: OpenRank, selection: Selection, finished: FinishedRanks
+) -> RankGraph:
+    """Return the graph of a converted rank; if *answer* is None, the graph is read from *finished*."""
+    return answer or finished.find(opened, selection) or rank_graph(opened, selection)
 
 
 def _worth(ranks: Sequence[RankTraces]) -> int:
@@ -185,12 +167,8 @@ def _worth(ranks: Sequence[RankTraces]) -> int:
 
 
 @dataclass(frozen=True)
-class _OnCluster:
+class _OnCluster(Workers):
     place: Cluster
-    finished: FinishedRanks
-
-    def readers(self, ranks: Sequence[RankTraces]) -> int:
-        return _worth(ranks)
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
         return False
@@ -199,8 +177,7 @@ class _OnCluster:
         with closing(self._answers(opened, selection)) as answers:
             for index, rank, answer, _ in answers:
                 is_kept = answer is not None and self.finished.keep(answer, rank, selection)
-                (graph,) = _found([None if is_kept else answer], [rank], selection, self.finished)
-                yield index, graph
+                yield index, _found(None if is_kept else answer, rank, selection, self.finished)
 
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection

@@ -11,7 +11,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import BackendError, BackendUnavailable, ConfigError
 from .. import load_plugin, plugin_names
@@ -89,13 +89,41 @@ class Cluster:
         iterator cancels tasks that have not started and drops the results of running ones. Raises
         `BackendError` if the batch system provides no worker.
         """
-        running = _Tasks(self, self._client, work, tasks)
-        try:
-            yield from running.answers()
-        finally:
-            running.cancel()
+        numbered, prefix = enumerate(tasks), f"chakrascope-{uuid.uuid4().hex[:12]}"
+        in_flight: dict[str, tuple[Any, T]] = {}
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def check(self) -> None:
+        def submit() -> bool:
+            """Submit a few tasks per thread of the cluster; return whether any task is in flight."""
+            threads = sum(self._client.nthreads().values())
+            while len(in_flight) < _TASKS_PER_THREAD * max(threads, 1):
+                number, task = next(numbered, (0, None))
+                if task is None:
+                    break
+                key = f"{prefix}-{number}"
+                future = self._client.submit(work, task, key=key, pure=False)
+                in_flight[key] = future, task
+                future.add_done_callback(done.put)
+            return bool(in_flight)
+
+        try:
+            while submit():
+                try:
+                    future = done.get(timeout=_TICK_S)
+                except queue.Empty:
+                    self._check()
+                    yield None
+                    continue
+                while not (answer := self._answer(future)):
+                    self._check()
+                    yield None
+                _, task = in_flight.pop(future.key)
+                yield task, answer[0]
+                future.release()
+        finally:
+            self._client.cancel([future for future, _ in in_flight.values()], force=True)
+
+    def _check(self) -> None:
         """Raise `BackendError` if there is no worker because the batch system refused jobs."""
         if self._refusals and not self._client.nthreads():
             raise BackendError(
@@ -103,59 +131,7 @@ class Cluster:
                 f"cluster file, and run the {self._what} again."
             )
 
-    def failure_of_future(self, future: Any) -> BackendError:
-        """Return the error for a call that Dask cancelled or no longer retries."""
-        error = future.exception() if future.status == "error" else None
-        why = f"{type(error).__name__ if error else future.status}: {error}"
-        return BackendError(
-            f"The Dask cluster gave up a part of the {self._what} ({why}); the workers' logs say more. Run "
-            f"the {self._what} again."
-        )
-
-
-class _Tasks(Generic[T, A]):
-    """The tasks in flight: a few per thread of the cluster, topped up as tasks complete."""
-
-    def __init__(self, cluster: Cluster, client: Any, work: Callable[[T], A], tasks: Iterator[T]) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._work = work
-        self._tasks = enumerate(tasks)
-        self._prefix = f"chakrascope-{uuid.uuid4().hex[:12]}"
-        self._open: dict[str, tuple[Any, T]] = {}
-        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def answers(self) -> Iterator[tuple[T, A | BackendError] | None]:
-        while self._submit():
-            try:
-                future = self._done.get(timeout=_TICK_S)
-            except queue.Empty:
-                self._cluster.check()
-                yield None
-                continue
-            while not (answer := self._answer(future)):
-                self._cluster.check()
-                yield None
-            _, task = self._open.pop(future.key)
-            yield task, answer[0]
-            future.release()
-
-    def _submit(self) -> bool:
-        threads = sum(self._client.nthreads().values())
-        while len(self._open) < _TASKS_PER_THREAD * max(threads, 1):
-            number, task = next(self._tasks, (0, None))
-            if task is None:
-                break
-            key = f"{self._prefix}-{number}"
-            future = self._client.submit(self._work, task, key=key, pure=False)
-            self._open[key] = future, task
-            future.add_done_callback(self._done.put)
-        return bool(self._open)
-
-    def cancel(self) -> None:
-        self._client.cancel([future for future, _ in self._open.values()], force=True)
-
-    def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
+    def _answer(self, future: Any) -> tuple[Any] | tuple[()]:
         """Return a completed task's result as a tuple; empty while Dask recomputes a lost result."""
         if future.status not in _FAILED_STATES:
             # If a worker dies after its task, but before the result is fetched, Dask repeats the
@@ -165,7 +141,13 @@ class _Tasks(Generic[T, A]):
             except (Exception, CancelledError):
                 if future.status not in _FAILED_STATES:
                     return ()
-        return (self._cluster.failure_of_future(future),)
+        error = future.exception() if future.status == "error" else None
+        why = f"{type(error).__name__ if error else future.status}: {error}"
+        failure = BackendError(
+            f"The Dask cluster gave up a part of the {self._what} ({why}); the workers' logs say more. Run "
+            f"the {self._what} again."
+        )
+        return (failure,)
 
 
 def _distributed(what: str) -> Any:
