@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,7 @@ def check_device(
 ) -> Iterator[Finding]:
     """Check that the device trace of a rank is complete."""
     if device.left_out:
-        yield Finding("warning", place, f"{device.left_out[0].upper()}{device.left_out[1:]}.", _CAPTURE_AGAIN)
+        yield Finding("warning", place, _sentence(device.left_out), _CAPTURE_AGAIN)
     if not steps:
         yield Finding(
             "warning",
@@ -274,23 +274,6 @@ _NOT_AN_ERROR = (
 )
 
 
-@dataclass(frozen=True)
-class _How:
-    """Options of the conversion: *jobs* processes, *progress*, and the cache of *finished* ranks.
-
-    The fields have the same names as the arguments of `convert`.
-    """
-
-    jobs: int | None
-    progress: Progress | None
-    finished: FinishedRanks
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of `convert`."""
-        return vars(self)
-
-
 def doctor(
     target: str | Path,
     *,
@@ -309,24 +292,25 @@ def doctor(
     """
     if finished is None:
         with finished_ranks(f"{target}.doctor") as cache:
-            return _findings(target, _How(jobs, progress, cache))
-    return _findings(target, _How(jobs, progress, finished))
+            return doctor(target, jobs=jobs, progress=progress, finished=cache)
+    return _findings(target, {"jobs": jobs, "progress": progress, "finished": finished})
 
 
-def _findings(target: str | Path, how: _How) -> list[Finding]:
+def _findings(target: str | Path, options: Mapping[str, Any]) -> list[Finding]:
+    """Return the problems of *target*; *options* are arguments of `convert`."""
     path = Path(target)
     if (path / MANIFEST_NAME).exists():
-        findings = _trace_set(path, how)
+        findings = _trace_set(path, options)
     elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
         findings = _workload(path)
     elif path.is_file() and kind_of(path) == "archive":
-        findings = _archive(path, how)
+        findings = _archive(path, options)
     else:
-        findings = _traces_and_logs(path, str(target), how)
+        findings = _traces_and_logs(path, str(target), options)
     return worst_first(findings)
 
 
-def _traces_and_logs(path: Path, target: str, how: _How) -> list[Finding]:
+def _traces_and_logs(path: Path, target: str, options: Mapping[str, Any]) -> list[Finding]:
     """Check the traces and the production logs at *path*; raises `UsageError` if there is neither."""
     files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
     logs = any(which_logs(file) for file in files)
@@ -337,16 +321,16 @@ def _traces_and_logs(path: Path, target: str, how: _How) -> list[Finding]:
             "ExecutionTraceObserver JSON), a log of collectives or a prefix of .et files. Give one of "
             "them."
         )
-    findings = _trace_files(sides, target, how) if sides else []
+    findings = _trace_files(sides, target, options) if sides else []
     return findings + (check_logs([path]) if logs else [])
 
 
-def _archive(path: Path, how: _How) -> list[Finding]:
+def _archive(path: Path, options: Mapping[str, Any]) -> list[Finding]:
     """Check the content of an archive of traces; findings name paths inside the archive."""
     try:
         with unpacked(path) as folder:
             manifests = sorted(folder.rglob(MANIFEST_NAME))
-            found = _findings(manifests[0].parent if len(manifests) == 1 else folder, how)
+            found = _findings(manifests[0].parent if len(manifests) == 1 else folder, options)
             return [finding.with_paths(str(folder), str(path)) for finding in found]
     except Cancelled:
         raise
@@ -354,13 +338,13 @@ def _archive(path: Path, how: _How) -> list[Finding]:
         return [Finding("error", str(path), error.message)]
 
 
-def _trace_set(folder: Path, how: _How) -> list[Finding]:
+def _trace_set(folder: Path, options: Mapping[str, Any]) -> list[Finding]:
     """Check the files of a trace set and, if the files are usable, the converted graphs."""
     findings, lacking = check_trace_set(folder)
     if any(finding.severity == "error" or finding.cause == TIMES_ALONE for finding in findings):
         return [*findings, *lacking]
     try:
-        workload = convert(folder, **how.options)
+        workload = convert(folder, **options)
     except Cancelled:
         raise
     except ChakrascopeError as error:
@@ -369,19 +353,17 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
         return [*findings, *lacking, *([] if reported else [refusal])]
     if remark := stand_in_assumption(workload.metadata):
         findings += [replace(finding, severity="warning") for finding in lacking]
-        findings.append(Finding("warning", str(folder), f"{remark[0].upper()}{remark[1:]}.", _ALL_RANKS))
+        findings.append(Finding("warning", str(folder), _sentence(remark), _ALL_RANKS))
     findings += check_workload(workload, str(folder))
     findings += _unexplained(workload, str(folder))
     findings += _overhead(workload, str(folder))
     findings += _steps(workload, str(folder))
     if LEFT_OUT in workload.metadata["assumptions"]:
-        findings.append(
-            Finding("warning", str(folder), f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.", _WITHOUT_HOOKS)
-        )
+        findings.append(Finding("warning", str(folder), _sentence(LEFT_OUT), _WITHOUT_HOOKS))
     return findings
 
 
-def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
+def _trace_files(sides: dict[str, str], place: str, options: Mapping[str, Any]) -> list[Finding]:
     """Check traces of other tools, and the converted graphs; missing information becomes a note."""
     host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
     try:
@@ -399,7 +381,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
     if any(finding.severity == "error" for finding in findings):
         return findings
     try:
-        workload = convert_files(host, device, linked_trace=linked, **how.options)
+        workload = convert_files(host, device, linked_trace=linked, **options)
     except Cancelled:
         raise
     except ChakrascopeError as error:
@@ -409,11 +391,9 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
     notes = [
         note for note in workload.metadata["assumptions"] if note not in (UNMARKED, *as_assumptions(doubts))
     ]
-    causes = [f"{note[0].upper()}{note[1:]}." for note in notes]
     reported = {finding.cause for finding in findings}
-    return findings + [
-        Finding("note", place, cause, _NOT_AN_ERROR) for cause in causes if cause not in reported
-    ]
+    causes = [cause for cause in map(_sentence, notes) if cause not in reported]
+    return findings + [Finding("note", place, cause, _NOT_AN_ERROR) for cause in causes]
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
@@ -472,11 +452,8 @@ def _overhead(workload: Workload, place: str) -> list[Finding]:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not overhead.matters:
         return []
-    cause = (
-        f"{overhead.text[0].upper()}{overhead.text[1:]}, so the host may bound the step only because of the "
-        "profiler."
-    )
-    return [Finding("warning", place, cause, _RESCALE)]
+    cause = f"{overhead.text}, so the host may bound the step only because of the profiler"
+    return [Finding("warning", place, _sentence(cause), _RESCALE)]
 
 
 def _workload(prefix: Path) -> list[Finding]:

@@ -7,14 +7,14 @@ of memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError, did_you_mean
 from ...support import new_file
 from ...support.table import frame_bytes
-from ..chakra import NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
+from ..chakra import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
 
 _COLOURS = {
     "compute": "#4c78a8",
@@ -29,9 +29,7 @@ _COLOURS = {
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
 # Kinds of edges drawn as arrows between lanes. Edges along a lane and data edges are not drawn, because
 # they would hide the other arrows.
-_ARROWS = frozenset(
-    {EdgeKind.LAUNCH, EdgeKind.EVENT_SYNC, EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.AUTOGRAD}
-)
+_ARROWS = frozenset({"launch", "event_sync", "comm_issue", "comm_wait", "autograd"})
 
 
 def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank: int = 0) -> Path:
@@ -54,13 +52,13 @@ def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank
 
 def _records(graph: Graph) -> Iterator[dict[str, Any]]:
     """Yield the nodes of *graph* as mappings of Python values."""
-    columns = {str(name): graph.nodes[name].tolist() for name in graph.nodes.columns}
-    for values in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, values, strict=True))
+    columns = [graph.node_columns[name].tolist() for name in NODE_COLUMNS]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(NODE_COLUMNS, values, strict=True))
 
 
 def _edges(graph: Graph) -> Iterator[tuple[int, int, str]]:
-    columns = (graph.edges[name].tolist() for name in ("src", "dst", "kind"))
+    columns = (graph.edge_columns[name].tolist() for name in EDGE_COLUMNS)
     for src, dst, kind in zip(*columns, strict=True):
         yield src, dst, EdgeKind(kind).name.lower()
 
@@ -149,32 +147,18 @@ def _rank_events(graph: Graph, rank: int) -> Iterator[dict[str, Any]]:
             "dur": (end - start) / 1000,
             "args": {key: node[key] for key in shown if node[key] not in (-1, "")},
         }
-    columns = (graph.edges[name].tolist() for name in ("src", "dst", "kind"))
-    for number, (src, dst, kind) in enumerate(zip(*columns, strict=True)):
+    for number, (src, dst, kind) in enumerate(_edges(graph)):
         if kind in _ARROWS and place[src][0] != place[dst][0]:
-            arrow = {
-                "cat": EdgeKind(kind).name.lower(),
-                "name": "waits",
-                "id": f"{rank}.{number}",
-                "pid": rank,
-            }
+            arrow = {"cat": kind, "name": "waits", "id": f"{rank}.{number}", "pid": rank}
             yield {"ph": "s", "tid": place[src][0], "ts": place[src][2] / 1000, **arrow}
             yield {"ph": "f", "bp": "e", "tid": place[dst][0], "ts": place[dst][1] / 1000, **arrow}
 
 
-def _parquet(workload: Workload, _: int) -> Iterator[bytes]:
-    yield frame_bytes(workload.node_table())
-
-
-def _parquet_edges(workload: Workload, _: int) -> Iterator[bytes]:
-    yield frame_bytes(workload.edge_table())
-
-
-EXPORT_FORMATS: dict[str, Callable[[Workload, int], Iterator[str] | Iterator[bytes]]] = {
+EXPORT_FORMATS: dict[str, Callable[[Workload, int], Iterable[str] | Iterable[bytes]]] = {
     "chrome-trace": _chrome_trace,
     "dot": _dot,
     "graphml": _graphml,
     "json": _json,
-    "parquet": _parquet,
-    "parquet-edges": _parquet_edges,
+    "parquet": lambda workload, _: [frame_bytes(workload.node_table())],
+    "parquet-edges": lambda workload, _: [frame_bytes(workload.edge_table())],
 }
