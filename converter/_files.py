@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
-from ._native import FormatError
+from ._native import DeviceReader, FormatError, HostReader
 
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -36,17 +36,7 @@ def most_unpacked_bytes(packed_bytes: int) -> int:
     return max(_UNPACKED_FREELY, packed_bytes * _MAX_TIMES)
 
 
-class Reader(Protocol):
-    """A parser that receives a file piece by piece; both methods raise `FormatError`."""
-
-    def feed(self, piece: memoryview | bytes) -> None:
-        """Parse the next *piece* of the file."""
-
-    def finish(self) -> None:
-        """Handle the end of the file."""
-
-
-def stream(path: Path, reader: Reader) -> None:
+def stream(path: Path, reader: DeviceReader | HostReader) -> None:
     """Feed the gzip or plain file *path* to *reader*, with one piece in memory at a time.
 
     The function raises the same errors as `read_json`.
@@ -66,11 +56,8 @@ def unpacked(path: Path) -> bytes:
 
     Raises `OSError`, `UnpacksTooFar`, and for truncated or damaged files `EOFError` or `zlib.error`.
     """
-    with path.open("rb") as file:
-        data = file.read(len(_GZIP_MAGIC))
-        if data != _GZIP_MAGIC:
-            return data + file.read()
-        return b"".join(_uncompressed(file, data))
+    with path.open("rb", buffering=0) as file:
+        return b"".join(map(bytes, _pieces(file)))
 
 
 def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
@@ -85,7 +72,7 @@ def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
         length = file.readinto(buffer)
 
 
-def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
+def _uncompressed(file: RawIOBase, data: bytes) -> Iterator[bytes]:
     """Yield the decompressed content of all members of a gzip *file* that begins with *data*."""
     member = zlib.decompressobj(_GZIP_WINDOW)
     taken, given = len(data), 0

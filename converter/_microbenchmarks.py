@@ -81,12 +81,10 @@ class _Program(GraphBuilder):
 
     def compute(self) -> None:
         """Append a computation before the next operation, if *compute_ns* is positive."""
-        if self.compute_ns:
-            self.tail = [self.after_tail(self._computation())]
-
-    def _computation(self) -> dict[str, Any]:
         columns = {"name": "compute", "type": NodeType.COMP, "duration_ns": self.compute_ns}
-        return columns | {"stream": _COMPUTE_LANE, "num_ops": self.compute_ns, "tensor_size_bytes": 1}
+        columns |= {"stream": _COMPUTE_LANE, "num_ops": self.compute_ns, "tensor_size_bytes": 1}
+        if self.compute_ns:
+            self.tail = [self.after_tail(columns)]
 
     def collective(self, kind: CollectiveType) -> int:
         """Append a collective of all ranks; return the id of the node."""

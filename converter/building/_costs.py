@@ -171,13 +171,18 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
             return [_broadcast([shape for shape in shapes if _is_shape(shape)])]
     except (IndexError, TypeError, ValueError):
         pass  # the operator cannot have the recorded shapes
-    candidates = [list(shape) for shape in shapes if _is_shape(shape)]
-    candidates += [
+    return [max(_tensor_shapes(shapes), key=math.prod, default=[])]
+
+
+def _tensor_shapes(shapes: Sequence[Any]) -> list[list[int]]:
+    """Return the shapes of the tensors in *shapes*; the tensors of a list count as one tensor."""
+    singles = [list(shape) for shape in shapes if _is_shape(shape)]
+    lists = [
         [sum(math.prod(shape) for shape in listed if _is_shape(shape))]
         for listed in shapes
         if isinstance(listed, list) and listed and isinstance(listed[0], list)
     ]
-    return [max(candidates, key=math.prod, default=[])]
+    return [*singles, *lists]
 
 
 def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
@@ -246,7 +251,8 @@ def _operations(name: str, op: HostOp) -> int:
             pass  # the operator cannot have the recorded shapes, so count elements
     if name in _MOVES or class_of(name) == COPY or name.startswith(("split", "embedding")):
         return 0
-    return _PER_ELEMENT.get(name, 1) * _largest(op)
+    tensors_of_op = _tensor_shapes([*op.shapes, *op.output_shapes])
+    return _PER_ELEMENT.get(name, 1) * max(map(math.prod, tensors_of_op), default=0)
 
 
 def _counter(name: str) -> Callable[[str, HostOp], int] | None:
@@ -260,14 +266,14 @@ def _counter(name: str) -> Callable[[str, HostOp], int] | None:
 
 def _matmul(name: str, op: HostOp) -> int:
     first, second = GEMM_FACTORS[name]
-    left, right = _shape(op, first), _shape(op, second)
+    left, right = shape_of(op, first), shape_of(op, second)
     columns = right[-1] if len(right) > 1 else 1
     packed = numbers_per_element(op.types[first]) if first < len(op.types) else 1
     return 2 * math.prod(left) * packed * columns
 
 
 def _linear(_: str, op: HostOp) -> int:
-    return 2 * math.prod(_shape(op, 0)) * _shape(op, 1)[0]
+    return 2 * math.prod(shape_of(op, 0)) * shape_of(op, 1)[0]
 
 
 def _backward_order(name: str) -> tuple[int, int, int]:
@@ -288,15 +294,15 @@ def _is_transposed(name: str, op: HostOp) -> bool:
 
 def _convolution(name: str, op: HostOp) -> int:
     if _ONE_GRADIENT.search(name):
-        source, output, weight, times = _shape(op, 1), _shape(op, 1), _first([_weight_of(name, op)]), 1
+        source, output, weight, times = shape_of(op, 1), shape_of(op, 1), _first([_weight_of(name, op)]), 1
         transposed = False
     elif name.endswith("_backward"):
-        output, source, weight = (_shape(op, index) for index in _backward_order(name))
+        output, source, weight = (shape_of(op, index) for index in _backward_order(name))
         asked = op.inputs[-1] if op.inputs and isinstance(op.inputs[-1], list) else [True, True]
         times = sum(bool(gradient) for gradient in asked[:2])
         transposed = _is_transposed(name, op)
     else:
-        source, weight, output, times = _shape(op, 0), _shape(op, 1), _first(op.output_shapes), 1
+        source, weight, output, times = shape_of(op, 0), shape_of(op, 1), _first(op.output_shapes), 1
         transposed = "transpose" in name or _is_transposed(name, op)
     positions = source if transposed else output
     return times * 2 * positions[0] * math.prod(positions[2:]) * math.prod(weight)
@@ -304,7 +310,7 @@ def _convolution(name: str, op: HostOp) -> int:
 
 def _attention(name: str, op: HostOp) -> int:
     at = ATTENTIONS[name]
-    query, key, value = (_shape(op, at.query + index) for index in range(3))
+    query, key, value = (shape_of(op, at.query + index) for index in range(3))
     if not at.heads_first:
         query, key = (_swapped(query), _swapped(key))
     lengths = op.shapes[at.lengths] if 0 <= at.lengths < len(op.shapes) else []
@@ -322,7 +328,7 @@ def _swapped(shape: Shape) -> list[int]:
     return [*shape[:-3], shape[-2], shape[-3], shape[-1]]
 
 
-def _shape(op: HostOp, index: int) -> Shape:
+def shape_of(op: HostOp, index: int) -> Shape:
     """Return the shape of argument *index* of *op*; raises ValueError if it is not a tensor."""
     return _first([op.shapes[index]])
 
@@ -330,20 +336,9 @@ def _shape(op: HostOp, index: int) -> Shape:
 def _first(shapes: Sequence[Any]) -> Shape:
     """Return the first of *shapes*; raises ValueError if it is not the shape of a tensor."""
     shape = shapes[0]
-    if not isinstance(shape, list) or not shape or not all(isinstance(size, int) for size in shape):
+    if not _is_shape(shape):
         raise ValueError(shape)
-    return shape
-
-
-def _largest(op: HostOp) -> int:
-    """Return the elements of the largest tensor of *op*; the tensors of a list count as one tensor."""
-    singles = [math.prod(shape) for shape in [*op.shapes, *op.output_shapes] if _is_shape(shape)]
-    lists = [
-        sum(math.prod(shape) for shape in shapes if _is_shape(shape))
-        for shapes in [*op.shapes, *op.output_shapes]
-        if isinstance(shapes, list) and shapes and isinstance(shapes[0], list)
-    ]
-    return max([*singles, *lists], default=0)
+    return shape  # type: ignore[no-any-return]
 
 
 def _is_shape(value: Any) -> bool:

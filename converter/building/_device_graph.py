@@ -21,6 +21,7 @@ from ..linking import (
     data_edges,
     host_lanes,
     link,
+    record_ids,
 )
 from ..readers import DeviceTrace, HostTrace
 from ._costs import work_costs
@@ -39,6 +40,7 @@ from ._steps import Extent, Window
 # attempts also removes the excess time of the previous attempt. The other attempts find the smallest
 # sufficient part by bisection.
 _TRIES, _HALVINGS = 6, 12
+_CARRIED = "device work issued before the first converted step is left out, although some ran in the step"
 
 
 def device_graph(
@@ -128,7 +130,7 @@ class _Builder:
     wait_ns: int = 0
     gap_ns: int = 0
     ahead_ns: int = 0
-    works: WorkNodes | None = None
+    works: WorkNodes = field(init=False)
 
     def __post_init__(self) -> None:
         self.issuer = np.full(len(self.linked.launches), -1, dtype=np.int64)
@@ -277,7 +279,7 @@ class _Builder:
                 durations[node] += lag
         if self.extent is not None:
             starts, durations = self.extent.cut(self.nodes.column("stream"), starts, durations)
-        notes = self._carried_note()
+        notes = {_CARRIED} if len(self.linked.carried) else set()
         edges, contradicted = consistent(starts, self.nodes.edges())
         if contradicted:
             notes.add(
@@ -312,7 +314,7 @@ class _Builder:
         """Return the device nodes of copies that repeat an earlier copy."""
         nodes, launches = self.works, self.linked.launches
         records = repeated_copies([lane.ops for lane in self.lanes], host, self.window)
-        if nodes is None or not len(records):
+        if not len(records):
             return np.empty(0, dtype=np.int64)
         chosen = np.zeros(len(launches), dtype=bool)
         for lane in self.lanes:
@@ -324,12 +326,7 @@ class _Builder:
     def _shared_inputs(self, host: HostTrace, number: np.ndarray) -> list[list[int]]:
         """Return pairs of nodes that read the same data, with its bytes; *number* renumbers the nodes."""
         nodes, launches = self.works, self.linked.launches
-        if nodes is None:
-            return []
-        records = np.full(len(launches), -1, dtype=np.int64)
-        for lane in self.lanes:
-            mine = np.flatnonzero((launches.lane == lane.number) & (launches.op >= 0))
-            records[mine] = lane.ops.record_id[launches.op[mine]]
+        records = record_ids(launches, self.lanes)
         works = np.flatnonzero((records >= 0) & ~launches.is_comm & (nodes.count > 0))
         works = works[np.argsort(launches.call_start_ns[works], kind="stable")]
         rows = shared_inputs(records[works], host)
@@ -340,11 +337,9 @@ class _Builder:
     def _issued(self, starts: np.ndarray) -> np.ndarray:
         """Return the time at which the host issued each node; host nodes are issued at their start."""
         issued: np.ndarray = starts.copy()
-        if self.works is not None:
-            called = self.linked.launches.call_start_ns
-            late = self.works.gap >= 0
-            issued[self.works.gap[late]] = called[late]
-            issued[spans(self.works.first, self.works.count)] = np.repeat(called, self.works.count)
+        called, late = self.linked.launches.call_start_ns, self.works.gap >= 0
+        issued[self.works.gap[late]] = called[late]
+        issued[spans(self.works.first, self.works.count)] = np.repeat(called, self.works.count)
         return issued
 
     def _device_end_ns(self) -> int:
@@ -421,13 +416,6 @@ class _Builder:
             "device_latency_ns": self.gap_ns,
             "explained_ns": min(measured, replayed),
             "unexplained_ns": abs(measured - replayed),
-        }
-
-    def _carried_note(self) -> set[str]:
-        if not len(self.linked.carried):
-            return set()
-        return {
-            "device work issued before the first converted step is left out, although some ran in the step"
         }
 
 

@@ -19,7 +19,7 @@ from .._columns import groups_of, which
 from ..chakra import SPIN
 from ..kernels import function_name
 from ..linking import KERNEL, MEMCPY, Lane, Launches, Linked
-from ..readers import DeviceTrace
+from ..readers import Call, DeviceTrace
 from ._device_sync import IssueOrder
 
 # The names of runtime calls that block until the device has finished all work.
@@ -98,7 +98,7 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
     calls = trace.calls
     asks = which(trace.texts, _HOST_SYNC_CALLS.__contains__)[calls.name]
     for index in np.flatnonzero(asks).tolist():
-        call = _SyncCall.of(trace, index)
+        call = trace.call(index)
         lane = lane_of.get(int(calls.thread[index]))
         if lane is None or not _covers(lane, call.start_ns):
             continue
@@ -151,21 +151,6 @@ def _covers(lane: Lane, time_ns: int) -> bool:
     return len(pieces) > 0 and bool(pieces.start_ns[0] <= time_ns < pieces.end_ns[-1])
 
 
-class _SyncCall(msgspec.Struct, frozen=True):
-    """A host call that synchronises with the device."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    correlation: int
-
-    @classmethod
-    def of(cls, trace: DeviceTrace, index: int) -> _SyncCall:
-        values = trace.calls.row(index)
-        name = trace.texts[values["name"]]
-        return cls(name, values["start_ns"], values["end_ns"], values["correlation"])
-
-
 class _Waits:
     """Finds the work for which a synchronising call waited."""
 
@@ -178,7 +163,7 @@ class _Waits:
         if len(syncs):
             self._calls = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
 
-    def awaited(self, call: _SyncCall, lane: Lane) -> list[int]:
+    def awaited(self, call: Call, lane: Lane) -> list[int]:
         """Return the launches for which *call* waited, if they are known."""
         issued, launches = self._issued, self._launches
         sync = self._records.get(call.correlation)
@@ -200,7 +185,7 @@ class _Waits:
         ended = issued.last_ended_within(call.start_ns, call.end_ns)
         return [ended] if ended is not None and launches.call_start_ns[ended] < call.start_ns else []
 
-    def _last_of_its_stream(self, call: _SyncCall, lane: Lane, last: Sequence[int]) -> list[int]:
+    def _last_of_its_stream(self, call: Call, lane: Lane, last: Sequence[int]) -> list[int]:
         """Return the awaited launch among the *last* launches of all streams, if *call* names no stream.
 
         If the call waited, the awaited launch ended just before the call returned. Otherwise, the awaited
@@ -216,7 +201,7 @@ class _Waits:
         return [max(own)] if own else []
 
 
-def _host_wait(lane: Lane, call: _SyncCall, sources: Sequence[int], launches: Launches) -> HostWait:
+def _host_wait(lane: Lane, call: Call, sources: Sequence[int], launches: Launches) -> HostWait:
     """Return the wait of *call* for *sources*, without sources that the measurement contradicts.
 
     The issuing call of a source precedes *call*. Clocks of limited resolution may show that the issuing call

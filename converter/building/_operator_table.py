@@ -20,17 +20,17 @@ from ..readers import (
     precision_of,
     short_type,
 )
-from ._costs import Work, operator_work
+from ._costs import Work, operator_work, shape_of
 from ._operator_classes import COPY, EXPERTS, plain_name
-from ._recorded_shapes import recorded_operator
+from ._recorded_shapes import LIST_ELEMENT_BYTES, recorded_operator
 
 # The class of copies between host and device. The bandwidth of the device's memory does not limit these
 # copies.
 TRANSFER = "transfer"
 _TO_HOST = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
 _MAX_ARGUMENTS = 3
-# Assumed bytes per element of tensors in lists, for which a device trace records no type.
-_LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
+# The type that a device trace records for lists of tensors.
+_LIST_TYPE = "TensorList"
 
 
 class _Called(NamedTuple):
@@ -158,7 +158,7 @@ def _calls(
     if _LIST_TYPE in op.types:
         width = next(filter(None, map(kernel_width, pieces)), 0)
         kind = kind if width else ""
-        read, written = (amount * width // _LIST_ELEMENT_BYTES for amount in (read, written))
+        read, written = (amount * width // LIST_ELEMENT_BYTES for amount in (read, written))
     if not read + written:
         kind = ""
     precision = precision_of(op.types, pieces)
@@ -288,7 +288,7 @@ def _attention_name(name: str) -> str:
 
 def _attention(op: HostOp, batch: Batch) -> Work:
     places = _CACHED_ATTENTION[_attention_name(op.name)]
-    (queries, *heads), key, value = (_shape(op, place) for place in places)
+    (queries, *heads), key, value = (shape_of(op, place) for place in places)
     query_width, key_width, value_width = math.prod(heads), _width(key), _width(value)
     out_width = query_width * value_width // key_width
     element, cached = (dtype_bytes(op.types[place]) for place in places[:2])
@@ -329,7 +329,7 @@ class _Experts(NamedTuple):
 
 def _fused_experts(op: HostOp) -> _Experts:
     """Return the experts, whose weights are arguments with the dimensions experts, rows and columns."""
-    (tokens, hidden), up, down, chosen = (_shape(op, place) for place in (0, 1, 2, 4))
+    (tokens, hidden), up, down, chosen = (shape_of(op, place) for place in (0, 1, 2, 4))
     packed = hidden // up[2]
     weights = (math.prod(one[1:]) * dtype_bytes(op.types[place]) for place, one in ((1, up), (2, down)))
     element = dtype_bytes(op.types[0])
@@ -338,7 +338,7 @@ def _fused_experts(op: HostOp) -> _Experts:
 
 def _expert_layer(op: HostOp, allocated: Iterable[Sequence[int]], kernels: Sequence[str]) -> _Experts:
     """Return the experts of a layer from the rows *allocated* for the result of the first matmul."""
-    (tokens, hidden), (_, experts) = (_shape(op, place) for place in (0, 1))
+    (tokens, hidden), (_, experts) = (shape_of(op, place) for place in (0, 1))
     routed = (shape for shape in allocated if math.prod(shape[:-1]) in range(2 * tokens, 2**62, tokens))
     *rows, inner = next(routed, ())
     wide = inner * (2 if any(map(_GATED.search, kernels)) else 1)
@@ -346,11 +346,3 @@ def _expert_layer(op: HostOp, allocated: Iterable[Sequence[int]], kernels: Seque
     named = (bits for word, bits in _WEIGHT_BITS if any(word in kernel for kernel in kernels))
     weights = hidden * (wide + inner) * next(named, 8.0 * element) / 8
     return _Experts(tokens, hidden, wide, inner, experts, math.prod(rows) // tokens, element, weights)
-
-
-def _shape(op: HostOp, place: int) -> list[int]:
-    """Return the shape of the argument at *place*; raises ValueError if it is not a tensor."""
-    shape: Any = op.shapes[place]
-    if not isinstance(shape, list) or not shape or not all(isinstance(size, int) for size in shape):
-        raise ValueError(shape)
-    return shape

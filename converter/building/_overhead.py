@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import UsageError
 from ...support import duration_text
 from .._columns import which
-from ..chakra import COMM_LANE, Graph, NodeType, Workload
+from ..chakra import COMM_LANE, NodeType, Workload
 
 if TYPE_CHECKING:  # not imported at run time, because the results need no traces
     from ...tracer import Evidence, RankEntry, StepRange
@@ -209,19 +209,10 @@ def without_overhead(workload: Workload, place: str) -> Workload:
     changed = {**workload.metadata[_KEY], _RESCALED: True}
     if overhead.ratio <= 1:
         return _assuming(workload, f"host time is as recorded, because {overhead.text}", {_KEY: changed})
-    share = 1 / overhead.ratio
-    scaled = Workload(
-        graphs=tuple(_scaled(graph, overhead) for graph in workload.graphs),
-        program_of_rank=workload.program_of_rank,
-        groups=workload.groups,
-        metadata=workload.metadata,
-    )
+    share, durations = 1 / overhead.ratio, partial(_durations, overhead)
+    graphs = tuple(graph.derived(duration_ns=durations) for graph in workload.graphs)
     assumption = f"host time was scaled by {share:.3f}, the same for every operator, because {overhead.text}"
-    return _assuming(scaled, assumption, {_KEY: changed})
-
-
-def _scaled(graph: Graph, overhead: ProfilerOverhead) -> Graph:
-    return graph.derived(duration_ns=partial(_durations, overhead))
+    return _assuming(replace(workload, graphs=graphs), assumption, {_KEY: changed})
 
 
 def _durations(overhead: ProfilerOverhead, nodes: Mapping[str, Any]) -> np.ndarray:
@@ -234,12 +225,7 @@ def _durations(overhead: ProfilerOverhead, nodes: Mapping[str, Any]) -> np.ndarr
 
 def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -> Workload:
     assumptions = [assumption, *workload.metadata.get("assumptions", [])]
-    return Workload(
-        graphs=workload.graphs,
-        program_of_rank=workload.program_of_rank,
-        groups=workload.groups,
-        metadata={**workload.metadata, **changed, "assumptions": assumptions},
-    )
+    return replace(workload, metadata={**workload.metadata, **changed, "assumptions": assumptions})
 
 
 def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequence[StepRange]) -> float:

@@ -35,14 +35,15 @@ def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list
         if not place and not inside[piece]:
             last = -1
         elif place:
-            if last >= 0 and _function(place) == _function(called[last]):
+            if last >= 0 and function_at(place) == function_at(called[last]):
                 for between in range(last + 1, piece):
                     filled[between] = places[between] or called[last]
             last = piece
     return filled
 
 
-def _function(place: str) -> str:
+def function_at(place: str) -> str:
+    """Return the function and file of a script *place*, without the line."""
     return place.rpartition(":")[0]
 
 

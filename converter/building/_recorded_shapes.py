@@ -43,7 +43,7 @@ _COMMUNICATION = (PARAMETERS, NCCL, GLOO, FUNCTIONAL)
 _MESSAGES = ("send", "recv")
 _MAX_ELEMENTS = 2**50
 # The assumed bytes per element of tensors in lists, because the profiler does not record their types.
-_LIST_ELEMENT_BYTES = 4
+LIST_ELEMENT_BYTES = 4
 _BOOLEAN = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "isnan",
     "isinf", "isfinite", "all", "any",
@@ -55,7 +55,7 @@ _NO_SHAPES = (
 )
 _SHAPES_ONLY = (
     "no host trace was given: costs follow from the recorded shapes (returned tensors as large as the "
-    f"largest argument, elements of tensors in lists {_LIST_ELEMENT_BYTES} bytes), data dependencies are "
+    f"largest argument, elements of tensors in lists {LIST_ELEMENT_BYTES} bytes), data dependencies are "
     "unknown"
 )
 
@@ -259,7 +259,7 @@ def _returned_width(name: str, inputs: Sequence[Any], shapes: Sequence[Any], typ
     tensors = [tensor for tensor in tensors if tensor[2]] or tensors
     widths = [width for width, floating, _ in tensors if floating] or [width for width, _, _ in tensors]
     if not widths:
-        return _LIST_ELEMENT_BYTES
+        return LIST_ELEMENT_BYTES
     kind = class_of(name)
     if kind == "elementwise":
         return max(widths)
@@ -284,7 +284,7 @@ def _argument(shape: Any, kind: Any, value: Any) -> Any:
     if width and _is_shape(shape):
         return _tensor(shape, width)
     if isinstance(shape, list) and shape and all(_is_shape(one) for one in shape):
-        return [_tensor(one, _LIST_ELEMENT_BYTES) for one in shape]
+        return [_tensor(one, LIST_ELEMENT_BYTES) for one in shape]
     return _number(value)
 
 

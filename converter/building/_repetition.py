@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from ...support.table import positions
 from ...tracer import StepRange
 from .._columns import which
 from ..readers import DeviceTrace, Events
@@ -119,16 +118,14 @@ def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 def _on_the_device(trace: DeviceTrace) -> _Pieces:
     """Return the kernels, copies and memory sets of the busiest stream whose calls are known."""
     works, calls = trace.works, trace.calls
-    known = np.flatnonzero(calls.correlation > 0)
-    correlations, first = np.unique(calls.correlation[known], return_index=True)
-    found = positions(correlations, works.correlation)
-    queues = np.column_stack([works.device, works.stream])[found >= 0]
+    issuing = trace.issuing_calls()
+    queues = np.column_stack([works.device, works.stream])[issuing >= 0]
     if not len(queues):
         return _on_the_host(trace)
     _, queue, sizes = np.unique(queues, axis=0, return_inverse=True, return_counts=True)
-    own = np.flatnonzero(found >= 0)[queue.ravel() == int(np.argmax(sizes))]
+    own = np.flatnonzero(issuing >= 0)[queue.ravel() == int(np.argmax(sizes))]
     own = own[np.argsort(works.start_ns[own], kind="stable")]
-    call = known[first[found[own]]]
+    call = issuing[own]
     around = _outermost(trace, calls.thread[call], calls.start_ns[call])
     opens = (call[1:] != call[:-1]) & ((around[1:] < 0) | (around[1:] != around[:-1]))
     return _Pieces(works.name[own], calls.start_ns[call], calls.end_ns[call], np.append(True, opens))

@@ -17,6 +17,7 @@ from ...support import duration_text, ordinal_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
 from ._cause_rules import ACTIVITIES
+from ._places import function_at
 from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
@@ -314,7 +315,7 @@ def _explained(
         start, end = own.time_ns[step.begin], own.time_ns[step.end]
         shares = by_cause[step.rank].times(start, end)
         chains[index in long] += by_cause[step.rank].chains(start, end)
-        for function in {_function(place) for _, place in shares}:
+        for function in {function_at(place) for _, place in shares}:
             visits[index in long, function] += max(1, step.took_ns - times.median_ns)
         shares[_DELAYED, ""] += step.delay_ns
         if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
@@ -340,7 +341,7 @@ def _explained(
     if causes[cause] < longer_ns / 4:
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__, default=("", ""))[1]
-    function = _function(place)
+    function = function_at(place)
     least_ns = _REGULAR * sum(steps[index].took_ns - times.median_ns for index in long)
     is_distinct = bool(function) and not visits[False, function] and visits[True, function] >= least_ns
     if visits[False, function]:
@@ -357,19 +358,14 @@ def _caller_of_long_steps(chains: Mapping[bool, Counter[tuple[str, ...]]], least
     spent = {side: Counter[str]() for side in chains}
     for side, own in chains.items():
         for chain, taken in own.items():
-            spent[side].update(dict.fromkeys(map(_function, chain), taken))
+            spent[side].update(dict.fromkeys(map(function_at, chain), taken))
     distinct = {one for one, taken in spent[True].items() if spent[False][one] < _ELSEWHERE * taken}
     found: Counter[str] = Counter()
     for chain, taken in chains[True].items():
-        found.update({next((one for one in chain if _function(one) in distinct), ""): taken})
+        found.update({next((one for one in chain if function_at(one) in distinct), ""): taken})
     found.pop("", None)
     place, taken = found.most_common(1)[0] if found else ("", 0)
     return place if taken >= least_ns else ""
-
-
-def _function(place: str) -> str:
-    """Return the function and file of a script *place*, without the line."""
-    return place.rpartition(":")[0]
 
 
 def rank_delays(metadata: Mapping[str, Any]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from types import MappingProxyType
@@ -14,7 +14,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...errors import TraceError, UsageError, did_you_mean
-from ...support.table import positions
 from ...tracer import StepRange
 from .._columns import which
 from ..chakra import DEVICE_LANE
@@ -207,40 +206,27 @@ def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange
     If some steps issued work to the device, steps without device work are omitted, because they are parts of
     a truncated trace.
     """
-    calls, works = device.calls, device.works
-    works = works.take(works.correlation > 0)
-    order = np.argsort(calls.correlation, kind="stable")
-    at = positions(calls.correlation[order], works.correlation)
-    linked = at >= 0
-    issued_ns = calls.start_ns[order[at[linked]]]
-    shares = Window.of(steps).shares(issued_ns, works.end_ns[linked], 0)
+    call = device.issuing_calls()
+    issued_ns = device.calls.start_ns[call[call >= 0]]
+    shares = Window.of(steps).shares(issued_ns, device.works.end_ns[call >= 0], 0)
     own = [StepRange(number, start_ns, end_ns) for number, start_ns, end_ns in shares.tolist()]
     busy = {step.index for step in steps if ((issued_ns >= step.start_ns) & (issued_ns < step.end_ns)).any()}
     return [step for step in own if step.index in busy] or own
 
 
 def typical_steps(
-    steps: Sequence[Sequence[StepRange]], usual_ns: int = 0, delays: Mapping[str, int] = MappingProxyType({})
+    steps: Sequence[Sequence[StepRange]],
+    usual_ns: int = 0,
+    delays: Mapping[str, int] = MappingProxyType({}),
+    fallback: Collection[int] = (),
 ) -> list[int]:
-    """Return the numbers of the steps that every rank has, the most typical first.
+    """Return the numbers of the steps that every rank has (without any, *fallback*), most typical first.
 
     The most typical step is nearest to the usual duration *usual_ns*, or to the median if *usual_ns* is 0
     (unknown). *delays* are the machine's delays of each step, by number. The delays are subtracted from the
     steps' durations, and the ``median`` delay is subtracted from *usual_ns*.
     """
-    return _from_the_typical(steps, _common(steps), usual_ns, delays)
-
-
-def _common(steps: Sequence[Sequence[StepRange]]) -> set[int]:
-    return set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
-
-
-def _from_the_typical(
-    steps: Sequence[Sequence[StepRange]],
-    common: set[int],
-    usual_ns: int = 0,
-    delays: Mapping[str, int] = MappingProxyType({}),
-) -> list[int]:
+    common = _common(steps) or fallback
     slowest = dict.fromkeys(common, 0)
     for item in (item for own in steps for item in own if item.index in common):
         slowest[item.index] = max(slowest[item.index], item.end_ns - item.start_ns)
@@ -251,6 +237,10 @@ def _from_the_typical(
     ordered = sorted(common, key=lambda index: (slowest[index], index))
     middle = (len(ordered) - 1) // 2
     return [ordered[place] for place in sorted(range(len(ordered)), key=lambda place: abs(place - middle))]
+
+
+def _common(steps: Sequence[Sequence[StepRange]]) -> set[int]:
+    return set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
 
 
 def choose_steps(
@@ -271,8 +261,7 @@ def choose_steps(
     if step == "all":
         return common
     if step == "median":
-        timed = own or steps
-        return {_from_the_typical(timed, _common(timed) or common)[0]}
+        return {typical_steps(own or steps, fallback=common)[0]}
     if step not in common:
         raise UsageError(
             f"Step {step} was not captured on every rank of {place}. "

@@ -19,7 +19,7 @@ _Piece = tuple[int, str]
 # capture of another graph.
 _MIN_MATCHED = 0.5
 _ALLOCATION = "aten::empty"
-_KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
+KERNEL, MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
 
 
 class Origin(NamedTuple):
@@ -134,10 +134,10 @@ def _piece(trace: DeviceTrace, call: int) -> _Piece:
     """Return the piece of device work that the call *call* adds to a graph."""
     name = trace.texts[int(trace.calls.name[call])]
     if "Memcpy" in name:
-        return _MEMCPY, ""
+        return MEMCPY, ""
     if "Memset" in name:
         return _MEMSET, ""
-    return _KERNEL, trace.texts[int(trace.calls.kernel[call])]
+    return KERNEL, trace.texts[int(trace.calls.kernel[call])]
 
 
 def launches_graphs(trace: DeviceTrace) -> bool:
@@ -175,7 +175,7 @@ def graph_origins(
         places = of_graph[rows]
         works = trace.works.take(work[places])
         names = zip(works.category.tolist(), trace.names(works.name), strict=True)
-        pieces = tuple((category, name if category == _KERNEL else "") for category, name in names)
+        pieces = tuple((category, name if category == KERNEL else "") for category, name in names)
         if pieces not in fitting:
             fitting[pieces] = _fitting(pieces, graphs)
         if not fitting[pieces]:

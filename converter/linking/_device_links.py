@@ -14,7 +14,6 @@ from ...support.table import positions
 from .._columns import groups_of, which
 from .._native import last_writers
 from ..readers import (
-    CATEGORIES,
     MESSAGE_OPS,
     STEP_MARK,
     DeviceComm,
@@ -22,14 +21,12 @@ from ..readers import (
     HostTrace,
     Works,
     describe,
-    group_of,
     is_communication,
     peer_to_peer,
 )
-from ._captured import CapturedGraph, Origin, graph_origins, is_graph_launch
+from ._captured import KERNEL, MEMCPY, CapturedGraph, Origin, graph_origins, is_graph_launch
 from ._host_lanes import Lane
 
-KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
 # The maximum time until an idle device begins work that has been issued.
 _BEGINS_WITHIN_NS = 1_000_000
@@ -199,10 +196,7 @@ def _issuers(trace: DeviceTrace) -> _Issuers:
     external id: with the calls of the same id, in order, or otherwise with the operator.
     """
     calls, works, events = trace.calls, trace.works, trace.events
-    known = np.flatnonzero(calls.correlation > 0)
-    correlations, first = np.unique(calls.correlation[known], return_index=True)
-    found = positions(correlations, works.correlation)
-    call = np.where(found >= 0, known[first[found]] if len(first) else -1, -1)
+    call = trace.issuing_calls()
     lost = np.flatnonzero((call < 0) & (works.external_id != 0))
     if len(lost):
         call[lost] = _called_with(trace, works.take(lost), np.isin(np.arange(len(calls)), call))
@@ -289,11 +283,12 @@ def _describe(
         chain = [lane.ops[op] for op in around]
         mine = [op for op in around if op in waiting] or _issued_before(waiting, lane, called)
         work = trace.work(int(launches.work[index]))
-        comm = describe(work, chain, host, groups, world_size, alone=calls[callers[index]] == 1)
+        alone = calls[callers[index]] == 1
+        comm, members = describe(work, chain, host, groups, world_size, alone=alone)
         if comm is not None:
             launches.comms[index] = [comm]
             continue
-        ranks = group_of(work, chain, host, groups, world_size) or tuple(range(world_size))
+        ranks = members or tuple(range(world_size))
         messages = (peer_to_peer(lane.ops[op], host, ranks) for op in mine)
         launches.comms[index] = [comm for comm in messages if comm is not None]
         for op in mine:
@@ -346,11 +341,16 @@ def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
 
 def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
     """Return the row in the host trace of each launch's operator, or -1 if there is no row."""
+    return host.rows(record_ids(launches, lanes))
+
+
+def record_ids(launches: Launches, lanes: Sequence[Lane]) -> np.ndarray:
+    """Return the record-function id of each launch's operator, or -1 if there is no operator."""
     records = np.full(len(launches), -1, dtype=np.int64)
     for lane in lanes:
         mine = (launches.lane == lane.number) & (launches.op >= 0)
         records[mine] = lane.ops.record_id[launches.op[mine]]
-    return host.rows(records)
+    return records
 
 
 _AGREEING_SHARE = 0.98

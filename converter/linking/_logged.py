@@ -52,14 +52,6 @@ class LoggedMessage(msgspec.Struct, frozen=True):
     receive: LoggedOp
 
 
-class Mismatch(msgspec.Struct, frozen=True):
-    """A collective that ranks describe differently, with the description of each rank."""
-
-    group: str
-    sequence: int
-    descriptions: dict[int, str]
-
-
 class Unfinished(msgspec.Struct, frozen=True):
     """A collective, or a message of one rank, that did not complete.
 
@@ -82,15 +74,16 @@ class Unfinished(msgspec.Struct, frozen=True):
 class MatchedLogs(msgspec.Struct, frozen=True):
     """The logs of a job with matched records.
 
-    *collectives* are the collectives that every logged rank of their group has. *before* counts, by group,
-    the records of collectives that the log of some rank lacks. *after* is the number of records of
-    collectives after the end of some log. *loose* is the number of sends and receives without a counterpart.
+    *collectives* are the collectives that every logged rank of their group has. *mismatches* are those that
+    ranks describe differently. *before* counts, by group, the records of collectives that the log of some
+    rank lacks. *after* is the number of records of collectives after the end of some log. *loose* is the
+    number of sends and receives without a counterpart.
     """
 
     logs: Logs
     collectives: list[MatchedCollective]
     messages: list[LoggedMessage]
-    mismatches: list[Mismatch]
+    mismatches: list[MatchedCollective]
     unfinished: list[Unfinished]
     clocks: Clocks
     before: dict[str, int]
@@ -133,7 +126,7 @@ def match_logs(logs: Logs) -> MatchedLogs:
         logs,
         collectives,
         messages,
-        [clash for found in collectives if (clash := _mismatch(found)) is not None],
+        [found for found in collectives if len({op.agrees for op in found.ops.values()}) > 1],
         unfinished,
         clocks,
         dict(before),
@@ -170,13 +163,6 @@ def _by_series(logs: Logs) -> dict[_Series, dict[int, dict[int, LoggedOp]]]:
 def _ended_early(ops: Mapping[int, LoggedOp], sequence: int, last: int) -> bool:
     """Return whether *sequence* completed on its logged ranks, and all other logs end before *sequence*."""
     return sequence > last >= 0 and all(op.completed is not False for op in ops.values())
-
-
-def _mismatch(found: MatchedCollective) -> Mismatch | None:
-    descriptions = {rank: op.agrees for rank, op in found.ops.items()}
-    return (
-        Mismatch(found.group, found.sequence, descriptions) if len(set(descriptions.values())) > 1 else None
-    )
 
 
 def _unfinished(
@@ -328,22 +314,20 @@ def clocks_of(logs: Logs, collectives: Sequence[_Ops]) -> Clocks:
 
 
 def _pairs(collectives: Sequence[_Ops]) -> dict[tuple[int, int], list[_Ops]]:
-    """Return the collectives that the lowest rank of their group shares with each other rank."""
+    """Return the collectives that the lowest rank of their group shares with other ranks, if not few."""
     found: dict[tuple[int, int], list[_Ops]] = {}
     for ops in collectives:
         lowest = min(ops)
         for rank in ops:
             if rank != lowest:
                 found.setdefault((lowest, rank), []).append(ops)
-    return found
+    return {pair: shared for pair, shared in found.items() if len(shared) >= _FEWEST}
 
 
 def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, int]]:
     """Return, by pair of ranks, the second clock's offset to the first clock, and the spread (ns)."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
-        if len(shared) < _FEWEST:
-            continue
         differences_ns = sorted(ops[other].ended_ns - ops[one].ended_ns for ops in shared)
         low, _, high = quantiles(differences_ns, n=4, method="inclusive")
         ahead, spread = round(median(differences_ns)), round(high - low)
@@ -355,8 +339,6 @@ def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, i
     """Return clock offsets like `_by_ends`, but from the order of enqueueing; omit inconsistent pairs."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
-        if len(shared) < _FEWEST:
-            continue
         inorder = sorted(shared, key=lambda ops: ops[one].created_ns)
         most = min(after[other].created_ns - before[one].created_ns for before, after in pairwise(inorder))
         least = -min(after[one].created_ns - before[other].created_ns for before, after in pairwise(inorder))
@@ -402,11 +384,11 @@ def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
     ]
 
 
-def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
+def _disagreement(logs: Logs, found: MatchedCollective) -> LogTrouble:
     """Return the error about a collective that ranks describe differently."""
     ranks_of: dict[str, list[int]] = defaultdict(list)
-    for rank, description in found.descriptions.items():
-        ranks_of[description].append(rank)
+    for rank, op in found.ops.items():
+        ranks_of[op.agrees].append(rank)
     described = [
         f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} {description}"
         for description, ranks in sorted(ranks_of.items(), key=lambda pair: -len(pair[1]))

@@ -17,7 +17,6 @@ from ._communications import short_type as short_type
 from ._device_comms import PARAMETERS as PARAMETERS
 from ._device_comms import DeviceComm as DeviceComm
 from ._device_comms import describe as describe
-from ._device_comms import group_of as group_of
 from ._device_comms import is_communication as is_communication
 from ._device_comms import parameters as parameters
 from ._device_comms import peer_to_peer as peer_to_peer
@@ -61,6 +60,7 @@ from ._kineto import MODULE_FRAME as MODULE_FRAME
 from ._kineto import MODULE_RANGE as MODULE_RANGE
 from ._kineto import OWN_RANGES as OWN_RANGES
 from ._kineto import STEP_MARK as STEP_MARK
+from ._kineto import Call as Call
 from ._kineto import CommArguments as CommArguments
 from ._kineto import DeviceTrace as DeviceTrace
 from ._kineto import Event as Event

@@ -107,8 +107,8 @@ def describe(
     world_size: int,
     *,
     alone: bool = False,
-) -> DeviceComm | None:
-    """Return the communication of the kernel *work*, or None if it is unknown.
+) -> tuple[DeviceComm | None, tuple[int, ...]]:
+    """Return the communication of the kernel *work*, or None if it is unknown, and its process group.
 
     *chain* are the operators around its launch, innermost first. *groups* maps names to global
     ranks; () means all ranks. *alone* means that the innermost operator launched no other
@@ -119,17 +119,18 @@ def describe(
     arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
     name = arguments.collective if arguments else stated.name if stated else _by_kernel(work.name)
     library = collective_named(name)
+    members, notes = _members(arguments, stated, groups, world_size)
     if library is None:
-        return None
-    ranks, notes = _members(arguments, stated, groups, world_size)
+        return None, members
+    ranks = members
     size = _size(library, arguments, record)
     if size < 0:
         size = _size_by_operator(chain, host)
     if size < 0 and alone and _by_kernel(work.name):
         size, ranks, notes = _by_launcher(library.name, chain, host, groups, world_size), (), (_ALL_RANKS,)
     if size < 0:
-        return None
-    return DeviceComm(
+        return None, members
+    comm = DeviceComm(
         NodeType.COMM_COLL,
         library.kind,
         size,
@@ -141,6 +142,7 @@ def describe(
         notes=(*notes, library.note) if library.note else notes,
         splits=_splits(library, size, stated, chain, host),
     )
+    return comm, members
 
 
 def peer_to_peer(
@@ -163,19 +165,6 @@ def peer_to_peer(
         tag=max(0, tag),
         storages=host.storages_of(op.record_id, first_input=True),
     )
-
-
-def group_of(
-    work: Work,
-    chain: Sequence[Op],
-    host: HostTrace,
-    groups: Mapping[str, tuple[int, ...]],
-    world_size: int,
-) -> tuple[int, ...]:
-    """Return the global ranks of the process group of the kernel *work*, or () for all ranks."""
-    _, stated = _parameters_of(chain, host)
-    arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
-    return _members(arguments, stated, groups, world_size)[0]
 
 
 def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Parameters | None]:

@@ -75,7 +75,7 @@ def kind_and_tool(path: Path) -> tuple[FileKind, str]:
         return "other", ""
     if _is_archive(path):
         return "archive", ""
-    head = _head(path)
+    head = head_of(path)
     if _EVENTS.search(head):
         return "device", ""
     if _NODES.search(head) and _SCHEMA.search(head):
@@ -88,7 +88,7 @@ def kind_and_tool(path: Path) -> tuple[FileKind, str]:
 
 def stated_rank(path: Path) -> int | None:
     """Return the rank in the trace at *path* or, if it has none, in the file name; None without either."""
-    found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
+    found = _DISTRIBUTED_RANK.search(head_of(path)) or _DISTRIBUTED_RANK.search(_tail(path))
     return int(found[1]) if found else rank_in_name(path)
 
 
@@ -99,7 +99,7 @@ def missing_rank(traces: Mapping[int, Path]) -> int | None:
     """
     absent = next((rank for rank in range(max(traces)) if rank not in traces), None)
     first = traces[min(traces)]
-    found = _JOB_SIZE.search(_head(first)) or _JOB_SIZE.search(_tail(first))
+    found = _JOB_SIZE.search(head_of(first)) or _JOB_SIZE.search(_tail(first))
     return None if found and int(found[1]) > max(traces) else absent
 
 
@@ -115,12 +115,12 @@ def damaged_trace(traces: Iterable[Path], others: Iterable[Path]) -> Path | None
 
 def stated_process(path: Path) -> int | None:
     """Return the process number that the host or device trace at *path* states, or None if unknown."""
-    head = _head(path)
+    head = head_of(path)
     found = (_DEVICE_PROCESS if _EVENTS.search(head) else _HOST_PROCESS).search(head)
     return int(found[1]) if found else None
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
     """Return the first megabyte of *path* after decompression, or what is readable of it."""
     try:
         with path.open("rb") as file:

@@ -93,13 +93,9 @@ def with_archives_open(*sides: Files | None) -> Iterator[tuple[Files | None, ...
     with ExitStack() as stack:
         folders: dict[str, str] = {}
         for side in sides:
-            if isinstance(side, str) and side not in folders and Path(side).is_file() and _is_archive(side):
+            if isinstance(side, str) and side not in folders and kind_of(Path(side)) == "archive":
                 folders[side] = str(stack.enter_context(unpacked(Path(side))))
         yield tuple(folders.get(side, side) if isinstance(side, str) else side for side in sides)
-
-
-def _is_archive(file: str) -> bool:
-    return kind_of(Path(file)) == "archive"
 
 
 def find_sides(target: str) -> dict[str, str]:
@@ -173,11 +169,8 @@ def _listed(files: str, side: str) -> list[Path]:
             raise UsageError(f"{damaged} {NAMED_LIKE_TRACE}.")
     else:
         found = [Path(name) for name in glob.glob(files)]
-    return sorted(filter(_of_one_rank, found)) or sorted(found) or [Path(files)]
-
-
-def _of_one_rank(path: Path) -> bool:
-    return is_of_one_rank(path.name)
+    found.sort()
+    return [path for path in found if is_of_one_rank(path.name)] or found or [Path(files)]
 
 
 def _traces_in(folder: Path) -> list[Path]:

@@ -207,46 +207,6 @@ def read_host_trace(path: Path) -> HostTrace:
     return trace.subset(order[last], records[order[last]])
 
 
-def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
-    """Return the host trace of *operators* by record-function id; their tensors must have storages."""
-    records = sorted(operators)
-    kinds: dict[tuple[str, str, str], int] = {}
-    storages: list[int] = []
-    offsets: list[int] = []
-    rows: list[tuple[int, ...]] = []
-    for record in records:
-        op = operators[record]
-        first, inputs, outputs = tensors(op.inputs[:1]), tensors(op.inputs), tensors(op.outputs)
-        begin, ends = len(storages), len(storages) + len(inputs)
-        arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes, op.types]
-        kind = (op.name, op.schema, json.dumps(arguments))
-        storages += [tensor.storage for tensor in [*inputs, *outputs]]
-        offsets += [tensor.offset for tensor in [*inputs, *outputs]]
-        rows.append((kinds.setdefault(kind, len(kinds)), begin, len(storages), ends, begin + len(first)))
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return HostTrace(
-        records=np.array(records, dtype=np.int64),
-        kind=columns[0],
-        thread=np.zeros(len(records), dtype=np.int64),
-        begin=columns[1],
-        end=columns[2],
-        inputs_end=columns[3],
-        first_end=columns[4],
-        storages=np.array(storages, dtype=np.int64),
-        offsets=np.array(offsets, dtype=np.int64),
-        kinds=Kinds(
-            [name for name, _, _ in kinds], [schema for _, schema, _ in kinds], [a for _, _, a in kinds]
-        ),
-    )
-
-
-def _anonymous(value: Any) -> Any:
-    """Return *value* with the identity of its tensors removed."""
-    if type(value) is not list:
-        return value
-    return [0, 0, 0, *value[3:]] if _is_tensor(value) else [_anonymous(part) for part in value]
-
-
 def tensors(value: Any) -> list[Tensor]:
     """Return every tensor in *value*, an argument or a nested list of arguments."""
     found: list[Tensor] = []

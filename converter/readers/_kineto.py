@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...errors import TraceFormatError
+from ...support.table import positions
 from .._columns import Columns, which
 from .._files import stream
 from .._native import DeviceReader
@@ -242,6 +243,18 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         values |= {"name": self.texts[values["name"]], "category": CATEGORIES[values["category"]]}
         return Work(**values | {"comm": self.comm(values["comm"])})
 
+    def call(self, index: int) -> Call:
+        """Return the call at *index* as a row."""
+        values = self.calls.row(index)
+        return Call(**values | {name: self.texts[values[name]] for name in ("name", "thread", "kernel")})
+
+    def issuing_calls(self) -> np.ndarray:
+        """Return the first call with the correlation of each piece of device work, -1 if there is none."""
+        known = np.flatnonzero(self.calls.correlation > 0)
+        correlations, first = np.unique(self.calls.correlation[known], return_index=True)
+        found = positions(correlations, self.works.correlation)
+        return np.append(known[first], -1)[found]
+
     def with_records(self, record_ids: np.ndarray) -> DeviceTrace:
         """Return this trace with other record-function ids for its events."""
         return replace(self, events=replace(self.events, record_id=record_ids))
@@ -346,40 +359,32 @@ def device_trace(
     calls: Sequence[Call] = (),
     works: Sequence[Work] = (),
     *,
-    rank: int = -1,
     world_size: int = 0,
     groups: Mapping[str, tuple[int, ...]] | None = None,
 ) -> DeviceTrace:
-    """Return the device trace made of the given rows, in any order."""
+    """Return the device trace made of the given rows, in any order; none has arguments of communication."""
     numbers: dict[str, int] = {}
-    comms: list[CommArguments] = []
     trace = DeviceTrace(
-        events=_columns(Events, Event, events, numbers, comms),
-        calls=_columns(Calls, Call, calls, numbers, comms),
-        works=_columns(Works, Work, works, numbers, comms),
+        events=_columns(Events, Event, events, numbers),
+        calls=_columns(Calls, Call, calls, numbers),
+        works=_columns(Works, Work, works, numbers),
         syncs=Syncs.none(),
-        comms=_columns(Comms, CommArguments, comms, numbers, []),
-        texts=[],
-        rank=rank,
+        comms=Comms.none(),
+        texts=list(numbers),  # the columns above number their texts
         world_size=world_size,
         groups=dict(groups or {}),
     )
-    return _sorted(replace(trace, texts=list(numbers)))
+    return _sorted(trace)
 
 
-def _columns(
-    table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], comms: list[CommArguments]
-) -> Any:
-    """Convert *rows* to *table*, numbering their texts and appending their communications to *comms*."""
+def _columns(table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int]) -> Any:
+    """Convert *rows* to *table*, numbering their texts."""
 
     def plain(name: str, value: Any) -> Any:
         if name == "category":
             return CATEGORIES.index(value)
-        if name == "group_ranks":
-            value = str(list(value))
         if name == "comm":
-            comms.extend([] if value is None else [value])
-            return -1 if value is None else len(comms) - 1
+            return -1
         return numbers.setdefault(value, len(numbers)) if isinstance(value, str) else value
 
     names = row_type._fields

@@ -16,7 +16,7 @@ import msgspec
 
 from ...errors import TraceFormatError
 from .._files import read_json
-from ._device_comms import PARAMETERS, parameters
+from ._device_comms import PARAMETERS, Parameters, parameters
 from ._host_trace import HostTrace, read_host_trace, tensors
 from ._kineto import OWN_RANGES, STEP_MARK, Call, DeviceTrace, Event, Work, device_trace
 
@@ -102,9 +102,14 @@ def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
         for node in nodes
         if node.cat in _CATEGORIES and node.id in spans and node.ctrl_deps in issuers
     ]
-    calls = [*(call for call, _ in pairs), *_waits(events, host)]
+    stated = {
+        event: found
+        for event in events
+        if event.name == PARAMETERS and (found := parameters(host.operator(event.record_id))) is not None
+    }
+    calls = [*(call for call, _ in pairs), *_waits(stated)]
     works = [work for _, work in pairs]
-    world_size = _world_size(events, host)
+    world_size = max((found.world for found in stated.values()), default=0)
     return device_trace(events, calls, works, world_size=world_size, groups=host.groups), host
 
 
@@ -183,15 +188,8 @@ def _issued(
     return call, Work(node.name, category, 0, stream, start, end, node.id, issuer.id, size, None)
 
 
-def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
+def _waits(stated: Mapping[Event, Parameters]) -> Iterator[Call]:
     """Yield calls that make a stream wait for a collective, as the recorded operators imply."""
-    for event in events:
-        stated = parameters(host.operator(event.record_id)) if event.name == PARAMETERS else None
-        if stated is not None and stated.name == "wait":
+    for event, found in stated.items():
+        if found.name == "wait":
             yield Call(_STREAM_WAIT, event.thread, event.start_ns, event.end_ns, -1, event.external_id)
-
-
-def _world_size(events: Sequence[Event], host: HostTrace) -> int:
-    """Return the size of the largest group of a recorded collective, or 0 if there are no collectives."""
-    stated = (parameters(host.operator(event.record_id)) for event in events if event.name == PARAMETERS)
-    return max((found.world for found in stated if found is not None), default=0)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...errors import TraceError, TraceFormatError, did_you_mean
 from ...support.table import Columns, ParquetFile
 from ...tracer import RankEntry, TraceSet, read_step_times
+from ._file_kinds import head_of
 
 OPERATION_TYPES = (
     "input",
@@ -49,7 +50,6 @@ _MAX_OTHERS = 2**20
 _MAX_SECONDS = 1e6
 _NS_PER_S = 1e9
 _PARQUET_MAGIC, _GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
-_HEAD_BYTES = 1 << 16
 _PHASES = {
     "input": "loader_ns",
     "forward-compute": "forward_ns",
@@ -81,13 +81,7 @@ def is_operation_table(path: str | Path) -> bool:
     """Return whether the file at *path* is a Parquet file, or a CSV file with a column ``optype``."""
     if not Path(path).is_file():  # reading a pipe would wait for its writer
         return False
-    try:
-        with Path(path).open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if head.startswith(_GZIP_MAGIC):
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
-    except (OSError, zlib.error):
-        return False
+    head = head_of(Path(path))
     first_line = head.split(b"\n", 1)[0].strip(b"\xef\xbb\xbf\r")
     names = {name.strip(b'" ') for name in first_line.split(b",")}
     return head.startswith(_PARQUET_MAGIC) or {b"optype", b"step"} <= names

@@ -16,8 +16,7 @@ from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files, doctor
 from chakrascope.converter._native import DeviceReader, FormatError, HostReader, last_writers
-from chakrascope.converter.readers import HostCalls, HostOp, host_calls, read_device_trace, read_host_trace
-from chakrascope.converter.readers._host_trace import host_trace
+from chakrascope.converter.readers import HostCalls, host_calls, read_device_trace, read_host_trace
 from chakrascope.errors import TraceFormatError
 from chakrascope.tracer import read_evidence
 
@@ -329,18 +328,6 @@ def test_last_writers_are_found_as_by_hand(accesses):
         np.array(storages, dtype=np.int64),
     )
     assert list(zip(source.tolist(), target.tolist(), strict=True)) == expected
-
-
-def test_a_trace_can_be_made_of_operators():
-    ops = {
-        5: HostOp("aten::mm", [TENSOR], [[1, 8, 0, 3, 2, "cpu"]], ""),
-        2: HostOp("aten::mm", [TENSOR], [], ""),
-    }
-    host = host_trace(ops)
-    assert host.records.tolist() == [2, 5]
-    assert host.storages_of(5) == {5, 8}
-    assert host.storages_of(5, first_input=True) == {5}
-    assert len(host_trace({})) == 0
 
 
 def test_arguments_are_read_on_demand_and_kept_once(tmp_path):

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from host_records import host_trace
 from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
 from chakrascope.converter.building._repeated import shared_inputs
-from chakrascope.converter.readers._host_trace import HostOp, host_trace
+from chakrascope.converter.readers import HostOp
 
 CAST, COPY, ADD, EMPTY = "aten::_to_copy", "aten::copy_", "aten::add_", "aten::empty"
 SCHEMAS = {COPY: "copy_(Tensor(a!) self, Tensor src)", ADD: "add_(Tensor(a!) self)"}

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from host_records import host_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto_trace import Engine
@@ -12,7 +13,6 @@ from chakrascope.converter import convert_files, replay
 from chakrascope.converter.building._steps import Batch, Window, batch_of, own_steps
 from chakrascope.converter.linking import lend_records
 from chakrascope.converter.readers import MODULE_RANGE, Event, HostOp, Threads
-from chakrascope.converter.readers._host_trace import host_trace
 from chakrascope.converter.readers._kineto import Call, Work, device_trace
 from chakrascope.errors import UsageError
 from chakrascope.tracer import StepRange

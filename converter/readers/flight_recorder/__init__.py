@@ -158,7 +158,7 @@ def _read_dump(path: Path, rank: int) -> RankLog:
     for entry in entries:
         reader.number = entry.record_id
         key = keys[entry.process_group]
-        batch = (key, entry.is_p2p, entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id)
+        batch = (key, *_batch(entry)[1:])
         op = _op(reader, entry, coalesced.get(_batch(entry), entry), key, repeats[batch])
         if op is None:
             left_out[_plain_name(entry)] += _plain_name(entry) != _COALESCED

@@ -45,7 +45,6 @@ class _Header(msgspec.Struct):
     id: str
     rank: int
     n_ranks: int
-    nnodes: int = 0
     comm_name: str = ""
 
 
