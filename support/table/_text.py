@@ -59,12 +59,8 @@ class TextColumn:
             return self.passes(other.__eq__)
         if not isinstance(other, TextColumn):
             return NotImplemented
-        indices: dict[str, int] = {}
-        common = [
-            np.array([indices.setdefault(text, len(indices)) for text in column.texts], dtype=np.int64)
-            for column in (self, other)
-        ]
-        return np.array_equal(common[0][self.numbers], common[1][other.numbers])
+        (ours, theirs), _ = _renumbered([self, other])
+        return np.array_equal(ours, theirs)
 
     def __ne__(self, other: object) -> Any:
         equal = self.__eq__(other)
@@ -82,14 +78,8 @@ class TextColumn:
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
         """Return the concatenation of *columns* with a common dictionary of texts."""
-        indices: dict[str, int] = {}
-        numbers = [
-            np.array([indices.setdefault(text, len(indices)) for text in column.texts], np.int32)[
-                column.numbers
-            ]
-            for column in columns
-        ]
-        return cls(np.concatenate(numbers), [*indices])
+        numbers, texts = _renumbered(columns)
+        return cls(np.concatenate(numbers), texts)
 
     def compact(self) -> TextColumn:
         """Return an equal column whose texts are used and distinct, in order of first use."""
@@ -141,6 +131,17 @@ class TextColumn:
 
         texts: pd.Series[Any] = pd.Series(self.texts, dtype="str").take(self.numbers)
         return texts.reset_index(drop=True)
+
+
+def _renumbered(columns: Sequence[TextColumn]) -> tuple[list[np.ndarray], list[str]]:
+    """Return the numbers of the rows of *columns* in a common list of distinct texts, and this list."""
+    indices: dict[str, int] = {}
+    common = [
+        np.array([indices.setdefault(text, len(indices)) for text in column.texts], np.int32)
+        for column in columns
+    ]
+    numbers = [own[column.numbers] for own, column in zip(common, columns, strict=True)]
+    return numbers, [*indices]
 
 
 def first_rows(numbers: npt.NDArray[np.integer[Any]], count: int) -> npt.NDArray[np.int64]:
