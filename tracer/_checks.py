@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CaptureError, UsageError
+from ._agent.install import LAUNCHERS
 from ._trace_set import MANIFEST_NAME, MAX_RANKS
 
 # Python's short options that end with a module, code or a value, even if combined in one word (-um).
 _NO_SCRIPT_NEXT = re.compile(r"-[A-Za-z]*[mcXW]")
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 
 
 def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: int) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from ..errors import CaptureError
 from ..support import Lifeline, count_text
-from ._agent import ENVIRONMENT_KEY
+from ._agent.process import ENVIRONMENT_KEY, signals_handled
 from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
 from ._trace_set import TraceSet
@@ -74,16 +74,20 @@ def trace(
     }
     with contextlib.closing(Lifeline()) as lifeline:
         process = _start(command, _environment(folder, options), lifeline)
-        with _signals_forwarded(lifeline):
+        with signals_handled(Lifeline.SIGNALS, functools.partial(_forward, lifeline)):
             code = _wait(process, folder, on_status)
             return merge(folder, command, 128 - code if code < 0 else code, options)
 
 
+def environment_with_agent(**options: Any) -> dict[str, str]:
+    """Return the environment of a process that loads the agent with *options*."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT)
+    return {**os.environ, "PYTHONPATH": path, ENVIRONMENT_KEY: json.dumps(options)}
+
+
 def _environment(folder: Path, options: dict[str, Any]) -> dict[str, str]:
-    environment = dict(os.environ)
-    inherited = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT)
-    environment[ENVIRONMENT_KEY] = json.dumps({"out": str(folder), **options})
+    environment = environment_with_agent(out=str(folder), **options)
     environment.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHT_RECORDER_ENTRIES)
     if options["fake_world"]:
         environment.update(FIRST_RANK, WORLD_SIZE=str(options["fake_world"]))
@@ -136,29 +140,13 @@ def _report(folder: Path, reported: dict[int, str], on_status: Callable[[str], N
             on_status(sentence)
 
 
-@contextlib.contextmanager
-def _signals_forwarded(lifeline: Lifeline) -> Iterator[None]:
-    """Forward the signals of this process to the command under *lifeline*.
+def _forward(lifeline: Lifeline, number: int, _frame: FrameType | None) -> None:
+    """Forward a signal of this process to the command under *lifeline*.
 
     Ctrl-C in a terminal reaches the whole foreground group, including the command, so it is not forwarded.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        if not (number in FROM_TERMINAL and _in_foreground()):
-            lifeline.send(number)
-
-    before = {number: signal.getsignal(number) for number in Lifeline.SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, forward)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+    if not (number in FROM_TERMINAL and _in_foreground()):
+        lifeline.send(number)
 
 
 def _in_foreground() -> bool:

@@ -16,6 +16,7 @@ import msgspec
 
 from ..errors import CaptureError, CommandFailed, NothingCaptured, TraceError, UsageError
 from ..support import new_file
+from ._agent.process import precedence
 from ._checks import prepare_folder
 from ._trace_set import MANIFEST_NAME, RankEntry, TraceSet
 
@@ -177,8 +178,7 @@ def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool
 
 def _precedence(entry: RankStatus) -> tuple[bool, int, bool]:
     """Return a sort key for the processes of a rank; the best process has the largest."""
-    rank_of_trigger = {"": 0, "script": 0, "forward": 1}.get(entry.trigger, 2)
-    return (entry.device_trace is not None, rank_of_trigger, entry.complete)
+    return (entry.device_trace is not None, precedence(entry.trigger), entry.complete)
 
 
 def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
@@ -269,10 +269,6 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
     )
 
 
-SAME = ("world_size", "torch_version", "fake_world")
-OF_THE_WINDOW = ("warmup", "steps")
-
-
 def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
 
@@ -305,21 +301,21 @@ def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
 
 
 def _check_same_job(trace_sets: Sequence[TraceSet]) -> None:
-    first = trace_sets[0]
-    for other in trace_sets[1:]:
-        for key in SAME:
-            _check_equal(first, other, key, getattr(first, key), getattr(other, key))
-        for key in OF_THE_WINDOW:
-            values = [one.options.get(key) for one in (first, other)]
-            _check_equal(first, other, key, *values)
+    first, *others = trace_sets
+    ours = _facts_of_job(first)
+    for other in others:
+        for key, theirs in _facts_of_job(other).items():
+            if theirs != ours[key]:
+                raise TraceError(
+                    f"{other.path} belongs to a different job than {first.path}: its {key} is {theirs}, not "
+                    f"{ours[key]}. Collect the folders of one run."
+                )
 
 
-def _check_equal(first: TraceSet, other: TraceSet, key: str, ours: object, theirs: object) -> None:
-    if ours != theirs:
-        raise TraceError(
-            f"{other.path} belongs to a different job than {first.path}: its {key} is {theirs}, not {ours}. "
-            "Collect the folders of one run."
-        )
+def _facts_of_job(one: TraceSet) -> dict[str, object]:
+    """Return the facts that are the same in all trace sets of a job."""
+    facts = {key: getattr(one, key) for key in ("world_size", "torch_version", "fake_world")}
+    return facts | {key: one.options.get(key) for key in ("warmup", "steps")}
 
 
 def _check_ranks(trace_sets: Sequence[TraceSet]) -> None:

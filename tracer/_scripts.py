@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import time
@@ -12,8 +10,7 @@ from pathlib import Path
 
 from ..errors import CaptureError, NothingCaptured, UsageError
 from ..support import Lifeline
-from ._agent import ENVIRONMENT_KEY
-from ._launcher import INJECT
+from ._launcher import environment_with_agent
 from ._recordings import Failure, Recording
 from ._trace_set import MAX_RANKS
 
@@ -152,10 +149,6 @@ def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
         "exchange": str(out / "exchange"),
         "patience_s": _PATIENCE_SECONDS,
     }
-    environment = dict(os.environ)
-    inherited = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT)
-    environment[ENVIRONMENT_KEY] = json.dumps({"out": str(out), "fake_run": options})
     node = min(world, _RANKS_OF_A_NODE)
     places: Mapping[str, int | str] = {
         "RANK": rank,
@@ -168,8 +161,8 @@ def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
         "OMP_NUM_THREADS": 1,
         "PYTORCH_JIT": 0,  # compiled functions would ignore fake tensors and the emulated devices
     }
-    environment.update({name: str(value) for name, value in places.items()})
-    return environment
+    environment = environment_with_agent(out=str(out), fake_run=options)
+    return environment | {name: str(value) for name, value in places.items()}
 
 
 def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:

@@ -159,11 +159,10 @@ def test_backward_gets_all_tensors_of_an_iterator(monkeypatch):
     engine = types.SimpleNamespace(queue_callback=list)
     autograd = types.SimpleNamespace(Variable=types.SimpleNamespace(_execution_engine=engine))
     torch = types.SimpleNamespace(autograd=autograd, Tensor=int)
-    monkeypatch.setattr(phases, "_watching", set())
     monkeypatch.setattr(phases, "_has_peers", lambda: True)
     monkeypatch.setattr(phases.PHASES, "thread", threading.get_ident())
     autograd.backward = list
-    phases.watch_backward(torch)
+    phases.watch_backward.__wrapped__(torch)
     assert autograd.backward(iter("abc")) == ["a", "b", "c"]
 
 

@@ -54,7 +54,7 @@ def recorder():
 
 
 def saved(recorder, folder):
-    return read_evidence(folder / recorder.save(folder, 0, 7))
+    return read_evidence(folder / recorder.write(folder, 0, 7))
 
 
 def called_at_the_end(evidence, since_ns):
@@ -93,7 +93,7 @@ def test_evidence_round_trips(recorder, tmp_path):
     assert evidence.thread == threading.get_native_id()
     assert evidence.threads[0].name == threading.current_thread().name
     assert sum(count for _, count in evidence.step_histogram) == 2
-    assert [step["index"] for step in recorder.unprofiled_steps(8)] == [0, 2]
+    assert [step["index"] for step in recorder.clock.unprofiled_steps(8)] == [0, 2]
     for _, first, last in evidence.steps.steps():
         lasted_ns = evidence.steps.time_ns[last] - evidence.steps.time_ns[first]
         assert lasted_ns >= 10_000_000

@@ -24,6 +24,5 @@ from .install import watch_profilers as watch_profilers
 from .modules import mark_gradients as mark_gradients
 from .phases import watch_backward as watch_backward
 from .phases import watch_communication as watch_communication
-from .process import ENVIRONMENT_KEY as ENVIRONMENT_KEY
 from .process import keep_launch_options as keep_launch_options
 from .process import launch_options as launch_options

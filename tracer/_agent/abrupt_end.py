@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -152,29 +153,12 @@ class SaveAtThreadEnd:
     def start(self) -> None:
         """Create a thread-local object that is destroyed at the end of the calling thread."""
         if threading.current_thread() is not threading.main_thread():
-            self._of_thread.last_act = _LastAct(self._save)
+            self._of_thread.life = threading.Event()
+            self._of_thread.at_end = weakref.finalize(self._of_thread.life, self._save)
+            self._of_thread.at_end.atexit = False
 
     def stop(self) -> None:
         """Disable the call of *save* at the end of the thread."""
-        last_act = getattr(self._of_thread, "last_act", None)
-        if last_act is not None:
-            last_act.cancel()
-
-
-class _LastAct:
-    """An object that calls a function when the object is destroyed."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function = function
-
-    def cancel(self) -> None:
-        """Disable the function call at the destruction of the object."""
-        self._function = _nothing
-
-    def __del__(self) -> None:
-        """Call the function; exceptions of the function are printed and ignored."""
-        self._function()
-
-
-def _nothing() -> None:
-    """Do nothing, as a function without effect."""
+        at_end = getattr(self._of_thread, "at_end", None)
+        if at_end is not None:
+            at_end.detach()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd, SaveOnSigterm
-from .evidence import Observation
+from .evidence import EvidenceRecorder
 from .optimizers import OptimizerOrder, Owners
 from .phases import PHASES
 from .process import (
@@ -112,7 +112,7 @@ class Agent:
         self._threads: set[int] = set()
         self._other_thread_trained = False
         self._busy = threading.Lock()
-        self._observation = Observation(stacks=stacks and steps > 0)
+        self._evidence = EvidenceRecorder(stacks=stacks and steps > 0)
         self._begin_level = -1
 
     @classmethod
@@ -178,12 +178,12 @@ class Agent:
     @property
     def counts_on(self) -> bool:
         """Whether the agent still records or times steps."""
-        return not self.finished or self._observation.is_on
+        return not self.finished or self._evidence.is_on
 
     def _in_own_thread(self) -> bool:
         """Return whether the calling thread is the recorded thread, or no thread is recorded."""
         if self.finished:
-            return self._observation.is_of_this_thread()
+            return self._evidence.is_of_this_thread()
         return self.recorder is None or self.recorder.thread == threading.get_ident()
 
     def begin(self, level: int) -> None:
@@ -208,12 +208,12 @@ class Agent:
     def observe(self) -> None:
         """Start to observe the calling thread, which is about to train."""
         if not self.finished:
-            self._observation.start()
+            self._evidence.start()
 
     def _start_over(self) -> None:
         self._first_step = self.steps_seen
-        self._observation.forget_steps()
-        self._observation.enter_window(False)
+        self._evidence.forget_steps()
+        self._evidence.enter_window(False)
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.discard()
@@ -247,7 +247,7 @@ class Agent:
             self._busy.release()
 
     def _time_step(self) -> None:
-        self._observation.time_step(self.steps_seen, recorded=self.recorder is not None)
+        self._evidence.time_step(self.steps_seen, recorded=self.recorder is not None)
 
     def _advance(self) -> None:
         ended_ns = time.time_ns()  # work after this time is done by the agent, not by the script
@@ -268,7 +268,7 @@ class Agent:
                 self.recorder.open_step(self.steps_seen)
         elif not self.finished and self.steps_seen - self._first_step >= self.warmup:
             self._start()
-        elif self.finished and self._observation.is_save_due():
+        elif self.finished and self._evidence.is_save_due():
             self._save_evidence()
             self._write_status()
         else:
@@ -295,7 +295,7 @@ class Agent:
         if not self._may_record(recorder):
             self.close()
             return
-        self._observation.enter_window(True)
+        self._evidence.enter_window(True)
         with starting_ours(), without_chatter():
             recorder.start(self.steps_seen)
         self.recorder = recorder
@@ -311,7 +311,7 @@ class Agent:
         self.finished = True
         self.out.mkdir(parents=True, exist_ok=True)
         self._rank_status = recorder.status(0)
-        self._observation.write_steps(self.out, recorder.rank, recorder.peers)
+        self._evidence.write_steps(self.out, recorder.rank, recorder.peers)
         self._write_status()
 
     def _may_record(self, recorder: Recorder) -> bool:
@@ -347,7 +347,7 @@ class Agent:
 
     def profile_started(self) -> None:
         """Note that the script's profiler records the marked step."""
-        self._observation.is_profiled = True
+        self._evidence.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)
 
@@ -381,7 +381,7 @@ class Agent:
 
     def profile_ended(self, profile: Any) -> None:
         """Keep the recording of *profile* in case the agent's own profiler never records."""
-        self._lets_pass = self._observation.is_profiled = True
+        self._lets_pass = self._evidence.is_profiled = True
         with self._own_failures():
             own = self._own
             if own is None or own.profile is not profile or not own.recording:
@@ -436,10 +436,10 @@ class Agent:
     def end(self) -> None:
         """Close the capture, and save the evidence of the steps after the capture."""
         self.close()
-        if self.pid == os.getpid() and self._observation.is_on:
+        if self.pid == os.getpid() and self._evidence.is_on:
             with signals_deferred():
                 self._save_evidence()
-                self._observation.stop()
+                self._evidence.stop()
                 self._write_status()
 
     def close(self) -> None:
@@ -451,7 +451,7 @@ class Agent:
             self.finished = True
             recorder = self._better_record()
             self.recorder = None
-            self._observation.enter_window(False)
+            self._evidence.enter_window(False)
             if recorder is not None:
                 self._save(recorder)
                 self._save_evidence()
@@ -460,7 +460,7 @@ class Agent:
             if self._other_thread_trained:
                 self.notes.append(OTHER_THREAD_NOTE)
             if self._rank_status is None:
-                self._observation.stop()  # another process represents this rank, or the capture is empty
+                self._evidence.stop()  # another process represents this rank, or the capture is empty
             self._write_status()
         self._unguard()
 
@@ -497,7 +497,7 @@ class Agent:
 
     def _save_evidence(self) -> None:
         if self._rank_status is not None:
-            failure = self._observation.save(self.out, self._rank_status["rank"], self.steps_seen)
+            failure = self._evidence.save(self.out, self._rank_status["rank"], self.steps_seen)
             if failure:
                 self.notes.append(failure)
 
@@ -525,10 +525,10 @@ class Agent:
         recorder = self.recorder or (None if self.finished else self._own)
         rank = recorder.status(self.steps) if recorder else self._rank_status
         if rank is not None:
-            rank.update(trigger=self.trigger, **self._observation.entry)
+            rank.update(trigger=self.trigger, **self._evidence.entry)
         host = socket.gethostname()
         status: dict[str, Any] = {"host": host, "pid": self.pid, "steps_seen": self.steps_seen, "rank": rank}
-        is_closed = self.finished and not (self.steps == 0 and self._observation.is_on)
+        is_closed = self.finished and not (self.steps == 0 and self._evidence.is_on)
         status.update(reasons=self.reasons, notes=self.notes, closed=is_closed)
         folder = self.out / "status"
         with contextlib.suppress(OSError):

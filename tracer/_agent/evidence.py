@@ -27,6 +27,9 @@ from .step_clock import COLUMNS, GarbageWatch, StepClock, StepFile
 FORMAT, VERSION = "chakrascope-evidence", 1
 COLLECTION_COLUMNS = ("start_ns", "end_ns", "generation", "thread", "collected")
 FIRST_SAVE_NS = 10_000_000_000
+# The number of steps around the capture. This number gives a robust step duration even if some steps were
+# disturbed.
+UNPROFILED_STEPS = 32
 _SYSCALLS = {
     "x86_64": {
         0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 20: "writev", 23: "select",
@@ -46,24 +49,41 @@ _running: dict[int, EvidenceRecorder] = {}  # keyed by process id, because forks
 
 
 class EvidenceRecorder:
-    """Records step times, stacks, counters and garbage collections for the creating thread."""
+    """Records step times, stacks, counters and garbage collections of one thread while enabled.
+
+    *entry* is the evidence part of the manifest's entry. *is_profiled* states whether a profiler of the
+    script was on in this step.
+    """
 
     def __init__(self, *, stacks: bool) -> None:
-        self.thread = threading.get_ident()
-        self._tid = threading.get_native_id()
-        self._garbage = GarbageWatch()
-        self._clock = StepClock(self._garbage)
-        self._sampler = StackSampler((self.thread, self._tid))
+        self.entry: dict[str, Any] = {}
+        self.is_profiled = False
         self._samples_stacks = stacks
-        self._started_ns = 0
-        self._save_ns = 0
-        self._step_file: StepFile | None = None
+        self._saved_steps = -1
+        self._thread: int | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether evidence is being collected."""
+        return self._thread is not None
+
+    def is_of_this_thread(self) -> bool:
+        """Return whether the steps of the calling thread are timed."""
+        return self._thread == threading.get_ident()
 
     def start(self) -> None:
-        """Start to collect evidence."""
+        """Start to observe the calling thread (instead of an earlier thread), which is about to train."""
+        if self.is_of_this_thread():
+            return
+        self.stop()
+        self._thread, self._tid = threading.get_ident(), threading.get_native_id()
+        self._garbage = GarbageWatch()
+        self.clock = StepClock(self._garbage)
+        self._sampler = StackSampler((self._thread, self._tid))
+        self._step_file: StepFile | None = None
         _running.clear()
         _running[os.getpid()] = self
-        PHASES.thread = self.thread
+        PHASES.thread = self._thread
         self._started_ns = time.time_ns()
         self._save_ns = self._started_ns + FIRST_SAVE_NS
         self._garbage.start()
@@ -71,57 +91,74 @@ class EvidenceRecorder:
             self._sampler.start()
 
     def stop(self) -> None:
-        """Stop collecting evidence, and keep the evidence that was collected."""
+        """Stop the collection of evidence."""
+        if not self.is_on:
+            return
+        self._thread = PHASES.thread = None
         _running.pop(os.getpid(), None)
-        PHASES.thread = None
         self._garbage.stop()
         self._sampler.stop()
 
+    def time_step(self, steps_over: int, *, recorded: bool) -> None:
+        """Record the end of a step like `boundary`, and whether a profiler of the script was on."""
+        if self.is_on:
+            with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
+                recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])
+                self.boundary(steps_over, recorded=recorded)
+            self.is_profiled = False
+
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
         """Record the end of a step, or the next step's start after the agent's work; takes about 10 us."""
-        if threading.get_ident() == self.thread:
-            row = self._clock.boundary(steps_over, recorded=recorded)
+        if self.is_of_this_thread():
+            row = self.clock.boundary(steps_over, recorded=recorded)
             if self._step_file is not None:
                 self._step_file.add(row)
 
-    @property
-    def step_failure(self) -> str:
-        """The reason why the file of all steps ends early, or "" for a complete file."""
-        return "" if self._step_file is None else self._step_file.failure
-
-    def write_steps(self, path: Path, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps to *path*, including earlier steps; each part begins with *head*'s result.
+    def write_steps(self, folder: Path, rank: int, head: Callable[[], dict[str, Any]]) -> None:
+        """Write all steps to a file, including earlier steps; each part begins with *head*'s result.
 
         Raises:
             OSError: the file could not be created.
 
         """
-        self._step_file = StepFile(path, COLUMNS, head)
-        for row in self._clock.rows():
-            self._step_file.add(row)
+        if self.is_on:
+            name = f"rank{rank}.steps.json.gz"
+            self._step_file = StepFile(folder / name, COLUMNS, head)
+            for row in self.clock.rows():
+                self._step_file.add(row)
+            self.entry = {"step_times": name}
 
     def enter_window(self, inside: bool) -> None:
         """Record the start of the profiled steps or, if *inside* is false, their end."""
-        if self._samples_stacks:
+        if self.is_on and self._samples_stacks:
             self._sampler.enter_window(inside)
 
     def forget_steps(self) -> None:
         """Drop all recorded steps, because they were not training steps."""
-        self._clock.forget()
-
-    def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
-        """Return up to *most* unprofiled steps around the recorded steps."""
-        return self._clock.unprofiled_steps(most)
+        if self.is_on:
+            self.clock.forget()
 
     def is_save_due(self) -> bool:
         """Return whether a periodic save is due; the interval between saves grows during the run."""
         now = time.time_ns()
-        if now < self._save_ns:
+        if not self.is_on or now < self._save_ns:
             return False
         self._save_ns = now + max(FIRST_SAVE_NS, now - self._started_ns)
         return True
 
-    def save(self, folder: Path, rank: int, steps_total: int) -> str:
+    def save(self, folder: Path, rank: int, steps_over: int) -> str:
+        """Write the evidence if a step has ended since the last save; return the reason of a failure."""
+        if not self.is_on or self._saved_steps == steps_over:
+            return ""
+        try:
+            name = self.write(folder, rank, steps_over)
+        except Exception as error:  # the traces are valid without evidence
+            return f"the evidence of rank {rank} could not be saved ({error!r})"
+        self._saved_steps = steps_over
+        self.entry |= {"evidence": name, "unprofiled_steps": self.clock.unprofiled_steps(UNPROFILED_STEPS)}
+        return "" if self._step_file is None else self._step_file.failure
+
+    def write(self, folder: Path, rank: int, steps_total: int) -> str:
         """Write the evidence so far atomically and return the file's name.
 
         Raises:
@@ -159,15 +196,15 @@ class EvidenceRecorder:
             "waits": waits,
             "loaders": [_with_file(loader, files) for loader in LOADERS.listed],
             "files": files.listed,
-            "steps": self._clock.table(),
-            "cores": self._clock.cores.count,
-            "quota_cores": self._clock.cores.quota if self._clock.cores.quota < math.inf else 0.0,
+            "steps": _columns(COLUMNS, self.clock.rows()),
+            "cores": self.clock.cores.count,
+            "quota_cores": self.clock.cores.quota if self.clock.cores.quota < math.inf else 0.0,
             "bfloat16": has_bfloat16(),
             "samples": _columns(SAMPLE_COLUMNS, samples),
             "counters": _columns(COUNTER_COLUMNS, sampler.counters()),
             "collections": _columns(COLLECTION_COLUMNS, collections),
             "steps_total": steps_total,
-            "step_histogram": self._clock.histogram(),
+            "step_histogram": self.clock.histogram(),
             "switch_interval_ns": int(sys.getswitchinterval() * 1e9),
             "sampling": {
                 "on": self._samples_stacks and not sampler.failure,
@@ -235,88 +272,3 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(
     before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
 )
-
-
-# The number of steps around the capture. This number gives a robust step duration even if some steps were
-# disturbed.
-UNPROFILED_STEPS = 32
-
-
-class Observation:
-    """Collects evidence while enabled, and holds the evidence part of the manifest's *entry*."""
-
-    def __init__(self, *, stacks: bool) -> None:
-        self.entry: dict[str, Any] = {}
-        self.is_profiled = False  # whether a profiler of the script was on in this step
-        self._stacks = stacks
-        self._recorder: EvidenceRecorder | None = None
-        self._saved_steps = -1
-
-    @property
-    def is_on(self) -> bool:
-        """Whether evidence is being collected."""
-        return self._recorder is not None
-
-    def is_of_this_thread(self) -> bool:
-        """Return whether the steps of the calling thread are timed."""
-        return self._recorder is not None and self._recorder.thread == threading.get_ident()
-
-    def start(self) -> None:
-        """Start to observe the calling thread (instead of an earlier thread), which is about to train."""
-        if not self.is_of_this_thread():
-            self.stop()
-            self._recorder = EvidenceRecorder(stacks=self._stacks)
-            self._recorder.start()
-
-    def write_steps(self, folder: Path, rank: int, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps to a file, including earlier steps; each part begins with *head*'s result.
-
-        Raises:
-            OSError: the file could not be created.
-
-        """
-        if self._recorder is not None:
-            name = f"rank{rank}.steps.json.gz"
-            self._recorder.write_steps(folder / name, head)
-            self.entry = {"step_times": name}
-
-    def stop(self) -> None:
-        """Stop the collection of evidence."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.stop()
-
-    def time_step(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the next step's start after the agent's work; takes about 10 us."""
-        if self._recorder is not None:
-            with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
-                recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])
-                self._recorder.boundary(steps_over, recorded=recorded)
-            self.is_profiled = False
-
-    def enter_window(self, inside: bool) -> None:
-        """Record the start of the profiled steps or, if *inside* is false, their end."""
-        if self._recorder is not None:
-            self._recorder.enter_window(inside)
-
-    def forget_steps(self) -> None:
-        """Drop all recorded steps, because they were not training steps."""
-        if self._recorder is not None:
-            self._recorder.forget_steps()
-
-    def is_save_due(self) -> bool:
-        """Return whether a periodic save is due; the interval between saves grows during the run."""
-        return self._recorder is not None and self._recorder.is_save_due()
-
-    def save(self, folder: Path, rank: int, steps_over: int) -> str:
-        """Write the evidence if a step has ended since the last save; return the reason of a failure."""
-        recorder = self._recorder
-        if recorder is None or self._saved_steps == steps_over:
-            return ""
-        try:
-            name = recorder.save(folder, rank, steps_over)
-        except Exception as error:  # the traces are valid without evidence
-            return f"the evidence of rank {rank} could not be saved ({error!r})"
-        self._saved_steps = steps_over
-        self.entry |= {"evidence": name, "unprofiled_steps": recorder.unprofiled_steps(UNPROFILED_STEPS)}
-        return recorder.step_failure

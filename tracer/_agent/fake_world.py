@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
 POINT_TO_POINT = ("irecv", "isend", "recv", "send")
-_created: list[list[int]] = []
-_flights: list[dict[str, Any]] = []
+CREATED_GROUPS: list[list[int]] = []
+"""The ranks of every group that the script created, including those without rank 0."""
+FLIGHTS: list[dict[str, Any]] = []
+"""The start time (Unix nanoseconds) and the process group of each collective."""
 
 
 def install(distributed_module: Any, ranks: int, rank: int = 0) -> None:
@@ -53,7 +56,7 @@ def _fake_group(new_group: Callable[..., Any]) -> Callable[..., Any]:
         for option in ("backend_options", "pg_options", "device_id"):
             given.pop(option, None)
         if given.get("ranks") is not None:
-            _created.append(sorted(int(rank) for rank in given["ranks"]))
+            CREATED_GROUPS.append(sorted(int(rank) for rank in given["ranks"]))
         return new_group(**given)
 
     return _new_group_with_tag
@@ -73,15 +76,21 @@ def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[
         group = parameters.bind(*args, **kwargs).arguments.get("group")
         names = distributed_module._world.pg_names
         name = names.get(group or distributed_module.group.WORLD, "")
-        started_ns = time.time_ns()
-        try:
+        with noted_flight(FLIGHTS, name, is_p2p=collective.__name__ in POINT_TO_POINT):
             return collective(*args, **kwargs)
-        finally:
-            times = {"time_created_ns": started_ns, "time_ended_ns": time.time_ns()}
-            is_p2p = collective.__name__ in POINT_TO_POINT
-            _flights.append({**times, "process_group": [name, ""], "is_p2p": is_p2p})
 
     return noting
+
+
+@contextlib.contextmanager
+def noted_flight(flights: list[dict[str, Any]], group: str, *, is_p2p: bool) -> Iterator[None]:
+    """Add the communication of the block to *flights*, in the format of torch's flight recorder."""
+    started_ns = time.time_ns()
+    try:
+        yield
+    finally:
+        times = {"time_created_ns": started_ns, "time_ended_ns": time.time_ns()}
+        flights.append({**times, "process_group": [group, ""], "is_p2p": is_p2p})
 
 
 def _agree(*_arguments: Any) -> None:
@@ -114,13 +123,3 @@ def _reduce(group: Any, bucket: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(gradients)
     return future
-
-
-def created_groups() -> list[list[int]]:
-    """Return the ranks of every group that the script created, including those without rank 0."""
-    return list(_created)
-
-
-def flights() -> list[dict[str, Any]]:
-    """Return the start time (Unix nanoseconds) and the process group of each collective."""
-    return list(_flights)

@@ -109,7 +109,7 @@ def _has_state(module: Any) -> bool:
 # The levels of triggers with which a capture of the first step may begin. A trigger with a higher level is
 # more reliable.
 _SCRIPT, _MODEL, _DATA = range(3)
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 
 _state: dict[str, ForwardCounter | None] = {"forwards": None}
 
@@ -141,7 +141,7 @@ def _is_script() -> bool:
     words = sys.orig_argv[1:]
     module = words[words.index("-m") + 1 : words.index("-m") + 2] if "-m" in words else []
     file = str(getattr(sys.modules.get("__main__"), "__file__", ""))
-    is_launcher = os.path.basename(file) in _LAUNCHERS or (module and module[0] in _LAUNCHERS)
+    is_launcher = os.path.basename(file) in LAUNCHERS or (module and module[0] in LAUNCHERS)
     return not is_launcher and "site-packages" not in file and multiprocessing.parent_process() is None
 
 
@@ -182,15 +182,15 @@ def _agent_of_trainer() -> Agent | None:
     return current_agent() if is_wanted else existing_agent()
 
 
-def watch_loaders(dataloader_module: Any) -> None:
-    """Measure the time that training waits for data."""
-    LOADERS.install(dataloader_module, _data_wanted)
-
-
 def _data_wanted() -> None:
     agent = _agent_of_trainer() if _begins_at_once() else existing_agent()
     if agent is not None:
         agent.begin(_DATA)
+
+
+watch_loaders = functools.partial(LOADERS.install, iterating=_data_wanted)
+watch_profilers = functools.partial(profilers.watch, listener=existing_agent)
+watch_profiled_steps = functools.partial(profilers.watch_steps, listener=existing_agent)
 
 
 def spare_the_compiler(dynamo_utils: Any) -> None:
@@ -198,16 +198,6 @@ def spare_the_compiler(dynamo_utils: Any) -> None:
     counter = _state["forwards"]
     if counter is not None and hasattr(dynamo_utils, "unpatched_nn_module_call"):
         dynamo_utils.unpatched_nn_module_call = counter.original_call
-
-
-def watch_profilers(profiler_module: Any) -> None:
-    """Give precedence to the script's profilers, and use their recording if the agent's cannot start."""
-    profilers.watch(profiler_module, existing_agent)
-
-
-def watch_profiled_steps(profiler_module: Any) -> None:
-    """Track the steps that the script marks in its own profiler."""
-    profilers.watch_steps(profiler_module, existing_agent)
 
 
 def watch_the_world(distributed_module: Any) -> None:

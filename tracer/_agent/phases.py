@@ -52,14 +52,11 @@ class PhaseClock:
 
 
 PHASES = PhaseClock()
-_watching: set[str] = set()
 
 
+@functools.cache  # another call has no effect
 def watch_backward(torch: Any) -> None:
     """Time the backward passes of *torch*, from the first backward pass on."""
-    if "backward" in _watching:
-        return
-    _watching.add("backward")
     backward = torch.autograd.backward
 
     @functools.wraps(backward)
@@ -105,11 +102,9 @@ def _has_peers() -> bool:
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
+@functools.cache  # another call has no effect
 def watch_communication(distributed_module: Any) -> None:
     """From the first communication on, time waits for collectives and messages, and record receivers."""
-    if "communication" in _watching:
-        return
-    _watching.add("communication")
     work_class, group_class = distributed_module.Work, distributed_module.ProcessGroup
     work_class.wait = waiting(work_class.wait)
     send = group_class.send

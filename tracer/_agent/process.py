@@ -15,6 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 CHATTER = (
@@ -138,22 +139,33 @@ def signals_deferred() -> Iterator[None]:
     Signal handlers are used because a signal mask covers only one thread, so signals would still reach
     torch's other threads. An interrupt (Ctrl-C) of a process that is already ending is dropped.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     arrived: list[int] = []
-    before = {number: signal.getsignal(number) for number in DEFERRED_SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda received, _frame: arrived.append(received))
     try:
-        yield
+        with signals_handled(DEFERRED_SIGNALS, lambda number, _frame: arrived.append(number)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         for held_back in arrived:
             if held_back != signal.SIGINT or not _is_ending():
                 os.kill(os.getpid(), held_back)
+
+
+@contextlib.contextmanager
+def signals_handled(
+    numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Call *handler* for signals that arrive in the block and are not ignored, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, own in before.items():
+        if own is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own if own is not None else signal.SIG_DFL)
 
 
 def _is_ending() -> bool:
@@ -187,8 +199,8 @@ def entries_of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
         for status in _statuses(out / "status")
         if status["pid"] != os.getpid() and status["rank"]
     ]
-    own = _precedence(trigger)
-    return [entry for entry in entries if entry["rank"] == rank and _precedence(entry["trigger"]) >= own]
+    own = precedence(trigger)
+    return [entry for entry in entries if entry["rank"] == rank and precedence(entry["trigger"]) >= own]
 
 
 def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
@@ -199,8 +211,9 @@ def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
 
 def any_trains_instead(others: Sequence[dict[str, Any]], trigger: str) -> bool:
     """Return whether a process with *trigger* only runs a model while one of the *others* trains."""
-    return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
+    return any(precedence(trigger) < precedence(entry["trigger"]) for entry in others)
 
 
-def _precedence(trigger: str) -> int:
+def precedence(trigger: str) -> int:
+    """Return the precedence of a process with *trigger* among the processes of a rank."""
     return _PRECEDENCE.get(trigger, 2)

@@ -11,9 +11,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from .process import compress, without_chatter
 from .recorder import Recorder
 
 
@@ -67,12 +66,7 @@ class OwnProfile(Recorder):
         if not self._is_open:
             return
         self._is_open = False
-        times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": ended_ns}
-        if self.structure_step is None:
-            self.structure_step = times
-            self._pause_observer()
-        else:
-            self.timed_steps.append(times)
+        self._add_step(ended_ns)
         if self.full:
             self._end_window()
 
@@ -152,13 +146,9 @@ class OwnProfile(Recorder):
     def _window_record(self) -> dict[str, Any]:
         return self._record if self._record is not None else super()._window_record()
 
-    def _save_device(self) -> None:
+    def _export_device(self) -> None:
         if not self._raw_device.exists():
-            with without_chatter():
-                self._results.save(str(self._raw_device))
-        name = f"rank{self.rank}.device.json.gz"
-        compress(self._raw_device, self.out / name)
-        self.files["device_trace"] = name
+            self._results.save(str(self._raw_device))
 
 
 class _SharedResults:
@@ -181,36 +171,12 @@ _ended_early: weakref.WeakSet[Any] = weakref.WeakSet()
 # The instances of torch.autograd's profile that torch.profiler created, each with a flag for whether the
 # script marks steps in it.
 _marking: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-_state: dict[str, Any] = {"watching": False, "watching_steps": False, "ours": False, "recording": None}
+_state: dict[str, Any] = {"ours": False, "recording": None}
 
 
-class ProfileListener(Protocol):
-    """The interface that is notified of the script's profilers; its methods must not raise."""
-
-    def yield_to_script(self) -> None:
-        """Handle the imminent start of a profiler of the script."""
-
-    def profile_started(self) -> None:
-        """Respond when the script's profiler starts to record."""
-
-    def profile_ends(self, profile: Any) -> None:
-        """Handle the imminent stop of the script's profiler *profile*."""
-
-    def profile_ended(self, profile: Any) -> None:
-        """Handle the results of *profile*, which has stopped."""
-
-    def marked_step_ends(self) -> None:
-        """Handle the end of a step that the script marks in its profiler."""
-
-    def marked_step_begins(self) -> None:
-        """Handle the start of the next step that the script marks in its profiler."""
-
-
-def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
-    """Notify *listener* of the script's profilers, because two sessions in a process crash torch."""
-    if _state["watching"]:
-        return
-    _state["watching"] = True
+@functools.cache  # another call has no effect
+def watch(profiler_module: Any, listener: Callable[[], Any]) -> None:
+    """Notify *listener*, an agent, of the script's profilers; two sessions in a process crash torch."""
     profile = profiler_module.profile
     prepare, start, leave = profile._prepare_trace, profile._start_trace, profile.__exit__
 
@@ -253,11 +219,9 @@ def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) 
     profile.__exit__ = watched_leave
 
 
-def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
+@functools.cache  # another call has no effect
+def watch_steps(profiler_module: Any, listener: Callable[[], Any]) -> None:
     """Notify *listener* of the steps that the script marks in profilers with a schedule."""
-    if _state["watching_steps"]:
-        return
-    _state["watching_steps"] = True
     start, step = profiler_module._KinetoProfile.start_trace, profiler_module.profile.step
 
     @functools.wraps(start)
@@ -296,8 +260,8 @@ def foreign_profiler_is_on(torch: Any) -> bool:
 
 def recording_profile() -> Any:
     """Return the script's profile that records the calling thread, or None if no profile records."""
-    reference, thread = _state["recording"] or (_none, 0)
-    return reference() if thread == threading.get_ident() else None
+    recording = _state["recording"]
+    return recording[0]() if recording and recording[1] == threading.get_ident() else None
 
 
 def marks_steps(profile: Any) -> bool:
@@ -309,7 +273,3 @@ def end_early(profile: Any) -> None:
     """Stop *profile* at the end of the script; a later stop by the script has no effect."""
     profile.__exit__(None, None, None)
     _ended_early.add(profile)
-
-
-def _none() -> None:
-    """Return None, like a dead weak reference."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .fake_world import created_groups, flights
+from .fake_world import CREATED_GROUPS, FLIGHTS, noted_flight
 from .modules import ModuleRanges
 from .phases import PHASES
 from .process import compress, without_chatter, write_atomically
@@ -47,12 +47,8 @@ class MessageGroups:
     def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def noting(group: Any, *args: Any, **kwargs: Any) -> Any:
-            started_ns = time.time_ns()
-            try:
+            with noted_flight(self.flights, group.group_name, is_p2p=True):
                 return method(group, *args, **kwargs)
-            finally:
-                times = {"time_created_ns": started_ns, "time_ended_ns": time.time_ns()}
-                self.flights.append({**times, "process_group": [group.group_name, ""], "is_p2p": True})
 
         return noting
 
@@ -65,10 +61,6 @@ def _group_class() -> Any:
 
 GRACE_SECONDS = 0.05  # maximum wait for a thread to leave the observer or the profiler
 _open_traces: set[str] = set()  # host traces that this process's observer is writing
-
-
-def _nothing() -> None:
-    """Do nothing, as a function without effect."""
 
 
 class Recorder:
@@ -105,6 +97,7 @@ class Recorder:
         self._groups: list[dict[str, Any]] = []
         self._backend: str | None = None
         self._raw_host = out / f".rank{self.rank}.{os.getpid()}.host.json"
+        self._raw_device = out / f".rank{self.rank}.{os.getpid()}.device.json"
         self._note_groups()
 
     def start(self, steps_seen: int) -> None:
@@ -168,6 +161,9 @@ class Recorder:
         """Close the range of the step that ended at *ended_ns* (Unix); the first end stops the observer."""
         self._step_range.__exit__(None, None, None)
         self._step_range = None
+        self._add_step(ended_ns)
+
+    def _add_step(self, ended_ns: int) -> None:
         times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": ended_ns}
         if self.structure_step is None:
             self.structure_step = times
@@ -207,7 +203,7 @@ class Recorder:
         self._pause_profile()
         self._remove_observer(self._profile.stop)
 
-    def _remove_observer(self, meanwhile: Callable[[], None] = _nothing) -> None:
+    def _remove_observer(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Call *meanwhile*, and remove the observer when no thread can be inside the observer."""
         time.sleep(max(0.0, self._paused_at + GRACE_SECONDS - time.monotonic()))
         with without_chatter():
@@ -246,15 +242,17 @@ class Recorder:
 
     def _save_device(self) -> None:
         name = f"rank{self.rank}.device.json.gz"
-        raw = self.out / f".rank{self.rank}.{os.getpid()}.device.json"
         with without_chatter():
             try:
-                self._profile.export_chrome_trace(str(raw))
-                compress(raw, self.out / name)
-            finally:
-                for left in self.out.glob(f"{raw.name}*"):  # the profiler writes to a temporary name first
+                self._export_device()
+                compress(self._raw_device, self.out / name)
+            finally:  # the profiler writes to a temporary name first
+                for left in self.out.glob(f"{self._raw_device.name}*"):
                     left.unlink()
         self.files["device_trace"] = name
+
+    def _export_device(self) -> None:
+        self._profile.export_chrome_trace(str(self._raw_device))
 
     def _save_flight_record(self) -> None:
         """Write the flight recorder's entries from the window; only they name gloo's process groups."""
@@ -266,7 +264,7 @@ class Recorder:
         self.files["flight_record"] = name
 
     def _window_record(self) -> dict[str, Any]:
-        record = {"entries": flights()} if flights() else self._flight_record()
+        record = {"entries": FLIGHTS} if FLIGHTS else self._flight_record()
         entries = [*record.get("entries", []), *self._messages.flights]
         record["entries"] = [entry for entry in entries if entry["time_created_ns"] >= self._start_ns]
         return record
@@ -280,7 +278,7 @@ class Recorder:
 
     def _note_groups(self) -> None:
         """Store process groups and backend, because the script may destroy the groups before the save."""
-        groups, backend = _process_groups()
+        groups, backend = process_groups()
         if groups:
             self._groups, self._backend = groups, backend
 
@@ -307,8 +305,8 @@ class Recorder:
         entry.update(hostname=socket.gethostname(), pid=os.getpid(), device=self._device())
         entry.update(backend=self._backend, process_groups=self._groups)
         entry.update(world_size=self.world_size, torch_version=str(self.torch.__version__))
-        if created_groups():
-            entry["all_groups"] = created_groups()
+        if CREATED_GROUPS:
+            entry["all_groups"] = [*CREATED_GROUPS]
         entry.update(raw_host_trace=self._raw_host.name, notes=self.notes)
         return entry
 
@@ -347,7 +345,7 @@ def _distributed() -> Any:
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
-def _process_groups() -> tuple[list[dict[str, Any]], str | None]:
+def process_groups() -> tuple[list[dict[str, Any]], str | None]:
     """Return this rank's process groups with their global ranks in group order, and the backend's name."""
     dist = _distributed()
     if dist is None:

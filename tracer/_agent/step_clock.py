@@ -167,11 +167,6 @@ class StepClock:
                 sides[seen_recorded].append(step)
         return sides[0][-(most // 2) :] + sides[1][: most // 2]
 
-    def table(self) -> dict[str, list[int]]:
-        """Return the columns of the step table by name."""
-        columns = zip(*self.rows(), strict=True) if self._first else ([] for _ in COLUMNS)
-        return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
-
     def histogram(self) -> list[list[int]]:
         """Return the number of unprofiled steps in each bucket of a histogram of their durations (ns)."""
         return [

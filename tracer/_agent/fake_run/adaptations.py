@@ -61,7 +61,8 @@ _WITHOUT_TENSORS = frozenset({
     "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim",
     "shape", "size",
 })  # fmt: skip
-_made: list[dict[str, Any]] = []
+MESHES: list[dict[str, Any]] = []
+"""The names and sizes of the device meshes that the script made."""
 
 
 def compute_for_real(mesh_module: Any) -> None:
@@ -95,7 +96,7 @@ def _constructing(construct: Callable[..., Any]) -> Callable[..., Any]:
         construct(self, _host(device_type), *args, **kwargs)
         names = self.mesh_dim_names
         if names:
-            _made.append({"names": list(names), "sizes": [int(self.size(at)) for at in range(len(names))]})
+            MESHES.append({"names": list(names), "sizes": [int(self.size(at)) for at in range(len(names))]})
 
     return __init__
 
@@ -109,11 +110,6 @@ def _real(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return call
-
-
-def meshes() -> list[dict[str, Any]]:
-    """Return the names and sizes of the device meshes that the script made."""
-    return list(_made)
 
 
 def keep_global_shapes_out(module: Any) -> None:

@@ -69,9 +69,7 @@ def stand_in_for_cuda(torch: Any) -> None:
         "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "utilization",
     )  # fmt: skip
     answers |= dict.fromkeys(nothing) | dict.fromkeys(zero, 0)
-    for name, answer in answers.items():
-        if hasattr(cuda, name):
-            setattr(cuda, name, functools.partial(_answer, answer))
+    _give_answers(cuda, answers)
     cuda.is_available = _outside_torch(True, False)
     cuda.device_count = _outside_torch(count, 0)
     cuda.get_rng_state = lambda *_: torch.random.get_rng_state()
@@ -96,13 +94,12 @@ def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
     known.current_accelerator = _outside_torch(torch.device("cuda"), None)
     known.is_available = _outside_torch(True, False)
     known.device_count = _outside_torch(count, 0)
-    for name in ("current_device_index", "current_device_idx"):
-        setattr(known, name, functools.partial(_answer, rank))
-    for name in ("set_device_index", "set_device_idx", "synchronize", "empty_cache",
-                 "reset_peak_memory_stats"):  # fmt: skip
-        setattr(known, name, functools.partial(_answer, None))
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
-        setattr(known, name, functools.partial(_answer, 0))
+    nothing = (
+        "set_device_index", "set_device_idx", "synchronize", "empty_cache", "reset_peak_memory_stats",
+    )  # fmt: skip
+    zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    answers: dict[str, Any] = {"current_device_index": rank, "current_device_idx": rank}
+    _give_answers(known, answers | dict.fromkeys(nothing) | dict.fromkeys(zero, 0))
     known.device_index = _Nothing
     known.current_stream, known.set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 
@@ -135,8 +132,10 @@ def _convert_own(torch: Any, module: Any, function: Any) -> None:
             module._buffers[key] = function(buffer)
 
 
-def _answer(answer: Any, *_args: Any, **_kwargs: Any) -> Any:
-    return answer
+def _give_answers(module: Any, answers: dict[str, Any]) -> None:
+    """Replace the functions of *module* named in *answers* by functions that return the answers."""
+    for name, answer in answers.items():
+        setattr(module, name, lambda *_, _answer=answer, **__: _answer)
 
 
 def _outside_torch(outside: Any, inside: Any) -> Any:

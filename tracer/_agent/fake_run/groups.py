@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import pickle
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -179,16 +178,3 @@ def _places(work: Any) -> range:
     """Return the indices of the recorded entries of *work*, and remove *work* from the table."""
     _, epoch, places = _works.pop(id(work), (None, -1, range(0)))
     return places if epoch == PROGRAM.epoch else range(0)
-
-
-def own_groups() -> dict[str, list[int]]:
-    """Return the ranks of each process group of this rank, in the group's order, keyed by group name."""
-    distributed = sys.modules["torch.distributed"]
-    if not distributed.is_initialized():
-        return {}
-    world = distributed.distributed_c10d._world
-    found = {}
-    for group, members in world.pg_group_ranks.items():
-        if isinstance(group, distributed.ProcessGroup):
-            found[world.pg_names.get(group, "")] = sorted(members, key=members.__getitem__)
-    return found

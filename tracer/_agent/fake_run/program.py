@@ -17,6 +17,7 @@ class Program:
         self.entries: list[dict[str, Any]] = []
         self.modules: list[str] = [""]
         self.compiled: list[str] = []
+        self.notes: list[str] = []
         self.names: Any = None
         self.recording = False
         self.quiet = 0
@@ -39,6 +40,11 @@ class Program:
             table.clear()
         self.epoch += 1
         self.recording = True
+
+    def note(self, sentence: str) -> None:
+        """Record *sentence* as an assumption of the recording."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     @property
     def active(self) -> bool:

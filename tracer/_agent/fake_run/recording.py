@@ -186,11 +186,7 @@ def _assumed(func: Any, args: Any) -> Any:
         return True
     if name not in ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::item"):
         raise  # noqa: PLE0704
-    return _assumed_value(args[0].dtype)
-
-
-def _assumed_value(dtype: Any) -> Any:
-    """Return an assumed value of the type *dtype*."""
+    dtype = args[0].dtype
     if dtype.is_complex or dtype.is_floating_point:
         return 1.0
     return False if str(dtype) == "torch.bool" else 1
@@ -296,7 +292,7 @@ def _value(value: Any) -> Any:
     if hasattr(value, "untyped_storage"):
         (storage,) = _storages(value) or {0}
         number = PROGRAM.storage_number(storage) if storage else 0
-        return [0, number, 0, _int(value.numel()), value.element_size(), "cuda:0"]
+        return [0, number, 0, int(value.numel()), value.element_size(), "cuda:0"]
     if isinstance(value, (list, tuple)):
         return [_value(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -308,11 +304,7 @@ def _value(value: Any) -> Any:
 
 def _shape(value: Any) -> Any:
     if hasattr(value, "untyped_storage"):
-        return [_int(size) for size in value.shape]
+        return [int(size) for size in value.shape]
     if isinstance(value, (list, tuple)) and any(hasattr(part, "untyped_storage") for part in value):
         return [_shape(part) for part in value]
     return []
-
-
-def _int(size: Any) -> int:
-    return int(size)

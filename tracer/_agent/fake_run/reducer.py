@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from . import groups
+from .program import PROGRAM
 
 
 def install(parallel_module: Any) -> None:
@@ -80,9 +81,7 @@ class _Reducer(_Nothing):
 
     def use_hook(self, state: Any, hook: Any) -> None:
         """Register the communication hook *hook*, which then reduces the buckets."""
-        from . import session  # noqa: PLC0415 - the other module is imported first
-
-        session.note("the script's communication hook reduces gradients as in the second step")
+        PROGRAM.note("the script's communication hook reduces gradients as in the second step")
         self._hook = (state, hook)
 
     def _set_static_graph(self) -> None:

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import fake_world
+from ..fake_world import CREATED_GROUPS
 from ..optimizers import OptimizerOrder, watch_steps
 from ..process import launch_options, write_atomically
+from ..recorder import process_groups
 from . import devices, groups
-from .adaptations import meshes
+from .adaptations import MESHES
 from .program import PROGRAM
 from .recording import Memory, Names, make_mode
 
 _VERSION = 1
-_notes: list[str] = []
 
 
 class _Session:
@@ -86,10 +86,10 @@ class _Session:
             "version": _VERSION,
             "rank": options["rank"],
             "world": options["world"],
-            "groups": groups.own_groups(),
-            "made_groups": fake_world.created_groups(),
-            "meshes": meshes(),
-            "notes": _notes,
+            "groups": {group["name"]: group["ranks"] for group in process_groups()[0]},
+            "made_groups": CREATED_GROUPS,
+            "meshes": MESHES,
+            "notes": PROGRAM.notes,
             "memory_bytes": {"fixed": self.memory.fixed_bytes, "most": self.memory.most_bytes},
             "torch_version": str(self.torch.__version__),
             **what,
@@ -116,12 +116,6 @@ def _tf32_classes(torch: Any) -> list[str]:
 _sessions: list[_Session] = []
 
 
-def note(sentence: str) -> None:
-    """Record *sentence* as an assumption of the recording."""
-    if sentence not in _notes:
-        _notes.append(sentence)
-
-
 def start(torch: Any) -> None:
     """Make all further tensors of this process fake, and record the operators on fake tensors."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: PLC0415
@@ -141,7 +135,7 @@ def start(torch: Any) -> None:
         return result
 
     torch.UntypedStorage.resize_ = resize_
-    torch.save = lambda *_args, **_kwargs: note("checkpoints are not written")
+    torch.save = lambda *_args, **_kwargs: PROGRAM.note("checkpoints are not written")
     torch.multiprocessing.spawn = _run_inline
     session.names.watch()
     FakeTensorMode(allow_non_fake_inputs=True).__enter__()
