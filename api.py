@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# Type checkers know this name. The module `typing` is not imported, because all training processes would pay.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .converter import Workload as Workload
     from .converter import convert as convert
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .tracer import trace as trace
 else:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         # Only this name is imported, and only here, because training processes also import this module.
         from .support import exports_of  # noqa: PLC0415
 
