@@ -12,7 +12,7 @@ from typing import Literal
 from ..converter.building import Progress
 from ..converter.readers import is_operation_table, read_operation_table
 from ..errors import StudyError
-from ..support import code_version, is_temporary, new_folder, remove_folder
+from ..support import cache_folder, code_version, is_temporary, new_folder, remove_folder
 from ._checksums import refuse_damaged
 from ._memory import check_operations
 from ._simulate import prepare
@@ -21,15 +21,10 @@ from .study import ImportItem, Study, find_items, import_with_defaults, proposed
 
 _MAX_BYTES = 4 << 30  # limit on the total size of cached studies
 _MAX_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
+_FOLDER = "replays"  # within the user's cache
 _NAMED = 4
 _NSIGHT = (".nsys-rep", ".qdrep", ".ncu-rep", ".sqlite")
 _BLOCK = 1 << 20
-
-
-def traces_folder() -> Path:
-    """Return the folder of cached studies: ``chakrascope/replays`` in XDG_CACHE_HOME, or ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
-    return Path(base).expanduser() / "chakrascope" / "replays"
 
 
 def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _of: None) -> Study:
@@ -51,7 +46,7 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
         measured = prepare(study.workload_prefix(), "default", None, backend="replay")
         study.add_run(measured, get_backend("replay").run(measured))
 
-    return _cached_study(traces_folder() / _key(folder, item) / name, fill)
+    return _cached_study(cache_folder(_FOLDER) / _key(folder, item) / name, fill)
 
 
 def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
@@ -69,8 +64,9 @@ def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
         os.utime(cached.parent)
     except OSError as error:
         raise StudyError(
-            f"The cache of converted traces, {traces_folder()}, cannot be used ({error.strerror}). Next: set "
-            "XDG_CACHE_HOME to another folder, or import the traces into a study with `chakrascope import`."
+            f"The cache of converted traces, {cache_folder(_FOLDER)}, cannot be used ({error.strerror}). "
+            "Next: set XDG_CACHE_HOME to another folder, or import the traces into a study with "
+            "`chakrascope import`."
         ) from error
     return Study.open(cached)
 
@@ -92,16 +88,20 @@ def _study_of_table(path: Path) -> Study:
     read_operation_table(path)
     digest = hashlib.blake2b(f"{code_version()}{path.name}".encode(), digest_size=12)
     digest.update(path.read_bytes())
-    cached = traces_folder() / digest.hexdigest() / safe_name(path.stem, "table")
+    cached = cache_folder(_FOLDER) / digest.hexdigest() / safe_name(path.stem, "table")
     return _cached_study(cached, lambda study: shutil.copyfile(path, study.operations_file))
 
 
 def cached_traces() -> list[tuple[Path, int]]:
     """Return the cached studies with their size in bytes, most recently used first."""
-    folder = traces_folder()
+    folder = cache_folder(_FOLDER)
     keys = [path for path in folder.glob("*") if path.is_dir() and not is_temporary(path.name)]
-    studies = [study for key in sorted(keys, key=_used_ns, reverse=True) for study in Study.folders_in(key)]
-    return [(study, _size_bytes(study)) for study in studies]
+    keys.sort(key=lambda key: key.stat().st_mtime_ns, reverse=True)
+    return [
+        (study, sum(file.stat().st_size for file in study.rglob("*") if file.is_file()))
+        for key in keys
+        for study in Study.folders_in(key)
+    ]
 
 
 def clear_cached_traces() -> int:
@@ -168,11 +168,3 @@ def _remove_oldest(latest: Path) -> None:
         total += size_bytes
         if total > _MAX_BYTES and study.parent != latest:
             remove_folder(study.parent)
-
-
-def _used_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-def _size_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -72,6 +72,16 @@ def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return places[numbers], firsts
 
 
+def turns(*keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return, for each row, the number of earlier rows with the same integer *keys*."""
+    numbers, _ = rows_coded(*keys)
+    order = np.argsort(numbers, kind="stable")
+    counts = np.bincount(numbers)
+    earlier = np.empty(len(numbers), np.int64)
+    earlier[order] = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return earlier
+
+
 def _dense(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
     """Return integer codes that are equal for equal values of *key*, and an upper bound of the codes."""
     least, most = (int(key.min()), int(key.max())) if len(key) else (0, 0)

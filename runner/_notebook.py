@@ -69,11 +69,12 @@ def block(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
 def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
     """Return the first rows of *table* as HTML, with each column in the unit that ends its name."""
     shown = table.head(most)
+    plain = [str(name).removesuffix("_ns").removesuffix("_bytes") for name in shown.columns]
     numeric = [dtype.kind in "iuf" for dtype in shown.dtypes]
     sides = ["right;white-space:nowrap" if number else "left" for number in numeric]
     head = "".join(
-        f'<th style="{_LINE}text-align:{side}">{_text(_head(str(name)))}</th>'
-        for name, side in zip(shown.columns, sides, strict=True)
+        f'<th style="{_LINE}text-align:{side}">{_text(name.replace("_", " "))}</th>'
+        for name, side in zip(plain, sides, strict=True)
     )
     body = "".join(
         "<tr>"
@@ -117,10 +118,6 @@ def _bar(row: Bar, top: int, low: float, scale: float) -> list[Svg]:
         element("rect", x=left, y=top + 2, width=width, height=_ROW - 6, fill=row.colour),
         element("text", visible(row.text), x=left + width + 5, y=top + 13),
     ]
-
-
-def _head(name: str) -> str:
-    return name.removesuffix("_ns").removesuffix("_bytes").replace("_", " ")
 
 
 def _cell(name: str, value: Any) -> str:

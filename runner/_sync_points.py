@@ -11,7 +11,7 @@ from ..converter import CollectiveType, Graph, NodeType, Workload
 from ..converter.chakra import DEVICE_LANE
 from ..support import count_text, duration_text
 from ..support.table import Columns, Ints, positions
-from ._framed import rows_coded
+from ._framed import rows_coded, turns
 from ._result import Result
 
 _ROUNDS = 8
@@ -146,9 +146,8 @@ def _matched(ends: Columns) -> Columns:
     """Return the members of messages that have both a send and a receive in *ends*."""
     order = np.lexsort((ends["node_id"], ends["start_ns"], ends["type"]))
     ends = {name: column[order] for name, column in ends.items()}
-    kinds, _ = rows_coded(ends["type"], *(ends[name] for name in _MESSAGE))
-    turns = _turns(kinds)
-    points, firsts = rows_coded(turns, *(ends[name] for name in _MESSAGE))
+    turn = turns(ends["type"], *(ends[name] for name in _MESSAGE))
+    points, firsts = rows_coded(turn, *(ends[name] for name in _MESSAGE))
     both = np.bincount(points, minlength=len(firsts))[points] == 2
     members = {name: ends[name][both] for name in ("rank", "node_id", "start_ns", "end_ns")}
     return members | {
@@ -156,15 +155,6 @@ def _matched(ends: Columns) -> Columns:
         "is_message": np.ones(int(both.sum()), bool),
         "may_leave": ends["type"][both] == NodeType.COMM_SEND,
     }
-
-
-def _turns(kinds: Ints) -> Ints:
-    """Return, for each row, the number of earlier rows with the same kind."""
-    order = np.argsort(kinds, kind="stable")
-    counts = np.bincount(kinds)
-    turns = np.empty(len(kinds), np.int64)
-    turns[order] = np.arange(len(kinds)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return turns
 
 
 def _as_recorded(members: Columns, result: Result, workload: Workload) -> Columns:

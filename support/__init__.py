@@ -6,6 +6,7 @@ imported here.
 
 from __future__ import annotations
 
+from ._files import cache_folder as cache_folder
 from ._files import is_temporary as is_temporary
 from ._files import link_or_copy as link_or_copy
 from ._files import load_json as load_json

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -35,6 +35,12 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True, p
     """
     with new_file(target, sync=sync, parents=parents) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def cache_folder(part: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder *part* of the user's cache, in XDG_CACHE_HOME or ``~/.cache``."""
+    base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME", "~"), ".cache")
+    return Path(base).expanduser() / "chakrascope" / part
 
 
 def load_json(file: Path) -> Any:

@@ -15,6 +15,7 @@ from .._experiment import Experiment
 from .._result import Result
 from ._base import Progress
 from ._flow import flow_backend
+from ._outcome import more_provenance
 from ._packet import packet_backend
 
 DEFAULT_ERROR = 0.02
@@ -109,9 +110,9 @@ def _attempt(result: Result) -> dict[str, Any]:
 
 
 def _answer(result: Result, provenance: dict[str, Any], sentence: str) -> Result:
-    assumptions = [*result.provenance["assumptions"], sentence]
     facts = provenance | {"answered": provenance["attempts"][-1]["backend"]}
-    return replace(result, provenance=result.provenance | {"auto": facts, "assumptions": assumptions})
+    more = more_provenance(result.provenance, {"auto": facts}, assumptions=[sentence])
+    return replace(result, provenance=more)
 
 
 def _expected(flags: Sequence[str]) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...errors import BackendError, ConfigError, SimulationStalled
@@ -32,7 +32,7 @@ from ..emulation import (
 )
 from ._base import Progress
 from ._engine import EngineBackend, compile_scenario
-from ._outcome import collective_table, completion_times, run_provenance
+from ._outcome import collective_table, completion_times, more_provenance, run_provenance
 from ._process import backend_timeout_s
 
 _SHOWN = 4
@@ -43,23 +43,6 @@ _GROUPS = (
     "Process groups make progress independently, as communicators do, even if the ranks of a simulation "
     "would process their chunks in turn."
 )
-
-
-@dataclass(frozen=True)
-class _Counts:
-    """The engine's counters, summed over the ranks of an emulation."""
-
-    nodes_total: int
-    nodes_executed: int
-    events: int
-    overtaking: int
-    overtaken: int
-    replayed: int
-    evened: int
-    rank_representative: npt.NDArray[np.int32]
-    finish_order: npt.NDArray[np.int64]
-    folded: bool = False
-    undercharged: None = None
 
 
 def emulation_backend(name: str) -> EmulationBackend:
@@ -167,7 +150,10 @@ def _result(
     measured: Sequence[Measurement],
     overtaking: int,
 ) -> Result:
-    makespans = [_makespan_ns(measurement) for measurement in measured]
+    makespans = [
+        max(int(output.facts["statistics"]["finish_ns"]) for output in measurement.outputs)
+        for measurement in measured
+    ]
     chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
     tables = MeasuredTables(measured[chosen], places)
     nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
@@ -175,16 +161,15 @@ def _result(
     late = None if experiment.system.roofline_enabled else Lateness.of(experiment.workload.model, nodes)
     if late is not None and late.refusal(tables.makespan_ns):
         raise BackendError(late.refusal(tables.makespan_ns))
-    counts = _counts(measured[chosen], tables, overtaking)
-    provenance = run_provenance(experiment, counts)
-    facts = _facts(setup, places, measured, chosen, makespans)
+    facts = _facts(setup, places, measured, chosen, makespans) | completion_times(tables.flows)
     facts |= {"compute_late_ns": late.to_json() if late is not None else {}}
-    times = completion_times(tables.flows)
-    facts |= {"flow_completion_ns": times} if times else {}
     lateness = late.warning(tables.makespan_ns) if late is not None else ""
-    warnings = [*provenance["warnings"], *([lateness] if lateness else [])]
-    assumptions = [*provenance["assumptions"], _NO_QUEUES, *([_GROUPS] if overtaking else [])]
-    extra = {"emulation": facts, "warnings": warnings, "assumptions": assumptions}
+    provenance = more_provenance(
+        run_provenance(experiment, _counts(measured[chosen], tables, overtaking)),
+        {"emulation": facts},
+        warnings=[lateness] if lateness else [],
+        assumptions=[_NO_QUEUES, *([_GROUPS] if overtaking else [])],
+    )
     roofline = list(tables.ranks.columns[len(COLUMNS["ranks"]) :])
     dropped = [] if experiment.system.roofline_enabled else roofline
     return Result(
@@ -195,23 +180,19 @@ def _result(
         collectives=collective_table(nodes, experiment.workload.model),
         links=_links(tables.flows),
         flows=tables.flows,
-        provenance=provenance | extra,
+        provenance=provenance,
     )
 
 
-def _makespan_ns(measurement: Measurement) -> int:
-    return max(int(output.facts["statistics"]["finish_ns"]) for output in measurement.outputs)
-
-
-def _counts(measurement: Measurement, tables: MeasuredTables, overtaking: int) -> _Counts:
+def _counts(measurement: Measurement, tables: MeasuredTables, overtaking: int) -> SimpleNamespace:
+    """Return the engine's counters, summed over the ranks of an emulation."""
     facts = [output.facts for output in measurement.outputs]
-    return _Counts(
-        nodes_total=sum(int(each["nodes_total"]) for each in facts),
-        nodes_executed=sum(int(each["nodes_executed"]) for each in facts),
-        events=sum(int(each["events"]) for each in facts),
+    summed = ("nodes_total", "nodes_executed", "events", "overtaken", "replayed")
+    return SimpleNamespace(
+        **{name: sum(int(each[name]) for each in facts) for name in summed},
         overtaking=overtaking,
-        overtaken=sum(int(each["overtaken"]) for each in facts),
-        replayed=sum(int(each["replayed"]) for each in facts),
+        folded=False,
+        undercharged=None,
         evened=max(int(each["evened"]) for each in facts),
         rank_representative=np.arange(len(facts), dtype=np.int32),
         finish_order=np.argsort(tables.ranks["finish_ns"].to_numpy(), kind="stable"),
@@ -260,8 +241,7 @@ def _links(flows: pd.DataFrame) -> pd.DataFrame:
         (src, dst, int(part["bytes"].sum()), _covered_ns(part), 0, len(part))
         for (src, dst), part in flows.groupby(["src", "dst"])
     ]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS["links"])).astype(COLUMNS["links"])
-    return table
+    return pd.DataFrame(rows, columns=list(COLUMNS["links"])).astype(COLUMNS["links"])
 
 
 def _covered_ns(flows: pd.DataFrame) -> int:

@@ -13,7 +13,7 @@ from .._result import COLUMNS, Result
 from ..config import Fabric
 from ..engine import NetworkModel
 from ._engine import EngineBackend, Model, Run
-from ._outcome import change_sentences, completion_times
+from ._outcome import change_sentences, completion_times, more_provenance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,18 +124,14 @@ def _complete(result: Result, run: Run) -> Result:
     fabric, report = run.experiment.fabric, run.output.fabric
     flows = typed(report.flows, COLUMNS["flows"])
     facts: dict[str, Any] = {"flags": list(report.flags), "rate_changes": int(report.events)}
-    times = completion_times(flows)
-    if times:
-        facts["flow_completion_ns"] = times
+    facts |= completion_times(flows)
     if not facts["flags"] and may_drift(flows, result.makespan_ns):
         facts |= _shaken(result.makespan_ns, flows, fabric, run)
     warnings = [*fabric.warnings(), *(FLAGS[flag] for flag in facts["flags"])]
     assumptions = [_QUEUES, *change_sentences(fabric, report.changes)]
-    provenance = result.provenance | {
-        "flow": facts,
-        "warnings": [*result.provenance["warnings"], *warnings],
-        "assumptions": [*result.provenance["assumptions"], *assumptions],
-    }
+    provenance = more_provenance(
+        result.provenance, {"flow": facts}, warnings=warnings, assumptions=assumptions
+    )
     link_use = typed(report.intervals, COLUMNS["link_use"])
     return result.with_columns(flows=flows, link_use=link_use, provenance=provenance)
 

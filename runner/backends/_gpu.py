@@ -17,6 +17,7 @@ from ..gpu import (
     why_rough,
 )
 from ._engine import EngineBackend, Model, Run, refuse_linkless
+from ._outcome import more_provenance
 
 _COMPUTE = (
     "Alone on a GPU, a compute kernel takes the duration of its node: {waves} rounds of workgroups on all "
@@ -75,14 +76,13 @@ def _complete(result: Result, run: Run) -> Result:
         "compute_slowdown": float(took.sum() / alone.sum()) if alone.sum() else 1.0,
     }
     assumptions = [
-        *result.provenance["assumptions"],
         f"The machine is '{machine.name}', with {machine.scale_up.gpus} GPUs per node.",
         _COMPUTE.format(waves=machine.compute_waves, units=machine.compute.units, memory=memory),
         _MESSAGES,
         *programs.remarks,
         *_rough(machine),
     ]
-    provenance = result.provenance | {"gpu": facts, "assumptions": assumptions}
+    provenance = more_provenance(result.provenance, {"gpu": facts}, assumptions=assumptions)
     return replace(result, ranks=ranks, provenance=provenance)
 
 

@@ -16,7 +16,7 @@ from ...support import count_text, package_version
 from ...support.table import Columns, Table, frame_of
 from .. import engine
 from .._experiment import Detail, Experiment
-from .._framed import PairIndex, changed_rows, typed
+from .._framed import PairIndex, changed_rows, rows_coded, turns, typed
 from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
 from .._result import COLUMNS, MANY_NODES, Result, empty_columns
 from .._sync_points import with_measured_waits
@@ -64,9 +64,11 @@ def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
     origin_start = np.minimum(table.pop("origin_start_ns"), table["end_ns"])
     table["wait_ns"] = np.maximum(origin_start - table["start_ns"], 0)
     table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["wait_ns"]
-    turn = _counted((table["comm_type"], table["group"], table["rank"]))
-    key = (turn, table["comm_type"], table["group"])
-    order = np.lexsort((table["rank"], *key, _least(table["start_ns"], key)))
+    key = (turns(table["comm_type"], table["group"], table["rank"]), table["comm_type"], table["group"])
+    numbers, firsts = rows_coded(*key)
+    earliest = table["start_ns"][firsts]
+    np.minimum.at(earliest, numbers, table["start_ns"])
+    order = np.lexsort((table["rank"], *key, earliest[numbers]))
     table = {name: values[order] for name, values in table.items()}
     table["collective"] = np.cumsum(changed_rows([values[order] for values in key])) - 1
     return {name: table[name].astype(kind) for name, kind in COLUMNS["collectives"].items()}
@@ -88,27 +90,6 @@ def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
     index = PairIndex(nodes["rank"], nodes["node_id"])
     origin = index.rows(nodes["origin_rank"][rows], nodes["origin_node"][rows])
     return np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
-
-
-def _counted(key: tuple[_Integers, ...]) -> _Integers:
-    """Return for each row the number of earlier rows with the same *key*."""
-    order = np.lexsort(key)
-    firsts = np.flatnonzero(changed_rows([values[order] for values in key]))
-    sizes = np.diff(np.append(firsts, len(order)))
-    count = np.empty(len(order), dtype=np.int64)
-    count[order] = np.arange(len(order)) - np.repeat(firsts, sizes)
-    return count
-
-
-def _least(values: _Integers, key: tuple[_Integers, ...]) -> _Integers:
-    """Return for each row the minimum of *values* over the rows with the same *key*."""
-    order = np.lexsort(key)
-    firsts = np.flatnonzero(changed_rows([some[order] for some in key]))
-    least = np.empty_like(values)
-    least[order] = np.repeat(
-        np.minimum.reduceat(values[order], firsts), np.diff(np.append(firsts, len(order)))
-    )
-    return least
 
 
 def ignored_keys(experiment: Experiment) -> list[str]:
@@ -262,6 +243,21 @@ def common_provenance(
     }
 
 
+def more_provenance(
+    provenance: dict[str, Any],
+    facts: dict[str, Any],
+    *,
+    warnings: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return *provenance* with *facts*, and with *warnings* and *assumptions* after its own."""
+    sentences = {
+        "warnings": [*provenance["warnings"], *warnings],
+        "assumptions": [*provenance["assumptions"], *assumptions],
+    }
+    return provenance | facts | sentences
+
+
 def _program_remarks(experiment: Experiment) -> list[str]:
     """Return a warning if the model gives a collective program more bandwidth than the network has."""
     if not experiment.programs.programs:
@@ -337,11 +333,11 @@ def _short_lists(experiment: Experiment) -> list[str]:
 
 
 def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
-    """Return the statistics of message durations in ns in the table ``flows``; empty without messages."""
+    """Return ``flow_completion_ns``: statistics of message durations in *flows*; empty without messages."""
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     if not len(times):
         return {}
-    return {
+    statistics = {
         "count": len(times),
         "min": int(times.min()),
         "mean": float(times.mean()),
@@ -349,6 +345,7 @@ def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
         "p99": float(np.quantile(times, 0.99)),
         "max": int(times.max()),
     }
+    return {"flow_completion_ns": statistics}
 
 
 def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:

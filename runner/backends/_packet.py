@@ -12,7 +12,7 @@ from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, Fabric
 from ..engine import NetworkModel
 from ._engine import EngineBackend, Model, Run
-from ._outcome import change_sentences, completion_times
+from ._outcome import change_sentences, completion_times, more_provenance
 
 
 def packet_backend(
@@ -31,21 +31,23 @@ def packet_backend(
 def _complete(notes: tuple[str, ...], result: Result, run: Run) -> Result:
     fabric, report = run.experiment.fabric, run.output.fabric
     flows = typed(report.flows, COLUMNS["flows"])
-    facts = _facts(report, completion_times(flows))
-    warnings = [*result.provenance["warnings"], *fabric.warnings(), *_drops(facts)]
-    assumptions = [
-        *result.provenance["assumptions"],
-        *notes,
-        *_assumptions(fabric),
-        *change_sentences(fabric, report.changes),
-        *_trains(fabric, report),
-    ]
-    provenance = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
+    facts = _facts(report) | completion_times(flows)
+    provenance = more_provenance(
+        result.provenance,
+        {"packets": facts},
+        warnings=[*fabric.warnings(), *_drops(facts)],
+        assumptions=[
+            *notes,
+            *_assumptions(fabric),
+            *change_sentences(fabric, report.changes),
+            *_trains(fabric, report),
+        ],
+    )
     return result.with_columns(
         links=_links(report.links),
         flows=flows,
         link_use=typed(report.intervals, COLUMNS["link_use"]),
-        provenance=result.provenance | provenance,
+        provenance=provenance,
     )
 
 
@@ -55,10 +57,10 @@ def _links(links: Columns) -> Columns:
     return typed({**names, **times, "messages": links["packets"]}, COLUMNS["links"])
 
 
-def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
-    """Return the provenance of a packet-level simulation, with *times* of its messages."""
+def _facts(report: engine.FabricReport) -> dict[str, Any]:
+    """Return the provenance of a packet-level simulation."""
     links = report.links
-    facts: dict[str, Any] = {
+    return {
         "data_packets": report.data_packets,
         "network_events": report.events,
         "pause_frames": int(links["pauses"].sum()),
@@ -67,9 +69,6 @@ def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]
         "largest_queue_bytes": max(links["largest_queue_bytes"].tolist(), default=0),
         "train": report.largest_train,
     }
-    if times:
-        facts["flow_completion_ns"] = times
-    return facts
 
 
 def _assumptions(fabric: Fabric) -> list[str]:

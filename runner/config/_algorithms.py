@@ -22,12 +22,8 @@ from ._system import SystemConfig
 
 _PER_NODE = "per_node_custom_implementation"
 _PROGRAMS = tuple(f"{name.replace('-', '_')}_programs" for name in COLLECTIVES)
+_CUSTOMS = tuple(f"{name.replace('-', '_')}_implementation_custom" for name in COLLECTIVES)
 BUILTIN = "builtin"
-
-
-def has_algorithms(system: SystemConfig) -> bool:
-    """Return whether *system* names files of custom collective algorithms."""
-    return bool(_names(system)) or any(getattr(system, key) for key in _PROGRAMS)
 
 
 def program_files(system: SystemConfig) -> dict[str, list[Path | str | None]]:
@@ -56,19 +52,17 @@ def with_absolute_algorithms(system: SystemConfig) -> SystemConfig:
     file.
     """
     here = Path.cwd()
+
+    def exists(key: str, name: str) -> bool:
+        if key in _CUSTOMS:
+            return bool(_files_of(here / name))
+        return not is_program_name(name) and isfile(here / name)
+
     changes: dict[str, Any] = {}
-    for key in (f"{name.replace('-', '_')}_implementation_custom" for name in COLLECTIVES):
-        names = getattr(system, key) or ()
-        found = tuple(str(here / name) if _files_of(here / name) else name for name in names)
-        if found != tuple(names):
-            changes[key] = found
-    for key in _PROGRAMS:
-        names = getattr(system, key) or ()
-        found = tuple(
-            str(here / name) if not is_program_name(name) and isfile(here / name) else name for name in names
-        )
-        if found != tuple(names):
-            changes[key] = found
+    for key in (*_CUSTOMS, *_PROGRAMS):
+        names = getattr(system, key)
+        if names:
+            changes[key] = tuple(str(here / name) if exists(key, name) else name for name in names)
     per_node = getattr(system, _PER_NODE)
     if per_node is not None and isfile(here / per_node):
         changes[_PER_NODE] = str(here / per_node)
@@ -127,8 +121,7 @@ def _resolved_program(name: str) -> str:
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return a system file's mapping with every algorithm path reduced to its file name."""
     shown = dict(plain)
-    customs = (f"{name}-implementation-custom" for name in COLLECTIVES)
-    for key in (*customs, *(key.replace("_", "-") for key in _PROGRAMS)):
+    for key in (key.replace("_", "-") for key in (*_CUSTOMS, *_PROGRAMS)):
         if key in shown:
             shown[key] = [Path(name).name for name in shown[key]]
     key = _PER_NODE.replace("_", "-")
@@ -141,7 +134,8 @@ def digests(system: SystemConfig) -> dict[str, str]:
     """Return a content hash for each algorithm of *system*, keyed by collective or node."""
     found = {}
     for use, name in _names(system).items():
-        lines = [f"{number} {_digest(file)}" for number, file in sorted(_files(system, name).items())]
+        files_by_place = sorted(_files_of(system.folder / name).items())
+        lines = [f"{number} {_digest(file)}" for number, file in files_by_place]
         found[use] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     for collective, files in program_files(system).items():
         for place, file in enumerate(files):
@@ -184,7 +178,7 @@ def with_stored_algorithms(folder: Path, system: SystemConfig) -> tuple[SystemCo
     Files are written atomically, and equal content only once. A system without algorithms has the
     name "".
     """
-    if not has_algorithms(system):
+    if not _names(system) and not any(getattr(system, key) for key in _PROGRAMS):
         return system, ""
     content = "\n".join(f"{use} {digest}" for use, digest in sorted(digests(system).items()))
     name = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -209,21 +203,17 @@ def read_per_node(system: SystemConfig) -> dict[int, str]:
 def _names(system: SystemConfig) -> dict[str, str]:
     """Return the custom algorithms, keyed by collective or by ``node-ID``."""
     found = {}
-    for collective in (name.replace("-", "_") for name in COLLECTIVES):
-        names = getattr(system, f"{collective}_implementation_custom")
+    for key in _CUSTOMS:
+        names = getattr(system, key)
         if names:
-            found[collective] = names[0]
+            found[key.removesuffix("_implementation_custom")] = names[0]
     if getattr(system, _PER_NODE) is not None:
         found |= {f"node-{node}": name for node, name in read_per_node(system).items()}
     return found
 
 
-def _files(system: SystemConfig, name: str) -> dict[int, Path]:
-    """Return the trace files NAME.N.et of a custom algorithm, keyed by N."""
-    return _files_of(system.folder / name)
-
-
 def _files_of(prefix: Path) -> dict[int, Path]:
+    """Return the trace files PREFIX.N.et of a custom algorithm, keyed by N."""
     pattern = re.compile(rf"{re.escape(prefix.name)}\.(\d+)\.et")
     places = prefix.parent.iterdir() if prefix.parent.is_dir() else ()
     matches = [(pattern.fullmatch(file.name), file) for file in places]
@@ -231,7 +221,7 @@ def _files_of(prefix: Path) -> dict[int, Path]:
 
 
 def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
-    files = _files(system, name)
+    files = _files_of(system.folder / name)
     if not files:
         raise ConfigError(
             f"The custom algorithm '{name}' has no files {system.folder / name}.N.et, one for each position "

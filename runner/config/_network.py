@@ -139,7 +139,36 @@ class NetworkConfig:
     where: InitVar[str] = "The network configuration"
 
     def __post_init__(self, where: str) -> None:
-        self._check(where)
+        for key in self.unknown:
+            if key in EXTENSIONS:
+                raise ConfigError(f"{where}: '{key}' is a known key; it has its own field.")
+        values.refuse_unknown(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS), where)
+        check_links(self.links, where)
+        check_devices(self.devices, self.links, where)
+        if not self.topology:
+            raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
+        for name in self.topology:
+            values.choice(name, TOPOLOGIES, "topology", where)
+        for key in DIMENSION_KEYS[1:]:
+            count = len(getattr(self, key))
+            if count != self.dimensions:
+                raise ConfigError(
+                    f"{where}: '{key}' has {count} entries but 'topology' has {self.dimensions}."
+                )
+        if self.npus_count != (1,) and any(count < 2 for count in self.npus_count):
+            raise ConfigError(
+                f"{where}: every entry of 'npus_count' must be at least 2 (or [1] for a single rank), not "
+                f"{shown(list(self.npus_count))}."
+            )
+        values.check_range(self.num_ranks, (1, values.MAX_RANKS), "npus_count", where)
+        for value in self.bandwidth:
+            if value <= 0:
+                raise ConfigError(f"{where}: every entry of 'bandwidth' must be more than 0, not {value}.")
+            values.check_range(value, values.BANDWIDTH, "bandwidth", where)
+        for value in self.latency:
+            if value < 0:
+                raise ConfigError(f"{where}: every entry of 'latency' must be 0 or more, not {value}.")
+            values.check_range(value, values.DELAY_NS, "latency", where)
 
     @property
     def title(self) -> str:
@@ -270,38 +299,6 @@ class NetworkConfig:
             name=name,
             where=where,
         )
-
-    def _check(self, where: str) -> None:
-        for key in self.unknown:
-            if key in EXTENSIONS:
-                raise ConfigError(f"{where}: '{key}' is a known key; it has its own field.")
-        values.refuse_unknown(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS), where)
-        check_links(self.links, where)
-        check_devices(self.devices, self.links, where)
-        if not self.topology:
-            raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
-        for name in self.topology:
-            values.choice(name, TOPOLOGIES, "topology", where)
-        for key in DIMENSION_KEYS[1:]:
-            count = len(getattr(self, key))
-            if count != self.dimensions:
-                raise ConfigError(
-                    f"{where}: '{key}' has {count} entries but 'topology' has {self.dimensions}."
-                )
-        if self.npus_count != (1,) and any(count < 2 for count in self.npus_count):
-            raise ConfigError(
-                f"{where}: every entry of 'npus_count' must be at least 2 (or [1] for a single rank), not "
-                f"{shown(list(self.npus_count))}."
-            )
-        values.check_range(self.num_ranks, (1, values.MAX_RANKS), "npus_count", where)
-        for value in self.bandwidth:
-            if value <= 0:
-                raise ConfigError(f"{where}: every entry of 'bandwidth' must be more than 0, not {value}.")
-            values.check_range(value, values.BANDWIDTH, "bandwidth", where)
-        for value in self.latency:
-            if value < 0:
-                raise ConfigError(f"{where}: every entry of 'latency' must be 0 or more, not {value}.")
-            values.check_range(value, values.DELAY_NS, "latency", where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content for a network file, including ignored keys."""

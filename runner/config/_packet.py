@@ -153,7 +153,9 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
     # Times in files for ASTRA-sim refer to ASTRA-sim's clock.
-    packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
+    packet = {"ASTRA_SIM_CLOCK": 1} | {
+        key: list(value) if isinstance(value, tuple) else value for key, value in given.items()
+    }
     packet |= {
         "nodes": topology.nodes,
         "switches": list(topology.switches),
@@ -243,7 +245,3 @@ def _find_next_to(name: str, config: Path) -> Path:
     raise ConfigError(
         f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."
     )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -72,25 +72,24 @@ class AstraSimProgram:
     version: str = "unknown"
 
 
-def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
+def find_astra_sim(environment: Mapping[str, str] = os.environ) -> dict[str, AstraSimProgram]:
     """Return the ASTRA-sim programs on this machine, keyed by kind.
 
     The programs are searched in this order: the entry of the kind under ``astra-sim`` in ``backends.yml``
     (in ``$XDG_CONFIG_HOME/chakrascope``), the checkouts named by its key ``home`` and by
     ``ASTRA_SIM_HOME``, and ``PATH``. Raises `ConfigError` for an invalid ``backends.yml``.
     """
-    variables = os.environ if environment is None else environment
-    settings = _settings(variables)
+    settings = _settings(environment)
     programs = {}
     for kind in KINDS:
-        for path, source in _candidates(kind, settings, variables):
+        for path, source in _candidates(kind, settings, environment):
             if path.is_file() and os.access(path, os.X_OK):
                 programs[kind] = AstraSimProgram(kind, path, source, _version(path))
                 break
     return programs
 
 
-def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
+def locate(kind: str, environment: Mapping[str, str] = os.environ) -> AstraSimProgram:
     """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` with the places searched."""
     if kind not in KINDS:
         raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
@@ -98,7 +97,7 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
     if kind not in programs:
         raise BackendUnavailable(
             f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) "
-            f"{_why_not(kind, os.environ if environment is None else environment)}, "
+            f"{_why_not(kind, environment)}, "
             "or use the backend 'analytical-unaware', which needs no other program."
         )
     return programs[kind]
@@ -274,31 +273,21 @@ class AstraSimBackend:
                 if status != 0:
                     raise _failure(program, log, status, tail)
                 lines = _until_stopped(log_lines(folder / "log"), may_continue) if trace else None
-                result = self._answer(experiment, program, log, lines, tail)
+                result = conclude(
+                    experiment,
+                    log,
+                    None if lines is None else read_trace(lines),
+                    tail,
+                    who=f"The program {program.path}",
+                    versions={"astra-sim": program.version, "program": program.path.name},
+                    warnings=[],
+                )
                 return result if fabric is None else with_packets(result, fabric, log, folder)
         except OSError as error:
             raise BackendError(
                 f"ASTRA-sim's scratch folder cannot be used ({error}); free some disk space or set TMPDIR to "
                 "another folder."
             ) from error
-
-    def _answer(
-        self,
-        experiment: Experiment,
-        program: AstraSimProgram,
-        log: AstraSimLog,
-        lines: Iterable[str] | None,
-        tail: list[str],
-    ) -> Result:
-        return conclude(
-            experiment,
-            log,
-            None if lines is None else read_trace(lines),
-            tail,
-            who=f"The program {program.path}",
-            versions={"astra-sim": program.version, "program": program.path.name},
-            warnings=[],
-        )
 
 
 def _until_stopped(lines: Iterable[str], may_continue: Callable[[], bool]) -> Iterator[str]:

@@ -10,11 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ....errors import BackendError, ConfigError
 from ....support import write_file
-from ....support.documents import read_yaml
 from ..._experiment import Experiment
 from ...config import (
     OWN_SETTINGS,
@@ -25,6 +22,7 @@ from ...config import (
     NetworkConfig,
     SystemConfig,
     check_failures,
+    copied_into,
     fabric_of,
     refuse_programs,
 )
@@ -159,9 +157,6 @@ def parallel_warning(fabric: Fabric) -> list[str]:
 TRACE_LIMIT_NODES = 400_000
 # ASTRA-sim's ns-3 would write every queue's length every 100 ns to a file that Chakrascope does not read.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}
-_CUSTOM_KEYS = tuple(
-    f"{name}_implementation_custom" for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
-)
 
 
 def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool) -> list[str]:
@@ -211,53 +206,20 @@ def _write_workload(experiment: Experiment, folder: Path) -> None:
 
 
 def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> SystemConfig:
-    """Return the system with every value set that ASTRA-sim would leave uninitialised."""
-    system = experiment.system
-    refuse_programs(system, experiment.backend)
-    changes: dict[str, object] = {
-        "scheduling_policy": system.scheduling_policy or "LIFO",
-        "collective_optimization": system.collective_optimization or "localBWAware",
-        "preferred_dataset_splits": system.preferred_dataset_splits or 1,
-        "trace_enabled": True if trace else None,
-    }
-    # ASTRA-sim takes any value but the number 0 as true, even false.
-    for key in _CUSTOM_KEYS:
-        names = getattr(system, key)
-        if names:
-            changes[key] = tuple(_copy_custom(system, name, folder) for name in names)
-    if system.per_node_custom_implementation is not None:
-        changes["per_node_custom_implementation"] = _copy_per_node(system, folder)
-    return replace(system, **changes)  # type: ignore[arg-type]
+    """Return the system with every value set that ASTRA-sim would leave uninitialised.
 
-
-def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
-    """Copy the files of the custom algorithm *name* into *folder*; return the copy's name.
-
-    ASTRA-sim opens these files for writing, and would create missing ones empty.
+    Custom algorithms are copied, because ASTRA-sim opens their files for writing.
     """
-    prefix = system.folder / name
-    files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))
-    if not files:
-        raise ConfigError(
-            f"The custom algorithm '{name}' has no files {prefix}.<rank>.et; they are searched "
-            "relative to the working directory, then to the folder of the system file."
-        )
-    target = folder / "custom"
-    target.mkdir(exist_ok=True)
-    number = len(list(target.iterdir()))
-    inner = target / str(number)
-    inner.mkdir()
-    for file in files:
-        shutil.copyfile(file, inner / file.name)
-    return f"custom/{number}/{prefix.name}"
-
-
-def _copy_per_node(system: SystemConfig, folder: Path) -> str:
-    path = system.folder / str(system.per_node_custom_implementation)
-    entries = read_yaml(path, "table of custom algorithms")
-    copied = {int(node): _copy_custom(system, str(name), folder) for node, name in entries.items()}
-    (folder / "per_node.yml").write_text(yaml.safe_dump(copied), encoding="utf-8")
-    return "per_node.yml"
+    refuse_programs(experiment.system, experiment.backend)
+    system = copied_into(experiment.system, folder, "custom")
+    return replace(
+        system,
+        scheduling_policy=system.scheduling_policy or "LIFO",
+        collective_optimization=system.collective_optimization or "localBWAware",
+        preferred_dataset_splits=system.preferred_dataset_splits or 1,
+        # ASTRA-sim takes any value but the number 0 as true, even false.
+        trace_enabled=True if trace else None,
+    )
 
 
 def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[str]:

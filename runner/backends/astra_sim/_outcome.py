@@ -18,34 +18,14 @@ from ..._traits import DEFAULT_BACKEND
 from ...config import Fabric
 from .._base import Progress
 from .._engine import EngineBackend
-from .._outcome import collective_table, common_provenance, completion_times
+from .._outcome import collective_table, common_provenance, completion_times, more_provenance
 from ._inputs import OUTPUTS, parallel_warning
 from ._log import AstraSimLog, RankReport, Trace
 
 Intervals = Mapping[tuple[int, int], tuple[int, int]]
-_KEYS = {
-    NodeType.COMM_SEND: ("comm_src", "comm_dst", "comm_tag", "comm_size_bytes"),
-    NodeType.COMM_RECV: ("comm_src", "comm_dst", "comm_tag", "comm_size_bytes"),
-}
 
 
-def build_result(
-    experiment: Experiment, log: AstraSimLog, intervals: Intervals | None, provenance: dict[str, Any]
-) -> Result:
-    """Return the result of a complete run; *intervals* is None if node times are unknown."""
-    workload = experiment.workload.model
-    nodes = empty_table("nodes")
-    if intervals is not None:
-        nodes = infer_causes(_node_table(intervals), workload)
-    ranks = pd.DataFrame([_rank_row(rank, log.ranks[rank]) for rank in range(log.num_ranks)])
-    return Result(
-        backend=experiment.backend,
-        makespan_ns=max(report.finish_ns for report in log.ranks.values()),
-        ranks=ranks.astype(COLUMNS["ranks"]),
-        nodes=nodes,
-        collectives=collective_table(nodes, workload) if len(nodes) else empty_table("collectives"),
-        provenance=provenance,
-    )
+_INFERRED = "ASTRA-sim's log does not record why a node started: the causes are inferred from its times."
 
 
 def _rank_row(rank: int, report: RankReport) -> dict[str, int]:
@@ -64,10 +44,9 @@ def _rank_row(rank: int, report: RankReport) -> dict[str, int]:
 def _node_table(intervals: Intervals) -> pd.DataFrame:
     keys = np.array(sorted(intervals), dtype=np.int64).reshape(-1, 2)
     times = np.array([intervals[rank, node] for rank, node in keys.tolist()], dtype=np.int64).reshape(-1, 2)
-    table: pd.DataFrame = pd.DataFrame(
+    return pd.DataFrame(
         {"rank": keys[:, 0], "node_id": keys[:, 1], "start_ns": times[:, 0], "end_ns": times[:, 1]}
     )
-    return table
 
 
 def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
@@ -84,12 +63,11 @@ def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     table["cause_node"] = table["cause_node"].fillna(-1).astype("int64")
     table["cause_is_dependency"] = table["cause_is_dependency"].eq(True)
     table = _origins(table)
-    chosen: pd.DataFrame = (
+    return (
         table[list(COLUMNS["nodes"])]
         .astype(COLUMNS["nodes"])
         .sort_values(["rank", "node_id"], ignore_index=True)
     )
-    return chosen
 
 
 _FACTS = ("node_id", "type", "comm_type", "group", "comm_size_bytes", "comm_src", "comm_dst", "comm_tag")
@@ -112,8 +90,7 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     own_target = (merged["type"] == NodeType.COMM_RECV) & (merged["comm_dst"] < 0)
     merged.loc[own_source, "comm_src"] = merged["rank"]
     merged.loc[own_target, "comm_dst"] = merged["rank"]
-    result: pd.DataFrame = merged
-    return result
+    return merged
 
 
 def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
@@ -139,10 +116,9 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     first = candidates.sort_values(
         ["rank", "node_id", "cause_is_dependency", "cause_node"], ascending=[True, True, False, True]
     )
-    chosen: pd.DataFrame = first.drop_duplicates(["rank", "node_id"])[
+    return first.drop_duplicates(["rank", "node_id"])[
         ["rank", "node_id", "cause_node", "cause_is_dependency"]
     ]
-    return chosen
 
 
 def _origins(table: pd.DataFrame) -> pd.DataFrame:
@@ -218,11 +194,19 @@ def conclude(
             if trace
             else f"Node times were not requested, because {total} nodes do not fit into ASTRA-sim's log."
         )
-    return build_result(
-        experiment,
-        log,
-        trace.intervals if trace and complete else None,
-        _provenance(experiment, versions, warnings, total, executed),
+    workload = experiment.workload.model
+    nodes = empty_table("nodes")
+    if trace is not None and complete:
+        nodes = infer_causes(_node_table(trace.intervals), workload)
+    ranks = pd.DataFrame([_rank_row(rank, log.ranks[rank]) for rank in range(log.num_ranks)])
+    counts = {"nodes_total": total, "nodes_executed": executed}
+    return Result(
+        backend=experiment.backend,
+        makespan_ns=max(report.finish_ns for report in log.ranks.values()),
+        ranks=ranks.astype(COLUMNS["ranks"]),
+        nodes=nodes,
+        collectives=collective_table(nodes, workload) if len(nodes) else empty_table("collectives"),
+        provenance=common_provenance(experiment, versions, warnings, [_INFERRED]) | counts,
     )
 
 
@@ -284,16 +268,6 @@ def _lost(experiment: Experiment) -> list[str]:
     return lost
 
 
-def _provenance(
-    experiment: Experiment, versions: Mapping[str, str], warnings: list[str], total: int, executed: int
-) -> dict[str, Any]:
-    if executed < total:
-        warnings.append(f"{total - executed} of {total} nodes are not in ASTRA-sim's log.")
-    inferred = "ASTRA-sim's log does not record why a node started: the causes are inferred from its times."
-    counts = {"nodes_total": total, "nodes_executed": executed}
-    return common_provenance(experiment, versions, warnings, [inferred]) | counts
-
-
 _PAUSE = "1"
 
 
@@ -306,10 +280,11 @@ def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> 
 def with_packets(result: Result, fabric: Fabric, log: AstraSimLog, folder: Path) -> Result:
     """Add the messages and pauses in ns-3's output files in *folder* to *result*."""
     flows = read_flows(folder, len(fabric.hosts))
-    facts = packet_facts(folder, flows) | {"drops": log.drops}
+    frames, paused_ns = read_pauses(folder)
+    facts = {"pause_frames": frames, "paused_ns": paused_ns, "drops": log.drops} | completion_times(flows)
     lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
-    warnings = [*result.provenance["warnings"], *fabric.warnings(), *parallel_warning(fabric), *lost]
-    provenance = result.provenance | {"packets": facts, "warnings": warnings}
+    warnings = [*fabric.warnings(), *parallel_warning(fabric), *lost]
+    provenance = more_provenance(result.provenance, {"packets": facts}, warnings=warnings)
     return replace(result, flows=flows, provenance=provenance)
 
 
@@ -332,8 +307,7 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
         rows.append((source, destination, size, start, start + duration))
     if not rows:
         return empty_table("flows")
-    table: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
-    return table
+    return pd.DataFrame(rows, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
 
 
 def read_pauses(folder: Path) -> tuple[int, int]:
@@ -354,14 +328,6 @@ def read_pauses(folder: Path) -> tuple[int, int]:
         elif port in since:
             paused_ns += time - since.pop(port)
     return frames, paused_ns
-
-
-def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the provenance of a packet-level simulation."""
-    frames, paused_ns = read_pauses(folder)
-    facts: dict[str, Any] = {"pause_frames": frames, "paused_ns": paused_ns}
-    times = completion_times(flows)
-    return facts | ({"flow_completion_ns": times} if times else {})
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....errors import BackendError, BackendUnavailable, Cancelled
-from ....support import sync_files
+from ....support import cache_folder, sync_files
 from .._process import describe_exit, run_guarded, scratch_folder
 
 _LIBRARY = re.compile(r"libns(3[\w.]*?)(?:-dev)?-core(-[a-z]+)?\.so")
@@ -60,13 +60,12 @@ class Compiler:
     version: str
 
 
-def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
+def find_ns3(environment: Mapping[str, str] = os.environ) -> Ns3Install:
     """Find ns-3: ``CHAKRASCOPE_NS3``, the package ``ns3``, or the system's ns-3, in this order.
 
     Raises `BackendUnavailable` with the commands that install ns-3.
     """
-    variables = os.environ if environment is None else environment
-    named = variables.get("CHAKRASCOPE_NS3")
+    named = environment.get("CHAKRASCOPE_NS3")
     if named:
         installation = _inspect(Path(named).expanduser(), "CHAKRASCOPE_NS3")
         if installation is None:
@@ -92,17 +91,16 @@ def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
 
 
 def find_compiler(
-    environment: Mapping[str, str] | None = None, may_continue: Callable[[], bool] = lambda: True
+    environment: Mapping[str, str] = os.environ, may_continue: Callable[[], bool] = lambda: True
 ) -> Compiler:
     """Find a C++20 compiler: ``CXX``, or otherwise g++, clang++ or c++ on ``PATH``.
 
     Raises `BackendUnavailable` if there is none, and `Cancelled` if *may_continue* returns False
     before the compiler has answered.
     """
-    variables = os.environ if environment is None else environment
-    names = [variables["CXX"]] if variables.get("CXX") else ["g++", "clang++", "c++"]
+    names = [environment["CXX"]] if environment.get("CXX") else ["g++", "clang++", "c++"]
     for name in names:
-        path = shutil.which(name, path=variables.get("PATH", os.defpath))
+        path = shutil.which(name, path=environment.get("PATH", os.defpath))
         if path:
             return _checked(path, may_continue)
     raise BackendUnavailable(
@@ -205,7 +203,7 @@ _FULL = os.strerror(errno.ENOSPC)
 
 def build_driver(
     may_continue: Callable[[], bool] = lambda: True,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[Path, Ns3Install]:
     """Return the driver program and its ns-3; the first call compiles the driver, which takes seconds.
 
@@ -215,7 +213,7 @@ def build_driver(
     """
     ns3 = find_ns3(environment)
     compiler = find_compiler(environment, may_continue)
-    target = cache_folder(environment) / _key(ns3, compiler) / _PROGRAM
+    target = cache_folder("ns3", environment) / _key(ns3, compiler) / _PROGRAM
     if not target.is_file():
         with _reporting(may_continue) as going:
             _compile_once(ns3, compiler, target, going)
@@ -275,13 +273,6 @@ def _turn(folder: Path, may_continue: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the user's cache folder for compiled models."""
-    variables = os.environ if environment is None else environment
-    base = variables.get("XDG_CACHE_HOME") or os.path.join(variables.get("HOME", "~"), ".cache")
-    return Path(base).expanduser() / "chakrascope" / "ns3"
 
 
 def _key(ns3: Ns3Install, compiler: Compiler) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from ..._result import COLUMNS, Result, TemporaryFolder
 from ...config import Fabric, NetworkConfig, TcpPart
 from .._base import Backend, Progress
 from .._engine import MAX_OVERTAKING, EngineBackend
-from .._outcome import completion_times
+from .._outcome import completion_times, more_provenance
 from .._packet import packet_backend
 from .._process import backend_timeout_s
 from ._build import build_driver
@@ -53,18 +53,14 @@ class Watch:
 
 
 class Flows:
-    """Passes messages from the engine to ns-3, and records when each was sent and how long it took.
+    """Passes messages from the engine to ns-3, and records when each was sent and how long it took."""
 
-    *never* is the reason that errors give for messages that never arrive.
-    """
-
-    def __init__(self, driver: TcpDriver, watch: Watch, never: str) -> None:
+    def __init__(self, driver: TcpDriver, watch: Watch) -> None:
         self._driver = driver
-        self._never = never
         self._watch = watch
         self._sent: dict[int, Message] = {}
         self._done: list[tuple[int, int, int, int, int]] = []
-        self.ids: list[int] = []
+        self._ids: list[int] = []
 
     def advance(self, messages: list[Message], limit_ns: int) -> list[Arrival]:
         """Send *messages* to ns-3 and return the next arrivals, up to *limit_ns*."""
@@ -72,25 +68,27 @@ class Flows:
             self._sent[message[0]] = message
         arrivals = self._driver.advance(messages, limit_ns)
         if not arrivals and limit_ns < 0 and self._sent:
-            raise BackendError(f"{len(self._sent)} messages never arrive: {self._never}")
+            raise BackendError(
+                f"{len(self._sent)} messages never arrive: the connections lose every segment; check the "
+                "losses of the links."
+            )
         for message_id, time_ns in arrivals:
             _, source, destination, size, start_ns = self._sent.pop(message_id)
-            self.ids.append(message_id)
+            self._ids.append(message_id)
             self._done.append((source, destination, size, start_ns, time_ns))
             self._watch.now_ns = max(self._watch.now_ns, time_ns)
         return arrivals
 
-    def table(self) -> pd.DataFrame:
-        """Return the table ``flows`` of all messages in order of arrival."""
-        columns = list(COLUMNS["flows"])
-        table: pd.DataFrame = pd.DataFrame(self._done, columns=columns).astype(COLUMNS["flows"])
+    def table(self, resent: Mapping[int, int]) -> pd.DataFrame:
+        """Return the table ``flows`` of all messages in order of arrival; *resent* counts their segments."""
+        table = pd.DataFrame(self._done, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
+        table["retransmissions"] = pd.Series([resent.get(one, 0) for one in self._ids], dtype="int64")
         return table
 
 
 _ALIAS = (
     "The backend 'ns3' on a RoCE network is 'packet', the engine's own packet model; ns-3 has no part in it."
 )
-_NEVER = "the connections lose every segment; check the losses of the links."
 _MAX_MONITORED = 10_000
 _MAX_NAMED = 5
 _OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # packet settings that TCP also uses
@@ -145,48 +143,35 @@ class TcpBackend:
                 timeout_s=timeout_s,
             )
             with driver:
-                flows = Flows(driver, watch, _NEVER)
+                flows = Flows(driver, watch)
                 result = engine.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
                 totals = driver.tcp_totals()
-                return result, totals, _flow_table(flows, totals)
+                return result, totals, flows.table(totals.resent)
 
         result, totals, table = eased(experiment, attempt)
-        provenance = result.provenance
-        facts = {"versions": provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
-        warnings = [*provenance["warnings"], *_warnings(experiment.network, totals)]
-        assumptions = [*provenance["assumptions"], *_assumptions(fabric, part, result.makespan_ns)]
+        facts = {"versions": result.provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
+        provenance = more_provenance(
+            result.provenance,
+            facts,
+            warnings=_warnings(experiment.network, totals),
+            assumptions=_assumptions(fabric, part, result.makespan_ns),
+        )
         return replace(
             result,
             links=_link_table(totals.links),
             flows=table,
             link_use=totals.history,
             pcap=pcap,
-            provenance=provenance | facts | {"warnings": warnings, "assumptions": assumptions},
+            provenance=provenance,
         )
-
-
-def _flow_table(flows: Flows, totals: TcpTotals) -> pd.DataFrame:
-    """Return the table ``flows`` with the retransmitted segments of each message."""
-    table = flows.table()
-    table["retransmissions"] = pd.Series([totals.resent.get(one, 0) for one in flows.ids], dtype="int64")
-    return table
 
 
 def _link_table(links: pd.DataFrame) -> pd.DataFrame:
     """Add columns for dropped packets, marked packets and the longest queue to the table ``links``."""
-    table: pd.DataFrame = pd.DataFrame(
-        {
-            "src": links["src"],
-            "dst": links["dst"],
-            "bytes": links["bytes"],
-            "busy_ns": links["busy_ps"] // 1000,
-            "queue_ns": links["queue_ps"] // 1000,
-            "messages": links["packets"],
-        }
-    ).astype(COLUMNS["links"])
-    more = ["drops", "marks", "largest_queue_bytes"]
-    table[more] = links[more].astype("int64")
-    return table
+    times = {"busy_ns": links["busy_ps"] // 1000, "queue_ns": links["queue_ps"] // 1000}
+    table = links.assign(**times, messages=links["packets"])
+    kinds = COLUMNS["links"] | dict.fromkeys(("drops", "marks", "largest_queue_bytes"), "int64")
+    return table[list(kinds)].astype(kinds)
 
 
 def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
@@ -201,9 +186,7 @@ def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
         "marks": int(links["marks"].sum()),
         "largest_queue_bytes": max(links["largest_queue_bytes"].tolist(), default=0),
     }
-    times = completion_times(flows)
-    if times:
-        facts["flow_completion_ns"] = times
+    facts |= completion_times(flows)
     if totals.monitored:
         facts["flow_monitor"] = totals.monitored[:_MAX_MONITORED]
     return {"packets": facts}

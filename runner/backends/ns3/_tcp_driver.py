@@ -114,33 +114,20 @@ class TcpDriver:
 
     def tcp_totals(self) -> TcpTotals:
         """Return ns-3's statistics of links, retransmissions and flows up to the current time."""
-        rows, (segments, events, retransmissions, timeouts) = self._report()
-        monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
-        resent = {row[0]: row[1] for row in rows["r"]}
-        links, history = self._link_tables(rows, _LINK_FIELDS)
-        return TcpTotals(links, history, resent, monitored, segments, events, retransmissions, timeouts)
-
-    def _report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
-        """Return the numbers in all report lines, by kind of line, and those in the last line."""
-        *lines, end = self._ask("links\n", until="end", keep_last=True)
         rows: dict[str, list[list[int]]] = defaultdict(list)
-        for line in lines:
+        for line in self._ask("links\n", until="end", keep_last=True):
             kind, *words = line.split(" ")
             rows[kind].append([int(word) for word in words])
-        return rows, [int(word) for word in end.split(" ")[1:]]
-
-    def _link_tables(
-        self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the table of link traffic, with *fields*, and the table of traffic over time."""
-        links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
+        monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
+        resent = {row[0]: row[1] for row in rows["r"]}
+        links = pd.DataFrame(rows["l"], columns=list(_LINK_FIELDS))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
         # Switches are numbered even if all their links are down.
         order |= {node: len(self._hosts) + index for index, node in enumerate(self._switches)}
         for table in (links, history):
             table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
-        return links, history
+        return TcpTotals(links, history, resent, monitored, *rows["end"][0])
 
     def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
         """Send *text* and return the answer, up to the line that starts with *until*."""
@@ -239,8 +226,7 @@ def _history(rows: list[list[int]]) -> pd.DataFrame:
         times = {"start_ns": start_ns, "end_ns": start_ns + widest // 1000}
         parts.append(pd.DataFrame({"src": src, "dst": dst, **times, "bytes": sums[used]}))
     whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS["link_use"]))
-    table: pd.DataFrame = whole.astype(COLUMNS["link_use"])
-    return table
+    return whole.astype(COLUMNS["link_use"])
 
 
 _CONTROLS = {

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from ....errors import BackendError, BackendTimeout, BackendUnavailable, ConfigError, did_you_mean
+from ....support import cache_folder
 from .._process import read_user_file
 from ._request import BACKENDS, KINDS, PACKAGE, decode_error, message
 
@@ -124,8 +125,7 @@ def turn(place: str, raise_if_stopped: Callable[[], None]) -> Iterator[Turn]:
     *raise_if_stopped* is called ten times a second during the wait. The lock is released even if the process
     dies.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
-    folder = Path(base).expanduser() / "chakrascope" / "service"
+    folder = cache_folder("service")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / place.strip("[]").replace(":", "-")).open("a+b")
@@ -233,7 +233,9 @@ class ServiceClient:
 
     def start(self, kind: str) -> None:
         """Start the configured simulation at the service."""
-        self._control({"choice": _START, "start": {"backend": BACKENDS[kind][0]}})
+        control = {"choice": _START, "start": {"backend": BACKENDS[kind][0]}}
+        request = message("SetControlActionRequest", {"control": control})
+        self._call("SetControlAction", request.SerializeToString(), "SetControlActionResponse")
 
     def file(self, name: str) -> bytes:
         """Return the content of the service's result file *name*."""
@@ -268,10 +270,6 @@ class ServiceClient:
                     return True
             time.sleep(_POLL_S / 2)
         return False
-
-    def _control(self, content: dict[str, Any]) -> None:
-        request = message("SetControlActionRequest", {"control": content})
-        self._call("SetControlAction", request.SerializeToString(), "SetControlActionResponse")
 
     def _call(self, method: str, request: bytes, answer: str) -> Any:
         """Call *method* with *request* and decode the answer as a message of the type *answer*."""

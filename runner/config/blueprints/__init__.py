@@ -71,8 +71,6 @@ def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, A
     `ConfigError` for invalid settings, or if the package is not installed.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
-    if name not in BLUEPRINTS:
-        raise ConfigError(f"{where}: there is no blueprint '{name[:60]}'{did_you_mean(name, BLUEPRINTS)}")
     given = {key: value for key, value in settings.items() if key != "blueprint"}
     takes = _FABRICS[name][2] if name in _FABRICS else {}
     for key in given:

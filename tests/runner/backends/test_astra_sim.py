@@ -136,7 +136,7 @@ def test_custom_algorithms_are_copied(program, monkeypatch, tmp_path):
     monkeypatch.setenv("FAKE_COPY", str(tmp_path / "seen.json"))
     run(program, "ok", monkeypatch, system=SystemConfig.load(tmp_path / "system.json"))
     seen = json.loads((tmp_path / "seen.json").read_text())
-    assert seen["system"]["all-reduce-implementation-custom"] == ["custom/0/mine"]
+    assert seen["system"]["all-reduce-implementation-custom"] == ["custom/all_reduce"]
     (tmp_path / "mine.0.et").unlink()
     with pytest.raises(ConfigError, match="'mine' has no files"):
         run(program, "ok", monkeypatch, system=SystemConfig.load(tmp_path / "system.json"))
