@@ -99,7 +99,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     parts = {name: np.stack([row[place] for row in rows]) for place, name in enumerate(_ROWS)}
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
-        size = _message_bytes(model, plan)
+        size = plan.message_bytes(model)
         across = plan.strides["pp"] >= links.node_size or plan.world > links.node_size
         speed, latency = links.figures("across" if across else "within")
         message[_PLACE["across_ns" if across else "within_ns"]] = size / speed
@@ -112,11 +112,6 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         message=message,
         hidden=plan.overlap and not plan.shards_each_pass,
     )
-
-
-def _message_bytes(model: Transformer, plan: Plan) -> float:
-    sequence = plan.sequence or model.sequence
-    return plan.micro_batch * sequence / plan.cp / plan.tp * model.hidden * plan.element_bytes
 
 
 def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:

@@ -12,17 +12,15 @@ from ....support.documents import read_json, read_yaml
 from ._hugging_face import of_hugging_face
 from ._transformer import Convolution, Transformer
 
-_GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
-# The loss of llm-foundry overwrites the logits in place.
-_MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True, "loss_bytes": 4}
 
-
-def _gpt(layers: int, hidden: int, heads: int) -> dict[str, Any]:
-    return {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **_GPT}
+def _gpt(layers: int, hidden: int, heads: int, vocab: int = 50257) -> dict[str, Any]:
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, "vocab": vocab}
+    return {**sizes, "sequence": 2048, "learned_positions": True, "tied": True}
 
 
 def _mpt(layers: int, hidden: int, heads: int) -> dict[str, Any]:
-    return {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **_MPT}
+    # The loss of llm-foundry overwrites the logits in place.
+    return {**_gpt(layers, hidden, heads, vocab=50368), "loss_bytes": 4}
 
 
 def _llama(  # noqa: PLR0917 - in the order of the models' tables
@@ -37,17 +35,14 @@ def _vit(layers: int, hidden: int, heads: int, patch: int) -> dict[str, Any]:
     return {**sizes, "sequence": (224 // patch) ** 2 + 1, "causal": False, "classes": 1000}
 
 
-def _convolutional(layers: tuple[Convolution, ...], hidden: int) -> dict[str, Any]:
-    sizes = {"layers": len(layers), "hidden": hidden, "heads": 1, "ffn": hidden, "vocab": 0, "sequence": 1}
-    return {**sizes, "classes": 1000, "convolutions": layers, "causal": False}
-
-
-def vgg16_layers() -> tuple[Convolution, ...]:
-    """Return the layers of VGG16 before its classifier, on images of 224 x 224."""
-    return tuple(_vgg16())
+def _convolutional(layers: Iterator[Convolution], hidden: int) -> dict[str, Any]:
+    every = tuple(layers)
+    sizes = {"layers": len(every), "hidden": hidden, "heads": 1, "ffn": hidden, "vocab": 0, "sequence": 1}
+    return {**sizes, "classes": 1000, "convolutions": every, "causal": False}
 
 
 def _vgg16() -> Iterator[Convolution]:
+    """Yield the layers of VGG16 before its classifier, on images of 224 x 224."""
     inputs, side = 3, 224
     for block, (outputs, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), start=1):
         for number in range(1, count + 1):
@@ -59,12 +54,8 @@ def _vgg16() -> Iterator[Convolution]:
     yield Convolution("fc2", 4096, 4096, 1, 1, 1, bias=True, dropout=True)
 
 
-def resnet50_layers() -> tuple[Convolution, ...]:
-    """Return the layers of ResNet-50 (v1.5) before its classifier, on images of 224 x 224."""
-    return tuple(_resnet50())
-
-
 def _resnet50() -> Iterator[Convolution]:
+    """Yield the layers of ResNet-50 (v1.5) before its classifier, on images of 224 x 224."""
     yield Convolution("conv1", 3, 64, 7, 224**2, 112**2, norm=True, pooled=56**2)
     inputs, before = 64, 56
     for stage, (width, count, side) in enumerate(
@@ -141,8 +132,8 @@ _MODELS: dict[str, dict[str, Any]] = {
     ),
     "nemotron4-15b": _llama(32, 6144, 48, 8, 24576, 256000, gated=False),
     "nemotron4-340b": _llama(96, 18432, 96, 8, 73728, 256000, gated=False, head_size=192),
-    "vgg16": _convolutional(vgg16_layers(), 4096),
-    "resnet50": _convolutional(resnet50_layers(), 2048),
+    "vgg16": _convolutional(_vgg16(), 4096),
+    "resnet50": _convolutional(_resnet50(), 2048),
     "vit-b16": _vit(12, 768, 12, 16),
     "vit-l16": _vit(24, 1024, 16, 16),
     "vit-h14": _vit(32, 1280, 16, 14),

@@ -81,7 +81,7 @@ class _Fixed(NamedTuple):
 @lru_cache(1 << 12)
 def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
     kinds = _kinds(model, plan.pp, plan.chunks, 0, stage)
-    experts = sum(kind.layers * _expert_params(model, plan, kind.layer) for kind in kinds)
+    experts = sum(kind.layers * plan.expert_params(model, kind.layer) for kind in kinds)
     params = sum(kind.layers * _params(model, plan, kind.layer) for kind in kinds)
     ends = 0.0
     if stage == 0:
@@ -394,14 +394,7 @@ def _feed_forward_width(model: Transformer, layer: int) -> float:
 
 def _params(model: Transformer, plan: Plan, layer: int) -> float:
     """Return the number of parameters of *layer* on one rank."""
-    return model.shared_params_on(plan.tp, layer) + _expert_params(model, plan, layer)
-
-
-def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
-    """Return the number of parameters of the experts of *layer* on one rank."""
-    if not model.is_expert_layer(layer):
-        return 0.0
-    return model.experts * model.expert_params / plan.ep / plan.expert_split
+    return model.shared_params_on(plan.tp, layer) + plan.expert_params(model, layer)
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:

@@ -243,7 +243,7 @@ class Passes:
     def _of_unit(self, name: str, kind: CollectiveType, layer: int, size_bytes: int) -> list[Exchange]:
         """Return the collectives of *layer*'s parameters, with separate groups of ranks for experts."""
         plan, module = self.plan, f"layers.{layer}"
-        params, experts = self._unit_params(layer), self._expert_params(layer)
+        params, experts = self._unit_params(layer), self.plan.expert_params(self.model, layer)
         if plan.ep == 1 and plan.expert_split == plan.tp:
             params, experts = params + experts, 0.0
         parts = [(name, params, plan.data_axes), (f"{name} of experts", experts, ("edp",))]
@@ -278,7 +278,7 @@ class Passes:
         elif last and plan.overlap:
             parts = [("gradients", self._shared_params(layer), plan.data_axes)]
             if self.model.is_expert_layer(layer):
-                parts.append(("gradients of experts", self._expert_params(layer), ("edp",)))
+                parts.append(("gradients of experts", self.plan.expert_params(self.model, layer), ("edp",)))
             for name, params, axes in parts:
                 node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
                 block.open.append(node)
@@ -296,12 +296,6 @@ class Passes:
     def _shared_params(self, layer: int) -> float:
         """Return the number of parameters of *layer* on this rank, except experts."""
         return self.model.shared_params_on(self.plan.tp, layer)
-
-    def _expert_params(self, layer: int) -> float:
-        """Return the number of parameters of the experts of *layer* on this rank."""
-        if not self.model.is_expert_layer(layer):
-            return 0.0
-        return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_split
 
     def _unit_params(self, layer: int) -> float:
         """Return the number of parameters gathered with *layer*, including the embedding and the output."""
@@ -325,27 +319,23 @@ class Passes:
         return params
 
     def _experts(self, *, every: bool) -> list[tuple[str, float, tuple[str, ...]]]:
-        params = sum(self._expert_params(layer) for layers in self.parts for layer in layers)
+        params = sum(self.plan.expert_params(self.model, layer) for layers in self.parts for layer in layers)
         return [("experts", params, ("edp",))] if params and every else []
 
     def _receive(self, block: Block, *, is_end: bool, step: int) -> None:
         if self.plan.pp > 1 and not is_end:
-            block.receive = self.stage.message(block, "receive", self._activations(), [], step)
+            size = self.plan.message_bytes(self.model)
+            block.receive = self.stage.message(block, "receive", size, [], step)
 
     def _send(self, block: Block, *, is_end: bool, step: int) -> None:
         if self.plan.pp > 1 and not is_end:
-            self.stage.message(block, "send", self._activations(), [block.last], step)
+            self.stage.message(block, "send", self.plan.message_bytes(self.model), [block.last], step)
 
     @property
     def _embedding(self) -> tuple[Sequence[Item], int]:
         """The work of the embedding, which reads and writes a row for each token."""
-        return [Operator("embedding", "pointwise", 0, 2 * self._activations(), "embedding")], -1
-
-    def _activations(self) -> float:
-        """Return the bytes of activations between stages; each tensor-parallel rank sends a part."""
-        plan = self.plan
-        sequence = plan.sequence or self.model.sequence
-        return plan.micro_batch * sequence / plan.cp / plan.tp * self.model.hidden * plan.element_bytes
+        moved = 2 * self.plan.message_bytes(self.model)
+        return [Operator("embedding", "pointwise", 0, moved, "embedding")], -1
 
 
 def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:

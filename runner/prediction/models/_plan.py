@@ -59,16 +59,6 @@ PRODUCT_NAMES = ("qkv", "projection", "up", "down")
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
 
 
-@dataclass(frozen=True)
-class Rank:
-    """The coordinates of a rank on each axis of parallelism."""
-
-    tp: int
-    cp: int
-    dp: int
-    pp: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A plan to train a model on ``tp * cp * dp * pp`` ranks.
@@ -217,13 +207,10 @@ class Plan:
         keys = ("tp", "pp", "dp", "cp", "ep", "placement", "expert_tp")
         return Plan(**{key: getattr(self, key) for key in keys})
 
-    def rank_of(self, place: Rank) -> int:
-        """Return the number of the rank with the coordinates *place*."""
-        return sum(getattr(place, axis) * stride for axis, stride in self.strides.items())
-
-    def place_of(self, rank: int) -> Rank:
-        """Return the coordinates of *rank* on each axis."""
-        return Rank(**{axis: rank // self.strides[axis] % getattr(self, axis) for axis in AXES})
+    def position(self, rank: int, axis: str) -> int:
+        """Return the coordinate of *rank* on *axis*."""
+        size: int = getattr(self, axis)
+        return rank // self.strides[axis] % size
 
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """Return the ranks that differ from *rank* along *axes* only, in ascending order.
@@ -232,27 +219,37 @@ class Plan:
         along ``ep`` (neighbours along ``cp``, then ``dp``, as in Megatron). Ranks along ``edp`` have the same
         experts. Ranks along ``etp`` share an expert.
         """
-        place = self.place_of(rank)
         origin, steps = rank, []
         for axis in axes:
-            stride, count, position = self._line(place, axis)
+            stride, count, position = self._line(rank, axis)
             origin -= position * stride
             steps.append(range(0, count * stride, stride))
         return tuple(sorted(origin + sum(step) for step in itertools.product(*steps)))
 
-    def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
-        """Return the stride and size of *axis*, and the position of *place* on the axis."""
+    def _line(self, rank: int, axis: str) -> tuple[int, int, int]:
+        """Return the stride and size of *axis*, and the position of *rank* on the axis."""
         if axis in {"ep", "edp"}:
             # The ranks that distribute experts are adjacent, with ranks of different experts innermost.
             stride = min((self.strides[each] for each in self._expert_plane), default=self.strides["dp"])
             stride *= self.expert_split if "tp" in self._expert_plane else 1
-            number = self.rank_of(place) // stride % self.expert_ranks
+            number = rank // stride % self.expert_ranks
             if axis == "ep":
                 return stride, self.ep, number % self.ep
             return stride * self.ep, self.expert_ranks // self.ep, number // self.ep
         if axis == "etp":
-            return self.strides["tp"], self.expert_split, place.tp % self.expert_split
-        return self.strides[axis], getattr(self, axis), getattr(place, axis)
+            return self.strides["tp"], self.expert_split, self.position(rank, "tp") % self.expert_split
+        return self.strides[axis], getattr(self, axis), self.position(rank, axis)
+
+    def message_bytes(self, model: Transformer) -> float:
+        """Return the bytes of activations between stages; each tensor-parallel rank sends a part."""
+        sequence = self.sequence or model.sequence
+        return self.micro_batch * sequence / self.cp / self.tp * model.hidden * self.element_bytes
+
+    def expert_params(self, model: Transformer, layer: int) -> float:
+        """Return the number of parameters of the experts of *layer* on one rank."""
+        if not model.is_expert_layer(layer):
+            return 0.0
+        return model.experts * model.expert_params / self.ep / self.expert_split
 
     @property
     def data_axes(self) -> tuple[str, ...]:

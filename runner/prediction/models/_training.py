@@ -94,7 +94,7 @@ def training_step(
         )
     programs = [_program(model, Stage(plan, prices, node_size, stage)) for stage in range(plan.pp)]
     groups = _Groups(plan, node_size)
-    stage_of = np.array([plan.place_of(rank).pp for rank in range(plan.world)], dtype=np.int32)
+    stage_of = np.array([plan.position(rank, "pp") for rank in range(plan.world)], dtype=np.int32)
     first = [stage * plan.strides["pp"] for stage in range(plan.pp)]
     ranks = range(plan.world) if every_rank else first
     graphs = tuple(programs[stage_of[rank]].graph(rank, plan, groups) for rank in ranks)
@@ -157,7 +157,7 @@ class _Program:
     def graph(self, rank: int, plan: Plan, groups: _Groups) -> Graph:
         """Return the program as the graph of *rank*."""
         numbers = np.array([0, *(groups.number(rank, key) for key in self.keys)], dtype=np.int64)
-        stride, place = plan.strides["pp"], plan.place_of(rank).pp
+        stride, place = plan.strides["pp"], plan.position(rank, "pp")
         stage = (place + self.peer) % plan.pp
         other = rank + (stage - place) * stride
         kind = np.asarray(self.columns["type"])

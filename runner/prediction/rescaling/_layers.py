@@ -20,7 +20,7 @@ from ....converter.chakra import (
     recognise,
 )
 from ....errors import UsageError, WorkloadError
-from ._periods import Layers, Periods, alike, repeated
+from ._periods import Layers, Periods, alike, messages_of, metadata_with, operation_of, repeated
 from ._stages import with_stages
 
 _INSTEAD = "Capture the deeper model, or record its script."
@@ -60,28 +60,26 @@ def with_layers(workload: Workload, count: int) -> Workload:
         f"{count} layers instead of {present}: a layer from the middle is repeated, and the work after "
         "the backward pass (the optimizer) takes longer in proportion to the weights"
     )
-    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
-    metadata.pop("accounting", None)
-    return replace(workload, graphs=made, metadata=metadata)
+    return replace(workload, graphs=made, metadata=metadata_with(workload, assumption))
 
 
 def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
     """Return the graph of *layers* with the last identical layer repeated *times* more times."""
-    graph, name_of = layers.graph, layers.name_of()
+    graph, name = layers.graph, layers.name_of()
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}
-    forward = _periods(graph, cuts["forward"], name_of, "forward")
+    forward = _periods(graph, cuts["forward"], name, "forward")
     share = _share(graph, forward)
     if not cuts["backward"]:  # an inference job has no backward pass
         return repeated(_scaled(graph, cuts["forward"][-1], 1 + times * share), forward, times)
-    backward = _periods(graph, cuts["backward"], name_of, "backward")
+    backward = _periods(graph, cuts["backward"], name, "backward")
     if replicas:
         _check_gradients(graph, backward, replicas)
     result = _without_saved_tensors(_scaled(graph, cuts["backward"][-1], 1 + times * share), forward)
     return repeated(repeated(result, backward, times), forward, times)
 
 
-def _periods(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object], phase: str) -> Periods:
-    periods = alike(graph, cuts, name_of)
+def _periods(graph: Graph, cuts: Sequence[int], name: Callable[[int], object], phase: str) -> Periods:
+    periods = alike(graph, cuts, name)
     if periods is None:
         raise WorkloadError(
             f"No two consecutive layers of rank {graph.rank} are equal in the {phase} pass, so the cost of a "
@@ -160,11 +158,9 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
         f"compute times are lower bounds from the peaks of {name}: operations or bytes, whichever takes "
         "longer"
     )
-    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
-    metadata[COMPUTED_FOR] = name
-    for measured in ("accounting", "operators", "repeated", "shared_inputs", "chips"):
-        metadata.pop(measured, None)
-    return replace(workload, graphs=graphs, metadata=metadata)
+    measured = ("accounting", "operators", "repeated", "shared_inputs", "chips")
+    metadata = metadata_with(workload, assumption, stale=measured)
+    return replace(workload, graphs=graphs, metadata=metadata | {COMPUTED_FOR: name})
 
 
 def _timed(graph: Graph, operations_per_ns: float, bytes_per_ns: float, on_host: bool) -> Graph:
@@ -211,9 +207,6 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     return workload.scale_out(workload.num_ranks * (degree // now))
 
 
-_ENDS = ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src"))
-
-
 def with_micro_batches(workload: Workload, count: int) -> Workload:
     """Return the pipeline *workload* with *count* micro-batches of the captured size.
 
@@ -249,9 +242,7 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
         f"{count} micro-batches instead of {present}, each as large as before: every stage repeats a "
         "micro-batch from the middle of its step, so a step has more samples"
     )
-    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
-    metadata.pop("accounting", None)
-    return replace(workload, graphs=graphs, metadata=metadata)
+    return replace(workload, graphs=graphs, metadata=metadata_with(workload, assumption))
 
 
 def _recut(workload: Workload, count: int) -> Workload:
@@ -266,26 +257,16 @@ def _recut(workload: Workload, count: int) -> Workload:
         ) from error
 
 
-def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
-    """Return the rows of messages by direction and peer."""
-    nodes = graph.node_columns
-    messages = {}
-    for kind, end in _ENDS:
-        rows = np.flatnonzero(nodes["type"] == kind)
-        for partner in np.unique(nodes[end][rows]).tolist():
-            messages[int(kind), partner] = rows[nodes[end][rows] == partner]
-    return messages
-
-
 def _micro_batches(graph: Graph) -> int:
     """Return the rank's number of messages per direction and peer, or 0 if the numbers differ."""
-    counts = {len(rows) for rows in _messages(graph).values()}
+    counts = {len(rows) for rows in messages_of(graph).values()}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def _steady(graph: Graph) -> Periods | None:
     """Return the periods of one forward and one backward pass in the middle of the step."""
-    messages = _messages(graph)
+    messages = messages_of(graph)
+    name = operation_of(graph, graph.node_columns["module"].texts)
     cuts = _ends_of_backward_passes(graph)
     steady: Periods | None = None
     run: list[int] = []
@@ -293,7 +274,7 @@ def _steady(graph: Graph) -> Periods | None:
         if end and all(((rows >= begin) & (rows < end)).sum() == 1 for rows in messages.values()):
             run = [*(run or [begin]), end]
             continue
-        one = alike(graph, run, _name_of(graph)) if run else None
+        one = alike(graph, run, name) if run else None
         if one is not None and (steady is None or len(one.found) > len(steady.found)):
             steady = one
         run = []
@@ -307,20 +288,8 @@ def _ends_of_backward_passes(graph: Graph) -> list[int]:
     backward = phase == "backward"
     gap = kind == "host"
     gap &= operator == ""
-    message = np.isin(nodes["type"], [kind for kind, _ in _ENDS])
+    message = np.isin(nodes["type"], (NodeType.COMM_SEND, NodeType.COMM_RECV))
     computes = (nodes["type"] == NodeType.COMP) & ~gap
     seen = np.flatnonzero(computes | message)
     here, following = seen[:-1], seen[1:]
     return (here[backward[here] & ~backward[following]] + 1).tolist()  # type: ignore[no-any-return]
-
-
-def _name_of(graph: Graph) -> Callable[[int], object]:
-    nodes = graph.node_columns
-    operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
-
-    def name_of(row: int) -> object:
-        words = tuple(column.texts[column.numbers[row]] for column in (operator, phase, module))
-        numbers = ("type", "stream", "comm_type", "comm_size_bytes", "group", "num_ops", "tensor_size_bytes")
-        return (*words, *(int(nodes[name][row]) for name in numbers))
-
-    return name_of

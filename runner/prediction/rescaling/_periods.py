@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ....converter.chakra import Column, Graph, NodeType
+from ....converter.chakra import Column, Graph, NodeType, Workload
 from ....errors import WorkloadError
 
 Label = tuple[object, ...]
@@ -66,12 +67,44 @@ def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -
     return Periods(tuple(longest)) if len(longest) > 1 else None
 
 
+def operation_of(graph: Graph, modules: Sequence[str]) -> Callable[[int], object]:
+    """Return a function from a row to a key of its operation, with *modules* in place of the module texts."""
+    nodes = graph.node_columns
+    operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
+    numbers = ("type", "stream", "comm_type", "comm_size_bytes", "group", "num_ops", "tensor_size_bytes")
+
+    def key(row: int) -> object:
+        words = (operator.texts[operator.numbers[row]], phase.texts[phase.numbers[row]])
+        return (*words, modules[module.numbers[row]], *(int(nodes[name][row]) for name in numbers))
+
+    return key
+
+
+def messages_of(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
+    """Return the rows of messages by direction (type of node) and peer."""
+    nodes = graph.node_columns
+    messages = {}
+    for kind, end in ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src")):
+        rows = np.flatnonzero(nodes["type"] == kind)
+        for peer in np.unique(nodes[end][rows]).tolist():
+            messages[int(kind), int(peer)] = rows[nodes[end][rows] == peer]
+    return messages
+
+
+def metadata_with(
+    workload: Workload, *assumptions: str, stale: Sequence[str] = ("accounting",)
+) -> dict[str, Any]:
+    """Return the metadata of *workload* with *assumptions* added, and without the facts *stale*."""
+    kept = {key: value for key, value in workload.metadata.items() if key not in stale}
+    return {**kept, "assumptions": [*kept.get("assumptions", []), *assumptions]}
+
+
 def does_something(graph: Graph) -> np.ndarray:
     """Return a mask of rows that communicate or have a cost, with one row for a divided operator."""
     nodes = graph.node_columns
     costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
-    done: np.ndarray = costs | (nodes["type"] != NodeType.COMP)
-    return done
+    does: np.ndarray = costs | (nodes["type"] != NodeType.COMP)
+    return does
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
@@ -242,16 +275,8 @@ class Layers:
 
     def name_of(self) -> Callable[[int], object]:
         """Return a function from a row to a key of its operation, independent of the layer."""
-        nodes, prefix = self.graph.node_columns, self.prefix
-        operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
-        plain = [text.removeprefix(prefix).partition(".")[2] for text in module.texts]
-        numbers = ("type", "stream", "comm_type", "comm_size_bytes", "group", "num_ops", "tensor_size_bytes")
-
-        def name_of(row: int) -> object:
-            words = (operator.texts[operator.numbers[row]], phase.texts[phase.numbers[row]])
-            return (*words, plain[module.numbers[row]], *(int(nodes[name][row]) for name in numbers))
-
-        return name_of
+        texts = self.graph.node_columns["module"].texts
+        return operation_of(self.graph, [text.removeprefix(self.prefix).partition(".")[2] for text in texts])
 
 
 def _split(module: str) -> tuple[str, int]:

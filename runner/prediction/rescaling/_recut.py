@@ -184,12 +184,12 @@ class NewStage:
             for row in range(*self._span((kind, number, BEFORE))):
                 if kinds[row] == NodeType.COMM_RECV:
                     yield row, self._span((kind, number, BEFORE))[1], EdgeKind.COMM_WAIT
-            waiting = self._row_after_send(turns, place, kinds)
+            waiting = self._row_after_send(turns, place)
             for row in range(*self._span((kind, number, BEHIND))):
                 if kinds[row] == NodeType.COMM_SEND:
                     yield row, waiting, EdgeKind.COMM_WAIT
 
-    def _row_after_send(self, turns: Sequence[tuple[str, int]], place: int, kinds: np.ndarray) -> int:
+    def _row_after_send(self, turns: Sequence[tuple[str, int]], place: int) -> int:
         kind = turns[place][0]
         if self.shape.schedule == "gpipe":
             last = max(number for number, turn in enumerate(turns) if turn[0] == kind)

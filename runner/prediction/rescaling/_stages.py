@@ -11,6 +11,7 @@ import numpy as np
 from ....converter.chakra import MESSAGE_LANE, MESSAGES, CollectiveType, EdgeKind, Graph, NodeType, Workload
 from ....errors import UsageError, WorkloadError
 from ....support import bytes_text, count_text
+from ._periods import metadata_with
 from ._recut import NewStage, Piece, Reduction, Shape
 from ._turns import (
     BACKWARD,
@@ -151,21 +152,13 @@ def with_stages(
             made.group_of = renamed[number]
             graphs[made.rank] = made.graph()
     kept = tuple(graph for graph in graphs if graph is not None)
-    metadata = {
-        **workload.metadata,
-        "assumptions": [
-            *workload.metadata.get("assumptions", []),
-            *_assumptions(captured[0], shape, new, message_bytes),
-        ],
-    }
-    for stale in ("accounting", "group_names"):
-        metadata.pop(stale, None)
+    assumptions = _assumptions(captured[0], shape, new, message_bytes)
     return replace(
         workload,
         graphs=kept,
         program_of_rank=np.arange(new.world, dtype=np.int32),
         groups=groups,
-        metadata=metadata,
+        metadata=metadata_with(workload, *assumptions, stale=("accounting", "group_names")),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....converter.chakra import EdgeKind, Graph, NodeType, Workload
 from ....errors import WorkloadError
-from ._periods import Label, Layers, does_something, parts_of, period_of
+from ._periods import Label, Layers, does_something, messages_of, parts_of, period_of
 
 # The number of the group for messages between all ranks, which no capture uses.
 NO_GROUP = -1
@@ -29,7 +29,10 @@ class Layout:
     @classmethod
     def of(cls, workload: Workload) -> Layout:
         """Find the pipelines of *workload*, or raise `WorkloadError` if their layout is uneven."""
-        peers = {rank: _peers(workload.graph_of(rank)) for rank in range(workload.num_ranks)}
+        peers = {
+            rank: {peer for _, peer in messages_of(workload.graph_of(rank))}
+            for rank in range(workload.num_ranks)
+        }
         if not any(peers.values()):
             return cls(workload.num_ranks, 1, workload.num_ranks)
         strides = {abs(rank - other) for rank, near in peers.items() for other in near}
@@ -105,14 +108,8 @@ def regrouped(
 
 def _groups_used(graph: Graph) -> np.ndarray:
     nodes = graph.node_columns
-    used: np.ndarray = nodes["group"][nodes["type"] == NodeType.COMM_COLL]
-    return used
-
-
-def _peers(graph: Graph) -> set[int]:
-    nodes = graph.node_columns
-    ends = [(NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src")]
-    return {int(peer) for kind, end in ends for peer in np.unique(nodes[end][nodes["type"] == kind])}
+    groups: np.ndarray = nodes["group"][nodes["type"] == NodeType.COMM_COLL]
+    return groups
 
 
 FORWARD, BACKWARD = "F", "B"
@@ -302,14 +299,12 @@ class _Reader:
 
     def _with_gradients(self, row: int) -> int:
         """Return where a layer's backward pass ends, including gradient accumulation after its modules."""
+        types = self.graph.node_columns["type"]
         while row < self.graph.num_nodes and self.backward[row] and not self.named[row]:
             row += 1
-            while row < self.graph.num_nodes and self._is_reduction(row):
+            while row < self.graph.num_nodes and types[row] == NodeType.COMM_COLL:
                 row += 1
         return row
-
-    def _is_reduction(self, row: int) -> bool:
-        return bool(self.graph.node_columns["type"][row] == NodeType.COMM_COLL)
 
     def _first_cut(self, first: int) -> int:
         """Return the start of the first pass, which is its receive or its first module."""

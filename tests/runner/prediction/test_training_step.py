@@ -314,7 +314,7 @@ def test_first_1f1b_stage_holds_one_micro_batch_per_stage():
 def test_ranks_and_places_belong_together(tp: int, pp: int, cp: int, order: list[str]):
     plan = Plan(tp=tp, pp=pp, cp=cp, dp=2, placement=tuple(order))
     for rank in range(plan.world):
-        assert plan.rank_of(plan.place_of(rank)) == rank
+        assert sum(plan.position(rank, axis) * plan.strides[axis] for axis in order) == rank
         for axes in (("tp",), ("cp", "dp")):
             group = plan.group(rank, *axes)
             assert rank in group
