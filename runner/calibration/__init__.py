@@ -2,6 +2,7 @@
 
 from ._calibrate import Calibration as Calibration
 from ._calibrate import calibrate_records as calibrate_records
+from ._calibrate import rate_text as rate_text
 from ._compute import calibrated_chip as calibrated_chip
 from ._compute import compute_fits as compute_fits
 from ._compute import operator_table as operator_table

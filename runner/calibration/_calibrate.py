@@ -266,8 +266,11 @@ def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Le
     names = " and ".join(f"'{level.name}'" for level in levels)
     everyone = (0,) * records.num_ranks
     flat = Level("all ranks", records.num_ranks, tuple(range(records.num_ranks)), everyone)
+    last = levels[-1]
     widest = [
-        n for n, t in enumerate(records.transfers) if levels[-1].above and _crosses(levels[-1], t.members)
+        number
+        for number, transfer in enumerate(records.transfers)
+        if last.above and len({last.units[rank] for rank in transfer.members}) > 1
     ]
     chosen = widest or list(range(len(records.transfers)))
     note = (
@@ -275,10 +278,6 @@ def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Le
         "dimension, with the figures of the widest groups."
     )
     return [(flat, chosen)], [note]
-
-
-def _crosses(level: Level, members: Sequence[int]) -> bool:
-    return len({level.units[rank] for rank in members}) > 1
 
 
 def _groups(records: Records, places: Sequence[int], rows: Rows) -> list[_Group]:
@@ -291,14 +290,14 @@ def _groups(records: Records, places: Sequence[int], rows: Rows) -> list[_Group]
         _Group(
             ranks,
             calls,
-            Cell(_kind(ranks, calls), rows.of(ranks, calls), np.array(taken, dtype=float)),
+            Cell(
+                " + ".join(call.operation for call in calls) + f" of {ranks}",
+                rows.of(ranks, calls),
+                np.array(taken, dtype=float),
+            ),
         )
         for (ranks, calls), taken in sorted(times.items())
     ]
-
-
-def _kind(ranks: int, calls: Sequence[Call]) -> str:
-    return " + ".join(call.operation for call in calls) + f" of {ranks}"
 
 
 def _level_fit(
@@ -312,13 +311,14 @@ def _level_fit(
         raise ConfigError(
             f"The collectives of '{name}' are too small, or too few, to determine the bandwidth: the "
             f"interval is "
-            f"{_rate(fit.ns_per_byte.high)} to {_rate(fit.ns_per_byte.low)}. Give --bandwidth, or "
+            f"{rate_text(fit.ns_per_byte.high)} to {rate_text(fit.ns_per_byte.low)}. Give --bandwidth, or "
             "records with larger messages."
         )
     return fit
 
 
-def _rate(ns_per_byte: float) -> str:
+def rate_text(ns_per_byte: float) -> str:
+    """Return the bandwidth of a time per byte as text."""
     return bandwidth_text(1 / ns_per_byte) if ns_per_byte > 0 else "no limit"
 
 
@@ -366,8 +366,8 @@ def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str
         )
     if pace.known == "fitted" and pace.spread > _SURE:
         sentences.append(
-            f"The bandwidth of '{name}' is uncertain: {_rate(pace.high)} to {_rate(pace.low)}; larger "
-            f"messages would narrow it."
+            f"The bandwidth of '{name}' is uncertain: {rate_text(pace.high)} to {rate_text(pace.low)}; "
+            "larger messages would narrow it."
         )
     return sentences
 

@@ -9,27 +9,20 @@ import numpy as np
 import pandas as pd
 
 from ...converter import NodeType, Workload
-from ...converter.building import is_captured
+from ...converter.building import class_of, is_captured, plain_name
 from ...errors import ConfigError
 from ...support import count_text, duration_text, share_text
 from ..chips import Chip, Costs, Fit
 from ._fit import Cell, LinkFit, Row, fit_link
 
 CLASSES = ("gemm", "attention", "pointwise")
-_GEMMS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "conv", "_scaled_mm", "_int_mm", "_grouped_mm")
-_ATTENTION = ("scaled_dot_product", "_flash_attention", "_efficient_attention")
+_CLASSES = {"gemm": "gemm", "convolution": "gemm", "attention": "attention"}  # of the converter -> of a chip
 _COLUMNS = ["operator", "num_ops", "tensor_size_bytes", "duration_ns"]
 
 
-def class_of(operator: str) -> str:
+def cost_class(operator: str) -> str:
     """Return the class of *operator* (such as ``aten::addmm``), which is an element of `CLASSES`."""
-    name = operator.rpartition("::")[2]
-    if any(part in name for part in _ATTENTION):
-        return "attention"
-    stem = name.removeprefix("mkldnn_").removeprefix("cudnn_").removeprefix("miopen_")
-    if stem in _GEMMS or stem.startswith(("conv", "_conv", "slow_conv")):
-        return "gemm"
-    return "pointwise"
+    return _CLASSES.get(class_of(plain_name(operator)), "pointwise")
 
 
 def operator_table(workload: Workload) -> pd.DataFrame:
@@ -52,11 +45,10 @@ def operator_table(workload: Workload) -> pd.DataFrame:
         chosen &= nodes["tensor_size_bytes"] > 1
         tables.append(nodes.loc[chosen, ["node_id", *_COLUMNS]].assign(program=place))
     table: pd.DataFrame = pd.concat(tables, ignore_index=True)
-    table["class"] = table["operator"].astype(str).map(class_of)
+    table["class"] = table["operator"].astype(str).map(cost_class)
     by_ops = table["class"].isin(["gemm", "attention"])
     table["work"] = np.where(by_ops, table["num_ops"], table["tensor_size_bytes"]).astype(np.float64)
-    costed: pd.DataFrame = table[table["work"] > 1].reset_index(drop=True)
-    return costed
+    return table[table["work"] > 1].reset_index(drop=True)
 
 
 MEASURED = "measured"

@@ -279,13 +279,9 @@ def _is_off(cell: Cell, line: LinkFit) -> bool:
     return cell.repeated and abs(predicted - cell.median_ns) > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
 
 
-def _table(cells: Sequence[Cell]) -> Floats:
-    return np.array([(cell.row.latencies, cell.row.bytes) for cell in cells], dtype=float).reshape(-1, 2)
-
-
 def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: float | None) -> LinkFit:
     """Return the latency and the time per byte of a single line through *cells*."""
-    rows = _table(cells)
+    rows = np.array([(cell.row.latencies, cell.row.bytes) for cell in cells], dtype=float).reshape(-1, 2)
     fixed = np.array([cell.row.fixed_ns for cell in cells])
     medians = np.array([cell.median_ns for cell in cells])
     shares = np.array([np.hypot(cell.error_ns / max(cell.median_ns, 1.0), _MIN_ERROR) for cell in cells])

@@ -75,8 +75,7 @@ def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
             ends = part.assign(**{own: rank, other: part[peer]})
             tables[kind].append(ends.assign(turn=ends.groupby(_KEY).cumcount()))
     sends, receives = (pd.concat(tables[kind], ignore_index=True) for kind in tables)
-    both: pd.DataFrame = sends.merge(receives, on=[*_KEY, "turn"], suffixes=("_sent", "_received"))
-    return both
+    return sends.merge(receives, on=[*_KEY, "turn"], suffixes=("_sent", "_received"))
 
 
 def _round_trips(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
@@ -107,11 +106,6 @@ _CLEAR = 4  # the least ratio of a transfer's duration to the clock error
 # Chakra files store these collectives under the types of other collectives, but the operator names the
 # collective of gloo or NCCL.
 _WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": CollectiveType.SCATTER}
-
-
-def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of *calls* with a root, in which a rank may leave before another rank has arrived."""
-    return calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
 
 
 def rooted_transfers(
@@ -221,7 +215,8 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
         )
     calls = _calls(workload)
     everyone = tuple(range(workload.num_ranks))
-    rooted = rooted_calls(calls)
+    # In a collective with a root, a rank may leave before another rank has arrived.
+    rooted = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
     transfers, left_out = rooted_transfers(calls, rooted, workload.groups, everyone)
     calls["mutual"] = calls["comm_type"].isin(MUTUAL) & ~rooted
     incomplete = 0
@@ -249,8 +244,7 @@ def _calls(workload: Workload) -> pd.DataFrame:
     for rank in range(_captured_ranks(workload)):
         graph = workload.graphs[int(workload.program_of_rank[rank])]
         tables.append(_rank_calls(graph).assign(rank=rank))
-    table: pd.DataFrame = pd.concat(tables, ignore_index=True)
-    return table
+    return pd.concat(tables, ignore_index=True)
 
 
 def _rank_calls(graph: Graph) -> pd.DataFrame:
@@ -265,8 +259,7 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
         request_ns=_request_ns(graph, times.end_ns)[chosen],
     )
     calls["turn"] = calls.groupby(["group", "comm_type"]).cumcount()
-    table: pd.DataFrame = calls
-    return table
+    return calls
 
 
 def _request_ns(graph: Graph, end_ns: np.ndarray) -> np.ndarray:

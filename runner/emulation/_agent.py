@@ -65,10 +65,6 @@ class HostClock:
         """The upper bound of the error of the host's corrected times, in ns."""
         return 0 if self.shared else max(self.before.error_ns, self.after.error_ns)
 
-    def local(self, coordinator_ns: int) -> int:
-        """Return the host's time at a coordinator time, by the estimate from before the run."""
-        return coordinator_ns if self.shared else coordinator_ns + self.before.offset_ns
-
     def corrected(self, since_start_ns: npt.NDArray[np.int64], start_ns: int) -> npt.NDArray[np.int64]:
         """Convert the host's times to times since *start_ns* of the coordinator's clock.
 
@@ -203,11 +199,9 @@ class Agent:
             raise ChannelClosed(f"The coordinator was silent for {_SILENCE_S:g} s.")
         if self._deadline is not None and now > self._deadline:
             self._end_children()
-            self._send("failed", rank=-1, error="BackendTimeout", text=self._too_long())
+            text = f"The agent ends ranks after {self.limit_s:g} s. Next: start it with a larger --limit."
+            self._send("failed", rank=-1, error="BackendTimeout", text=text)
         return True
-
-    def _too_long(self) -> str:
-        return f"The agent ends ranks after {self.limit_s:g} s. Next: start it with a larger --limit."
 
     def _send(self, kind: str, pieces: Iterable[bytes] = (), **facts: Any) -> None:
         self._last_sent = time.monotonic()

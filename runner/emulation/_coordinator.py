@@ -397,17 +397,12 @@ def emulate(
     places = setup.places(job.num_ranks)
     with ExitStack() as stack:
         if setup.is_local:
-            coordinator = stack.enter_context(_local(setup, job.num_ranks, limit_s))
+            listener, token, alive = stack.enter_context(_local(setup, places, limit_s))
         else:
-            coordinator = stack.enter_context(
-                Coordinator(
-                    listen(setup.listen),
-                    setup.token,
-                    places,
-                    transport=setup.transport,
-                    join_s=setup.join_s,
-                )
-            )
+            listener, token, alive = listen(setup.listen), setup.token, lambda: None
+        coordinator = stack.enter_context(
+            Coordinator(listener, token, places, transport=setup.transport, join_s=setup.join_s, alive=alive)
+        )
         coordinator.gather()
         return [
             coordinator.run(job, first=turn == 0, limit_s=limit_s, progress=progress)
@@ -416,14 +411,18 @@ def emulate(
 
 
 @contextlib.contextmanager
-def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator]:
-    """Yield a coordinator with a single agent, a child process, that represents all hosts of *setup*."""
-    places = setup.places(num_ranks)
+def _local(
+    setup: Setup, places: Sequence[Place], limit_s: float
+) -> Iterator[tuple[socket.socket, bytes, Callable[[], None]]]:
+    """Start an agent, a child process, that represents all hosts; yield what its coordinator needs.
+
+    These are the listening socket, the token, and a function that raises `BackendError` if the agent ended.
+    """
     hosts: dict[str, str | None] = {place.host: None for place in places}
     token = secrets.token_bytes(32)
     with ExitStack() as stack:
         if setup.is_namespaced:
-            rates = setup.rates_bps(num_ranks)
+            rates = setup.rates_bps(len(places))
             network = stack.enter_context(Namespaces(len(rates), rates, setup.nics))
             hosts = {f"host{number}": network.path(number) for number in range(len(network))}
         listener = listen((LOOPBACK, 0))
@@ -441,9 +440,7 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
                     f"The agent of this machine ended early (status {agent.returncode}); see above."
                 )
 
-        yield stack.enter_context(
-            Coordinator(listener, token, places, transport=setup.transport, join_s=setup.join_s, alive=alive)
-        )
+        yield listener, token, alive
 
 
 @contextlib.contextmanager

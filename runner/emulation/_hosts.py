@@ -12,6 +12,7 @@ from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ...support.documents import read_yaml
 from ..config import reported_at, shown
+from ._namespaces import addresses_of
 from ._transports import check_transport
 
 TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
@@ -126,12 +127,8 @@ class Setup:
         if not self.is_namespaced:
             return [Place(rank, "localhost", (LOOPBACK,)) for rank in range(num_ranks)]
         count = self.num_namespaces(num_ranks)
-        places = []
-        for rank in range(num_ranks):
-            host = rank * count // num_ranks
-            addresses = tuple(f"10.77.{nic}.{host + 1}" for nic in range(self.nics))
-            places.append(Place(rank, f"host{host}", addresses))
-        return places
+        hosts = [rank * count // num_ranks for rank in range(num_ranks)]
+        return [Place(rank, f"host{host}", addresses_of(host, self.nics)) for rank, host in enumerate(hosts)]
 
 
 def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
@@ -178,12 +175,7 @@ def read_setup(spec: str) -> Setup:
             f"There is no hosts file {shown(head)} to emulate on. Next: name one (emulation:hosts.yml), or "
             "use emulation:loopback or emulation:namespaces,link=400Mbit for this machine."
         )
-    data = read_yaml(path, "hosts file")
-    if not isinstance(data, Mapping):
-        raise ConfigError(
-            f"{path} is not a hosts file: it must have 'hosts', each with a name and an address."
-        )
-    return _read({**data, **outer}, str(path), path.parent)
+    return _read({**read_yaml(path, "hosts file"), **outer}, str(path), path.parent)
 
 
 def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:

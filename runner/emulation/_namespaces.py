@@ -43,6 +43,11 @@ def missing_requirements() -> list[str]:
     return missing + [f"the package {package}" for package in sorted(packages)]
 
 
+def addresses_of(host: int, nics: int) -> tuple[str, ...]:
+    """Return the IP addresses of the *nics* interfaces of the namespace number *host*."""
+    return tuple(f"10.77.{nic}.{host + 1}" for nic in range(nics))
+
+
 @dataclass(frozen=True)
 class _Member:
     """A process that holds a namespace open."""
@@ -111,10 +116,6 @@ class Namespaces:
     def __len__(self) -> int:
         return len(self._members)
 
-    def addresses(self, host: int) -> list[str]:
-        """Return the IP addresses of the interfaces of a host."""
-        return [f"10.77.{nic}.{host + 1}" for nic in range(self.nics)]
-
     def path(self, host: int) -> str:
         """Return the namespace file of a host for ``setns`` and ``nsenter``."""
         return self._members[host].path
@@ -122,13 +123,6 @@ class Namespaces:
     def command(self, host: int, arguments: Sequence[str]) -> list[str]:
         """Return the command that runs *arguments* on a host."""
         return self._members[host].command(arguments)
-
-    def shape(self, host: int, rate_bps: int, nic: int = 0) -> None:
-        """Change the rate of a host's interface *nic* in both directions."""
-        assert self._switch is not None
-        for member, device in self._ends(host, nic):
-            member.run("tc", "class", "change", "dev", device, *self._class(rate_bps))
-            member.run("ip", "link", "set", "dev", device, *_segments(rate_bps))
 
     def close(self) -> None:
         """Remove the namespaces with all their interfaces and processes."""
@@ -157,7 +151,7 @@ class Namespaces:
         self._switch.run("ip", "-batch", "-", given="\n".join(links) + "\n")
         for host, member in enumerate(self._members):
             lines = ["link set lo up"]
-            for nic, address in enumerate(self.addresses(host)):
+            for nic, address in enumerate(addresses_of(host, self.nics)):
                 lines.append(f"addr add {address}/24 dev eth{nic}\nlink set eth{nic} up")
                 # A namespace may lack the right to select an algorithm, so each route sets the algorithm.
                 route = f"{ip_network(f'{address}/24', strict=False)} dev eth{nic} src {address}"
@@ -167,7 +161,7 @@ class Namespaces:
             for nic in range(self.nics if rate is not None else 0):
                 for end, device in self._ends(host, nic):
                     lines = [f"qdisc add dev {device} root handle 1: htb default 1"]
-                    lines.append(f"class add dev {device} {' '.join(self._class(rate or 0))}")
+                    lines.append(f"class add dev {device} parent 1: classid 1:1 {_class(rate or 0)}")
                     end.run("tc", "-batch", "-", given="\n".join(lines) + "\n")
                     end.run("ip", "link", "set", "dev", device, *_segments(rate or 0))
 
@@ -179,15 +173,15 @@ class Namespaces:
         assert self._switch is not None
         return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
 
-    def _class(self, rate_bps: int) -> list[str]:
-        burst = str(max(_MIN_BURST_BYTES, int(rate_bps / 8 * _BURST_S)))
-        rate = f"{rate_bps}bit"
-        shape = ["htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
-        return ["parent", "1:", "classid", "1:1", *shape]
-
 
 def _port(host: int, nic: int) -> str:
     return f"p{host}n{nic}"
+
+
+def _class(rate_bps: int) -> str:
+    """Return the traffic class of `tc` that limits a link to *rate_bps*."""
+    burst = max(_MIN_BURST_BYTES, int(rate_bps / 8 * _BURST_S))
+    return f"htb rate {rate_bps}bit ceil {rate_bps}bit burst {burst} cburst {burst}"
 
 
 def _segments(rate_bps: int) -> list[str]:

@@ -200,15 +200,7 @@ class GlooEntrance:
         """Return the number of interfaces, and on rank 0 the address of the store."""
         ends: dict[str, Any] = {"nics": len(self.rank.addresses)}
         if self.rank.number == 0:
-            address = self.rank.addresses[0]
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            try:
-                listener = socket.create_server((address, 0), family=family)
-            except OSError as error:
-                raise BackendError(
-                    f"A rank cannot listen on {address} ({error.strerror}). Next: name addresses of the "
-                    "host's own interfaces under 'nics'."
-                ) from error
+            listener = _listen(self.rank.addresses[0])
             where = ends["store"] = listener.getsockname()[:2]
             self._store = self._open_store(where, listener.detach())
         return ends

@@ -146,7 +146,8 @@ def _send_output(channel: Channel, output: engine.EmulationOutput) -> None:
             "replayed": int(output.replayed),
             "evened": int(output.evened),
             "open": list(output.open),
-            "peak_bytes": _peak_bytes(),
+            # The peak memory of this process includes memory shared with its agent.
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "tables": names,
         },
         pieces,
@@ -155,8 +156,3 @@ def _send_output(channel: Channel, output: engine.EmulationOutput) -> None:
 
 def _plain(value: float) -> float:
     return value if isinstance(value, int) or np.isfinite(value) else 0.0
-
-
-def _peak_bytes() -> int:
-    """Return the peak memory of this process, including memory shared with its agent."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

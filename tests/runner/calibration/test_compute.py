@@ -14,7 +14,7 @@ from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study
 from chakrascope.runner.calibration import calibrated_chip, compute_fits, operator_table, rescaled
-from chakrascope.runner.calibration._compute import class_of
+from chakrascope.runner.calibration._compute import cost_class
 from chakrascope.runner.chips import Chip, Costs, find_chip, list_chips, load_chip, save_chip
 
 from .known import node
@@ -97,6 +97,7 @@ def test_unmeasured_workload_has_no_operator_times():
     ("operator", "kind"),
     [
         ("aten::addmm", "gemm"),
+        ("aten::mv", "gemm"),
         ("aten::mkldnn_convolution", "gemm"),
         ("aten::convolution_backward", "gemm"),
         ("aten::_scaled_dot_product_flash_attention", "attention"),
@@ -105,7 +106,7 @@ def test_unmeasured_workload_has_no_operator_times():
     ],
 )
 def test_operators_have_a_class(operator, kind):
-    assert class_of(operator) == kind
+    assert cost_class(operator) == kind
 
 
 def test_the_command_writes_a_chip_file_and_carries_a_capture_over(tmp_path, capsys):

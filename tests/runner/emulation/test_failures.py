@@ -249,7 +249,7 @@ def test_a_file_outside_of_the_job_is_not_written(hosts_file, tmp_path):
 
 
 def test_namespaces_join_hosts_and_are_gone_afterwards(root):
-    with Namespaces(2, [None, 50_000_000]) as network:
+    with Namespaces(2, [None, 25_000_000]) as network:
         serve = network.command(
             1,
             [
@@ -268,7 +268,6 @@ def test_namespaces_join_hosts_and_are_gone_afterwards(root):
         )
         assert subprocess.run(network.command(0, [sys.executable, "-c", reach]), check=False).returncode == 0
         assert server.wait(PATIENCE_S) == 0
-        network.shape(1, 25_000_000)
         shown = subprocess.run(
             network.command(1, ["tc", "class", "show", "dev", "eth0"]),
             capture_output=True,
