@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...converter.building import Progress, finished_ranks, step_choice
+from ...converter.building import finished_ranks, step_choice
 from ...errors import BackendError, Cancelled, StudyError
 from ...support import count_text, write_file
 from .._experiment import Experiment
@@ -207,19 +207,11 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
     """Simulate the points of a sweep that its table does not have yet."""
     from ..sweep import run_sweep  # noqa: PLC0415 - imports pandas, which other jobs do not need
 
-    def progress(finished: int, points: int, _failed: int) -> None:
-        _go_on(note, finished, points)
-
-    sweep = run_sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=progress)
+    sweep = run_sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=_progress(note))
     if sweep.failed == len(sweep.points):
         raise BackendError(f"No point of the sweep has a result: {sweep.points['error'].iloc[0]}")
     failed = f", {sweep.failed} of them failed" if sweep.failed else ""
     return f"The sweep '{sweep.name}' has {count_text(len(sweep.points), 'point')}{failed}."
-
-
-def findings_file(study: Study, request: ImportRequest) -> Path:
-    """Return the file with the findings about an item to import."""
-    return study.findings_file(request.item)
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
@@ -227,7 +219,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         findings = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
-    file = findings_file(study, asked)
+    file = study.findings_file(asked.item)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_file(study.step_names_file(asked.item), json.dumps(step_names_of(Path(asked.folder), asked.item)))
     write_file(file, json.dumps([finding.to_dict() for finding in findings]))
@@ -250,13 +242,14 @@ def _import(study: Study, _job: Job, request: str, note: Note) -> str:
     return f"Imported as the workload '{made}'."
 
 
-def _progress(note: Note) -> Progress:
-    return lambda done, total: _go_on(note, done, total)
+def _progress(note: Note) -> Callable[..., None]:
+    """Return a callback that records the progress, and raises `Cancelled` if the job must stop."""
 
+    def progress(done: int, total: int, _failed: int = 0) -> None:
+        if not note({"done": done, "total": total}):
+            raise Cancelled("Cancelled.")
 
-def _go_on(note: Note, done: int, total: int) -> None:
-    if not note({"done": done, "total": total}):
-        raise Cancelled("Cancelled.")
+    return progress
 
 
 WORK: Mapping[str, Callable[[Study, Job, str, Note], str]] = {

@@ -21,7 +21,7 @@ from ...errors import ConfigError, StudyError
 from ...support import load_json
 from .._experiment import Experiment
 from ..study import Study, check_name
-from ._job import ACTIVE, ImportRequest, Job, SweepRequest, findings_file, read_request, request_of
+from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of
 
 _VERSION = 2
 _WAIT_S = 30.0
@@ -181,13 +181,6 @@ def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path
     return child.pid
 
 
-def end_group(pid: int) -> None:
-    """Kill a process and all processes of its group."""
-    if pid > 1:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-
-
 MAX_ATTEMPTS = 3
 _GRACE_S = 5.0
 _LOG_BYTES = 20_000
@@ -274,7 +267,7 @@ class JobStore:
 
     def findings(self, request: ImportRequest) -> list[Finding] | None:
         """Return the findings of a check, or None until they are stored."""
-        file = findings_file(self.study, request)
+        file = self.study.findings_file(request.item)
         try:
             return [Finding(**found) for found in load_json(file)]
         except FileNotFoundError:
@@ -407,8 +400,9 @@ class JobStore:
         """Deal with a running job whose process died or has to be killed."""
         lock = self.lock(job.id)
         if lock is None:
-            if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S:
-                end_group(job.pid)
+            if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S and job.pid > 1:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(job.pid, signal.SIGKILL)
             return
         with lock, self.database.transaction() as connection:
             # With the lock, no other process can start the job, but it may have ended normally just before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -33,6 +34,12 @@ def safe_name(text: str, default: str) -> str:
     """Return a valid name made from *text*, or *default* if no valid character is left."""
     plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH].rstrip(" .+-")
     return plain or default
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield *name*, then *name*-2, *name*-3 and so on, for the first that is free."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
 def named_entry(folder: Path, name: str, what: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import ConfigError, StudyError, did_you_mean
 from ...support.documents import yaml_mapping
 from ..config import NetworkConfig
-from ._layout import StudyLayout
+from ._layout import StudyLayout, numbered
 
 _SUFFIXES = (".json", ".xml", ".yaml", ".yml")
 _NAME = re.compile(r"[\w][\w .+-]{0,99}")
@@ -65,11 +65,8 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
 
 def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
     """Return a file name for *network*: *stem*, numbered if another network has that name."""
-    number, file_name = 1, f"{stem}.yml"
-    while layout.network_file(file_name).exists() and not _is_same(layout.network_file(file_name), network):
-        number += 1
-        file_name = f"{stem}-{number}.yml"
-    return file_name
+    files = (layout.network_file(f"{name}.yml") for name in numbered(stem))
+    return next(file.name for file in files if not file.exists() or _is_same(file, network))
 
 
 def _is_same(file: Path, network: NetworkConfig) -> bool:

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 
     from .._experiment import Experiment
 
-_COLUMNS = [
-    "id",
-    "label",
-    "backend",
-    "network",
-    "ranks",
-    "makespan_ns",
-    "steps",
-    "created",
-    "workload",
-    "tags",
-    "note",
-]
 # Characters that reverse the direction of text around them; no script needs them to be readable.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 _RUN_TYPES = {
@@ -63,8 +50,8 @@ class RunInfo:
     steps: int = 1
 
 
-def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
-    """Read the description of the run in *folder*; *prefix_of* returns the PREFIX of a workload.
+def read_info(folder: Path, description_of: Callable[[str], Path]) -> RunInfo:
+    """Read the description of the run in *folder*; *description_of* returns the description of a workload.
 
     Raises `StudyError` if it is damaged.
     """
@@ -74,7 +61,7 @@ def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
         wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
         if not wrong:
             data["backend"] = _backend_today(folder, data["backend"])
-            steps = steps_of(prefix_of(data["workload"])) if data["workload"] else 1
+            steps = captured_facts(description_of(data["workload"]))[0] if data["workload"] else 1
             return RunInfo(id=folder.name, **data | read_note(folder) | {"steps": steps})
         problem = f"no {wrong[0]} of a run"
     except TypeError as error:
@@ -134,22 +121,23 @@ def write_inputs(folder: Path, experiment: Experiment) -> None:
     (folder / "experiment.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
 
 
-def steps_of(prefix: Path) -> int:
-    """Return how many captured steps the workload at *prefix* has; 1 if unknown."""
-    description = prefix.parent / f"{prefix.name}.workload.json"
+def captured_facts(description: Path) -> tuple[int, bool]:
+    """Return how many captured steps a workload has, and whether it is a measurement without added ranks.
+
+    *description* is a file ``PREFIX.workload.json``. A missing or damaged file counts as one unmeasured step.
+    """
     try:
-        return _steps_in(description, description.stat().st_mtime_ns)
-    except OSError:  # the workload was removed
-        return 1
+        return _captured_facts(description, description.stat().st_mtime_ns)
+    except (OSError, StudyError):  # the workload was removed, or the error is reported when it is opened
+        return 1, False
 
 
 @functools.lru_cache(maxsize=256)
-def _steps_in(description: Path, _modified_ns: int) -> int:
-    try:
-        steps = load_json(description).get("steps")
-    except (ValueError, AttributeError):  # the error is reported when the workload is opened
-        return 1
-    return max(1, len(steps)) if isinstance(steps, list) else 1
+def _captured_facts(description: Path, _modified_ns: int) -> tuple[int, bool]:
+    stored = read_json(description, f"{description} is damaged")
+    steps = stored.get("steps")
+    measured = bool(stored.get("accounting")) and "scaled_from_ranks" not in stored
+    return max(1, len(steps)) if isinstance(steps, list) else 1, measured
 
 
 def run_name(info: RunInfo) -> str:
@@ -160,25 +148,28 @@ def run_name(info: RunInfo) -> str:
     return (info.label or plain).translate(_NO_TURNS)
 
 
+_ROW: dict[str, Callable[[RunInfo], object]] = {
+    "id": lambda info: info.id,
+    "label": run_name,
+    "backend": lambda info: info.backend,
+    "network": lambda info: info.network,
+    "ranks": lambda info: info.num_ranks,
+    "makespan_ns": lambda info: info.makespan_ns,
+    "steps": lambda info: info.steps,
+    "created": lambda info: info.created[:19].replace("T", " "),
+    "workload": lambda info: info.workload,
+    "tags": lambda info: ", ".join(info.tags),
+    "note": lambda info: info.note,
+}
+
+
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
     """Return a row for each run with *find* in any of its texts, newest first; ``created`` is in UTC.
 
     ``steps`` is how many captured training steps ``makespan_ns`` spans.
     """
     rows = [
-        {
-            "id": info.id,
-            "label": run_name(info),
-            "backend": info.backend,
-            "network": info.network,
-            "ranks": info.num_ranks,
-            "makespan_ns": info.makespan_ns,
-            "steps": info.steps,
-            "created": info.created[:19].replace("T", " "),
-            "workload": info.workload,
-            "tags": ", ".join(info.tags),
-            "note": info.note,
-        }
+        {name: value_of(info) for name, value_of in _ROW.items()}
         for info in sorted(runs, key=lambda info: (info.created, info.id), reverse=True)
     ]
     wanted = find.casefold()
@@ -189,8 +180,7 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
     """Return :func:`run_rows` as a table."""
     import pandas as pd  # noqa: PLC0415 - most of the time that a list of runs would take
 
-    table: pd.DataFrame = pd.DataFrame(run_rows(runs, find), columns=_COLUMNS)
-    return table
+    return pd.DataFrame(run_rows(runs, find), columns=list(_ROW))
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from ...errors import StudyError, did_you_mean
 from ...support import load_json, new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
 from .._traits import REPLAY, about_backend
-from ._layout import RUN_FILE, WORKLOAD, StudyLayout, check_name, safe_name
+from ._layout import RUN_FILE, WORKLOAD, StudyLayout, check_name, numbered, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, write_note
-from ._runs import RunInfo, read_info, read_json, refuse_damaged_inputs, write_inputs
+from ._runs import RunInfo, captured_facts, read_info, read_json, refuse_damaged_inputs, write_inputs
 
 if TYPE_CHECKING:
     from ...converter import Workload
@@ -188,13 +188,13 @@ class Study(StudyLayout):
     def _folder_for(self, saved: Path, wanted: Path, replace_other: bool) -> Path:
         """Return *wanted*, or the next folder name that is free for the workload in *saved*."""
         used = {info.workload for info in self._infos()}
-        number, folder = 1, wanted
-        while folder.exists() and not _same_programs(saved, folder):
-            if replace_other and folder.name not in used:
-                break
-            number += 1
-            folder = wanted.with_name(f"{wanted.name}-{number}")
-        return folder
+        return next(
+            folder
+            for folder in map(wanted.with_name, numbered(wanted.name))
+            if not folder.exists()
+            or _same_programs(saved, folder)
+            or (replace_other and folder.name not in used)
+        )
 
     def import_workload(
         self, prefix: str | Path, groups: str | Path | None = None, name: str | None = None
@@ -229,7 +229,7 @@ class Study(StudyLayout):
     def measured_workload(self) -> str | None:
         """Return the newest workload with measured times, or None."""
         names = reversed(self.workloads())
-        return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
+        return next((name for name in names if captured_facts(self.workload_files(name)[0])[1]), None)
 
     def default_run(self) -> RunInfo | None:
         """Return the newest replay of the measured workload, else the newest run, or None without runs."""
@@ -464,7 +464,7 @@ class Study(StudyLayout):
 
     def _info(self, folder: Path) -> RunInfo:
         """Return the description of the run in *folder*."""
-        return read_info(folder, lambda name: self.prefix_in(self.workload_dir(name)))
+        return read_info(folder, lambda name: self.workload_files(name)[0])
 
     def _infos(self) -> Iterator[RunInfo]:
         for folder in self.run_dirs():
@@ -486,11 +486,8 @@ def _refuse_damaged_files(prefix: Path) -> None:
 
     # The tables are read in place of these files.
     unread = {f"{prefix.name}.{rank}.et" for rank in unchanged_files(prefix)}
-    refuse_damaged(prefix.parent, lambda name: name not in unread, needed=_files_of(prefix))
-
-
-def _files_of(prefix: Path) -> list[str]:
-    return [f"{prefix.name}.{what}" for what in ("0.et", "groups.json", "workload.json")]
+    needed = [f"{prefix.name}.{what}" for what in ("0.et", "groups.json", "workload.json")]
+    refuse_damaged(prefix.parent, lambda name: name not in unread, needed=needed)
 
 
 def _same_programs(one: Path, other: Path) -> bool:
@@ -513,20 +510,6 @@ def _object_in(file: Path) -> dict[str, Any]:
         return read_json(file, str(file))
     except StudyError:  # the error is reported when the workload is opened
         return {}
-
-
-def _is_measured(file: Path) -> bool:
-    """Return whether a description belongs to a measurement without added ranks."""
-    try:
-        return _is_measured_at(file, file.stat().st_mtime_ns)
-    except (OSError, StudyError):  # the error is reported when the workload is read
-        return False
-
-
-@lru_cache(maxsize=64)
-def _is_measured_at(file: Path, _: int) -> bool:
-    description = read_json(file, f"{file} is damaged")
-    return bool(description.get("accounting")) and "scaled_from_ranks" not in description
 
 
 def _now() -> str:

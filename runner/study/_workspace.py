@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...errors import ChakrascopeError, StudyError, did_you_mean
 from .._traits import about_backend
-from ._layout import check_name
+from ._layout import check_name, numbered
 from ._notes import read_note, write_note
 from ._study import Study
 
@@ -63,11 +63,7 @@ class Workspace:
         result: dict[str, Study] = {}
         for path in self._paths():
             plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems accept any bytes
-            name, number = plain, 1
-            while name in result:
-                number += 1
-                name = f"{plain}-{number}"
-            result[name] = Study(path)
+            result[next(name for name in numbered(plain) if name not in result)] = Study(path)
         return dict(sorted(result.items(), key=lambda item: (item[0].casefold(), item[0])))
 
     def _paths(self) -> list[Path]:
@@ -99,8 +95,7 @@ class Workspace:
         ]
         wanted = find.casefold()
         matching = [row for row in rows if any(wanted in str(row[name]).casefold() for name in _COLUMNS)]
-        table: pd.DataFrame = pd.DataFrame(matching, columns=_COLUMNS)
-        return table
+        return pd.DataFrame(matching, columns=_COLUMNS)
 
     @property
     def home(self) -> Path | None:

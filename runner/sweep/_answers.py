@@ -37,8 +37,7 @@ def swept_settings(points: pd.DataFrame) -> list[str]:
 def answered(points: pd.DataFrame) -> pd.DataFrame:
     """Return the successful points, shortest makespan first."""
     done = points[points["state"] == "done"]
-    ordered: pd.DataFrame = done.sort_values("makespan_ns", kind="stable", ignore_index=True)
-    return ordered
+    return done.sort_values("makespan_ns", kind="stable", ignore_index=True)
 
 
 def available_goal(points: pd.DataFrame, goal: Goal) -> Goal:
@@ -117,8 +116,7 @@ def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
     best = ordered["makespan_ns"].astype(float).cummin()
     first = ~ordered.duplicated([against]) & (ordered["makespan_ns"] == best)
     improves = first & (best < best.shift(fill_value=np.inf))
-    chosen: pd.Series = improves.reindex(points.index, fill_value=False)
-    return chosen
+    return improves.reindex(points.index, fill_value=False)
 
 
 def per_captured_step(points: pd.DataFrame) -> pd.DataFrame:
@@ -135,8 +133,7 @@ def per_captured_step(points: pd.DataFrame) -> pd.DataFrame:
         for name in ("makespan_ns", "rank_time_ns", "cost")
         if name in known
     }
-    comparable: pd.DataFrame = known.assign(**scaled)
-    return comparable
+    return known.assign(**scaled)
 
 
 def pair_table(points: pd.DataFrame) -> pd.DataFrame:
@@ -147,8 +144,7 @@ def pair_table(points: pd.DataFrame) -> pd.DataFrame:
     done = answered(points)
     settings = swept_settings(points)[:2]
     if not settings:
-        only: pd.DataFrame = done[["makespan_ns"]].head(1)
-        return only
+        return done[["makespan_ns"]].head(1)
     best = done.groupby(settings, sort=True, dropna=False)["makespan_ns"].min()
     return best.reset_index()
 
@@ -162,11 +158,9 @@ def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
     done = answered(points)
     names = objectives(done)
     if not names:
-        fastest: pd.DataFrame = done.head(1)
-        return fastest
+        return done.head(1)
     cost = against if against in names else names[0]
-    front: pd.DataFrame = done[worth_their_cost(done, cost)].sort_values(cost, ignore_index=True)
-    return front
+    return done[worth_their_cost(done, cost)].sort_values(cost, ignore_index=True)
 
 
 SWEEP_TABLES: Mapping[str, Callable[[pd.DataFrame, str], pd.DataFrame]] = {
@@ -192,8 +186,7 @@ def with_work(study: Study, workload: str | None, points: pd.DataFrame) -> pd.Da
     work = work.where((work >= 1) & (points["state"] == "done"))
     rate = 1e9 * work / points["makespan_ns"]
     figures = (work, rate, rate / points["ranks"])
-    table: pd.DataFrame = points.assign(**dict(zip(WORK, figures, strict=True)))
-    return table
+    return points.assign(**dict(zip(WORK, figures, strict=True)))
 
 
 def comparison_notes(study: Study, name: str, points: pd.DataFrame) -> list[str]:

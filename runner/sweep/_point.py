@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +76,18 @@ class Solver:
 
         The method raises no exception except `Cancelled`.
         """
-        return _guarded(lambda: work.answer(self))
+        try:
+            return work.answer(self)
+        except Cancelled:
+            raise
+        except ChakrascopeError as error:
+            return failure(error.message)
+        except Exception as error:
+            traceback.print_exc()
+            return failure(
+                f"An error in chakrascope itself ({type(error).__name__}: {error}); "
+                "the log of the sweep, or of its Dask worker, has the details."
+            )
 
     def simulate(self, task: Task) -> Answer:
         """Return the figures of a point of the study."""
@@ -105,18 +116,3 @@ def measure(result: Result) -> Answer:
 def failure(message: str) -> Answer:
     """Return the columns of a failed point."""
     return {"state": "failed", "error": message}
-
-
-def _guarded(work: Callable[[], Answer]) -> Answer:
-    try:
-        return work()
-    except Cancelled:
-        raise
-    except ChakrascopeError as error:
-        return failure(error.message)
-    except Exception as error:
-        traceback.print_exc()
-        return failure(
-            f"An error in chakrascope itself ({type(error).__name__}: {error}); "
-            "the log of the sweep, or of its Dask worker, has the details."
-        )

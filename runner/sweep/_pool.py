@@ -186,7 +186,7 @@ class Places:
         return answer_in_processes(study, tasks, min(workers, self.points), log)
 
 
-def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
+def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int) -> Answers:
     """Simulate the *tasks* on the *cluster*, with *jobs* as the number of jobs of a batch system.
 
     The workers need the study's folder at the same path. If a worker dies, Dask moves its tasks to another

@@ -183,7 +183,8 @@ def check_keys(settings: Settings) -> None:
         if not dot and key in (*_PARTS, *_OPTIONS):
             continue
         if not dot or part not in _KEYS:
-            raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, _all_keys())}")
+            known = [*_PARTS, *_OPTIONS, *(f"{part}.{name}" for part in _KEYS for name in _KEYS[part])]
+            raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, known)}")
         match = _KEY.fullmatch(rest)
         name = _spelled(part, match["name"]) if match else rest
         if part != "network" or name.partition(".")[0] not in EXTENSIONS:
@@ -196,10 +197,6 @@ def _check_field(key: str, part: str, name: str, *, indexed: bool) -> None:
         raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, allowed)}")
     if indexed and name not in (*DIMENSION_KEYS, *_ALGORITHMS):
         raise ConfigError(f"'{key}' is not one value per dimension; write it without an index.")
-
-
-def _all_keys() -> list[str]:
-    return [*_PARTS, *_OPTIONS, *(f"{part}.{key}" for part in _KEYS for key in _KEYS[part])]
 
 
 def _changes(settings: Settings, part: str) -> dict[str, Any]:

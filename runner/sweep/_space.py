@@ -44,7 +44,7 @@ class Search:
         sampler = optuna.samplers.TPESampler(seed=seed)
         self._study = optuna.create_study(sampler=sampler)
         self._failed = optuna.trial.TrialState.FAIL
-        self._space = space
+        self.space = space
         self._trials = trials
         self._open: dict[int, Any] = {}
 
@@ -55,7 +55,7 @@ class Search:
         for number in range(self._trials):
             trial = self._study.ask()
             self._open[number] = trial
-            yield {key: _suggested(trial, key, values) for key, values in self._space.items()}
+            yield {key: _suggested(trial, key, values) for key, values in self.space.items()}
 
     def tell(self, number: int, score: float | None) -> None:
         """Report the value of point *number* to Optuna, which minimises it, or the failure of the point."""

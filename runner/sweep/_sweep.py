@@ -144,10 +144,13 @@ def run_sweep(
     goal = Goal(least, at_most or {})
     points = _points(over) if trials is None else _search(over, trials)
     chosen = study.workload_prefix(workload).parent.name
-    base = Base(chosen, system, _loaded(network), load_memory(memory), backend, options or {})
-    _check(over if isinstance(points, Search) else points, base)
-    cost = _cost(goal, prices or Prices(), over if isinstance(points, Search) else points, base)
-    named = name or _default_name(over if isinstance(points, Search) else points, base)
+    loaded = None if network is None else load_network("", network, DEFAULT_BACKEND)
+    base = Base(chosen, system, loaded, load_memory(memory), backend, options or {})
+    # The points of a search are not known yet, so its whole space stands for them.
+    known: Sequence[Settings] = [points.space] if isinstance(points, Search) else points
+    _check(known, base)
+    cost = _cost(goal, prices or Prices(), known, base)
+    named = name or _default_name(known, base)
     check_name(named, "a sweep")
     folder = study.sweep_dir(named)
     run = _Run(study, base, points, goal)
@@ -222,7 +225,7 @@ class _Run:
         for number, settings in enumerate(self._all):
             self.points.append(settings)
             try:
-                task = self._task(number, settings)
+                task = Task.of(number, self._builder.workload_name(settings), self._experiment(settings))
             except ChakrascopeError as error:
                 self._note(table, number, "", None, failure(error.message), fresh=True)
                 continue
@@ -234,9 +237,6 @@ class _Run:
             else:
                 self._waiting[task.id] = [number]
                 yield task
-
-    def _task(self, number: int, settings: Settings) -> Task:
-        return Task.of(number, self._builder.workload_name(settings), self._experiment(settings))
 
     def _experiment(self, settings: Settings) -> Experiment:
         experiment = self._builder.experiment(settings)
@@ -315,9 +315,8 @@ def _search(over: Space | Sequence[Settings], trials: int) -> Search:
     return Search(over, trials)
 
 
-def _check(over: Space | Sequence[Settings], base: Base) -> None:
+def _check(points: Sequence[Settings], base: Base) -> None:
     """Check for errors that would affect every point, before the first point is simulated."""
-    points = [over] if isinstance(over, Mapping) else over
     for keys in {tuple(point) for point in points}:
         check_keys(dict.fromkeys(keys))
     get_backend(base.backend)
@@ -333,12 +332,12 @@ def _check(over: Space | Sequence[Settings], base: Base) -> None:
 
 
 def _cost(
-    goal: Goal, prices: Prices, over: Space | Sequence[Settings], base: Base
+    goal: Goal, prices: Prices, points: Sequence[Settings], base: Base
 ) -> Callable[[Settings, int, int], float] | None:
     """Return a function for the price of a step, or raise `ConfigError` if a required price is missing."""
     named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
     swept: list[str | Path] = []
-    for point in [over] if isinstance(over, Mapping) else over:
+    for point in points:
         networks: Any = point.get("network", named)
         swept += [networks] if isinstance(networks, (str, Path)) else networks
     check_cost(goal, prices, dict.fromkeys(swept))
@@ -349,12 +348,7 @@ def _cost(
     )
 
 
-def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
-    return None if network is None else load_network("", network, DEFAULT_BACKEND)
-
-
-def _default_name(over: Space | Sequence[Settings], base: Base) -> str:
+def _default_name(points: Sequence[Settings], base: Base) -> str:
     """Return a name that is the same for equal sweeps, so that a repeated call resumes the sweep."""
-    points = [over] if isinstance(over, Mapping) else over
     text = "\n".join([*sorted(map(point_key, points)), repr(base)])
     return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

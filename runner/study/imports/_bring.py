@@ -17,7 +17,7 @@ from ....converter.readers import read_device_trace, unpacked
 from ....errors import Cancelled, ChakrascopeError, StudyError
 from ....support import new_folder
 from ....tracer import TraceSet
-from .._layout import check_name
+from .._layout import check_name, numbered
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
@@ -156,19 +156,12 @@ def import_item(
     check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
-    return _import_item(study, folder, item, name, _How.of(item, progress, finished, step, capture_trace))
+    return _import(study, folder, item, name, _How.of(item, progress, finished, step, capture_trace))
 
 
 def import_with_defaults(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
     """Import *item* of *folder* with default options; see `import_item`."""
-    return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
-
-
-def _import_item(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> str:
-    if item.kind == "archive":
-        with unpacked(folder / item.place) as inside:
-            return _import(study, inside, _only_item(inside, item), name, how, will_stay=False)
-    return _import(study, folder, item, name, how, will_stay=True)
+    return _import(study, folder, item, name, _How.of(item, progress, None, "median", None))
 
 
 def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
@@ -188,8 +181,14 @@ def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
     raise StudyError(f"{archive.place} cannot be imported: it holds {holds}.")
 
 
-def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, *, will_stay: bool) -> str:
-    chosen = _free_name(study, name)
+def _import(
+    study: Study, folder: Path, item: ImportItem, name: str, how: _How, *, will_stay: bool = True
+) -> str:
+    if item.kind == "archive":
+        with unpacked(folder / item.place) as inside:
+            return _import(study, inside, _only_item(inside, item), name, how, will_stay=False)
+    taken = study.taken_names()
+    chosen = next(free for free in numbered(name) if free not in taken)
     if item.kind == "graphs":
         prefix = study.add_workload(Workload.load(folder / item.place), chosen)
     elif item.kind == "logs":
@@ -230,13 +229,6 @@ def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
     devices = [folder / file for file in item.files]
     captures = how.capture_trace or [folder / file for file in item.capture_files]
     return convert_files(hosts, devices, capture_trace=captures, step=how.step, **how.options)
-
-
-def _free_name(study: Study, name: str) -> str:
-    """Return *name*, numbered if a workload or trace set of the study has it."""
-    taken = study.taken_names()
-    names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
-    return next(candidate for candidate in names if candidate not in taken)
 
 
 def _without(folder: Path, finding: Finding) -> Finding:

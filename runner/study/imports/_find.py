@@ -375,17 +375,11 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
     """Return a row per item; ``ranks`` is None if it is only known after reading."""
     import pandas as pd  # noqa: PLC0415 - the process of a job starts without pandas
 
-    rows = [
-        vars(item)
-        | {
-            "ranks": item.ranks or None,
-            "files": sum(map(len, (item.files, item.host_files, item.capture_files))),
-        }
-        for item in items
-    ]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS).astype({"ranks": object})
-    shown: pd.DataFrame = table.assign(ranks=table["ranks"].where(table["ranks"].notna(), None))
-    return shown
+    counts = [sum(map(len, (item.files, item.host_files, item.capture_files))) for item in items]
+    ranks = pd.Series([item.ranks or None for item in items], dtype=object)
+    table = pd.DataFrame([vars(item) for item in items], columns=_COLUMNS)
+    table["ranks"], table["files"] = ranks, counts
+    return table
 
 
 def proposed_name(item: ImportItem) -> str:
