@@ -11,7 +11,7 @@ from rich.markup import escape
 from ..errors import UsageError
 from ..support import bytes_text, count_text, parse_bandwidth, parse_size, write_file, writing
 from ._options import quantity
-from ._output import console, format_option, print_frame, print_json, print_rows
+from ._output import console, format_option, print_frame, print_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,10 +82,10 @@ def inspect_command(
     facts["proof"] = "holds" if proof.holds else f"fails: {proof.problems[0].message}"
     if output_format == "json":
         print_json(_plain(found, proof))
-    elif output_format == "csv":
-        print_frame(pd.DataFrame([{"figure": name, "value": text} for name, text in facts.items()]), "csv")
-    else:
-        print_rows([{"figure": name, "value": text} for name, text in facts.items()], title=program.name)
+        return
+    table = pd.DataFrame(facts.items(), columns=["figure", "value"])
+    print_frame(table, output_format, title=program.name)
+    if output_format == "table":
         for text in (*found.remarks, *proof.cautions):
             console.print(f"Note: {escape(text)}", style="dim")
 
@@ -257,8 +257,7 @@ def _traffic(found: Inspection) -> pd.DataFrame:
         }
         for item in found.traffic
     ]
-    table: pd.DataFrame = pd.DataFrame(rows)
-    return table
+    return pd.DataFrame(rows)
 
 
 def _plain(found: Inspection, proof: Proof) -> dict[str, Any]:
@@ -304,8 +303,7 @@ def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame
         for program, proof in zip(programs, proofs, strict=True)
         for problem in proof.problems
     ]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=columns)
-    return table
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _print_proof(program: Program, proof: Proof) -> None:

@@ -12,7 +12,6 @@ import click
 
 from ..errors import ConfigError, UsageError
 from ..support import (
-    bandwidth_text,
     duration_text,
     parse_bandwidth,
     parse_duration,
@@ -225,8 +224,7 @@ def _points(found: Calibration) -> pd.DataFrame:
         }
         for point in found.points
     ]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return table
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 
 def _print(found: Calibration, output: Path | None) -> None:
@@ -255,10 +253,12 @@ def _print(found: Calibration, output: Path | None) -> None:
 def _dimensions(found: Calibration) -> pd.DataFrame:
     import pandas as pd
 
+    from ..runner.calibration import rate_text
+
     rows = []
     for dimension in found.dimensions:
         pace, latency = dimension.fit.ns_per_byte, dimension.fit.latency_ns
-        rates = [_rate(value * found.wire) for value in (pace.value, pace.high, pace.low)]
+        rates = [rate_text(value * found.wire) for value in (pace.value, pace.high, pace.low)]
         delays = [duration_text(value) for value in (latency.value, latency.low, latency.high)]
         rows.append(
             {
@@ -271,12 +271,7 @@ def _dimensions(found: Calibration) -> pd.DataFrame:
                 "of it": f"{delays[1]} to {delays[2]}" if latency.known == "fitted" else latency.known,
             }
         )
-    table: pd.DataFrame = pd.DataFrame(rows)
-    return table
-
-
-def _rate(ns_per_byte: float) -> str:
-    return bandwidth_text(1 / ns_per_byte) if ns_per_byte > 0 else "no limit"
+    return pd.DataFrame(rows)
 
 
 def fit_chip(study: Study, workload: str | None, name: str, output: Path | None, output_format: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,14 +20,13 @@ from ._output import (
     print_frame,
     print_json,
     print_other_views,
+    records,
     stage,
 )
 from ._run import print_foreign_compute
 from ._studies import MEASURED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from ..runner import Comparison, Study
@@ -144,13 +142,8 @@ def compare_command(
     elif output_format == "csv" or (view and output_format == "json"):
         print_frame(getattr(comparison, view or "overview"), output_format)
     elif output_format == "json":
-        tables = {
-            name: getattr(comparison, name).to_json(orient="records", double_precision=15) for name in VIEWS
-        }
-        print_json(
-            {name: json.loads(text) for name, text in tables.items()}
-            | {"formula": TIME_FORMULA, "notes": comparison.notes}
-        )
+        tables = {name: records(getattr(comparison, name)) for name in VIEWS}
+        print_json(tables | {"formula": TIME_FORMULA, "notes": comparison.notes})
     else:
         for name in (view,) if view else _FIRST:
             if name == "settings":

@@ -55,13 +55,6 @@ step_option = click.option(
 )
 
 
-def _study_type() -> type[Study]:
-    """Return the class `Study`, imported late because importing the simulator is slow."""
-    from ..runner import Study
-
-    return Study
-
-
 @dataclass(frozen=True)
 class Where:
     """The place where a conversion runs: a Dask *cluster*, or a number of processes (*workers*).
@@ -145,7 +138,9 @@ def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
     """Save *workload* in the study, if there is one, or at *prefix*; return its PREFIX."""
     if study_folder is None:
         return Path(str(prefix))
-    study = _study_type().create(study_folder)
+    from ..runner import Study
+
+    study = Study.create(study_folder)
     return study.keep_converted(workload, str(workload.metadata["trace_set"]))
 
 
@@ -177,15 +172,17 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
     With a PREFIX, all are logs; otherwise, the first is the study.
     """
+    from ..runner import Study
+
     if prefix is not None:
-        if targets and _study_type().is_study(targets[0]):
+        if targets and Study.is_study(targets[0]):
             raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
         _refuse_traces(targets)
         return None, targets
     if not targets:
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
     logs = Path(targets[0]).is_file() or are_logs(targets)
-    if logs and not _study_type().is_study(targets[0]):
+    if logs and not Study.is_study(targets[0]):
         raise UsageError(
             f"{targets[0]} is not a study. Next: `chakrascope summary {targets[0]}` prints "
             "what bounds the step; to keep the graphs, name a STUDY first, or add -o PREFIX."
@@ -289,6 +286,8 @@ def convert_command(
     folders or archives. `convert` converts the collectives in LOGS and, if LOGS have timestamps, the time
     between collectives.
     """
+    from ..runner import Study
+
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)
     files = {"host": host_trace, "device": device_trace, "linked": linked_trace, "capture": capture_trace}
@@ -317,9 +316,8 @@ def convert_command(
     elif study_folder is None:
         raise UsageError("-o PREFIX needs trace files. Next: name them with --device-trace.")
     else:
-        workload, saved = convert_latest(
-            _study_type().open(study_folder), step, rescale_host=rescale_host, where=where
-        )
+        study = Study.open(study_folder)
+        workload, saved = convert_latest(study, step, rescale_host=rescale_host, where=where)
     print_accounting(workload)
     for assumption in _assumptions(workload):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from ..errors import UsageError
 from ..support import count_text, duration_text, share_text
 from ._doctor import print_findings
-from ._output import console, format_option, print_frame, print_json, print_next, print_rows
+from ._output import console, format_option, print_frame, print_json, print_next, print_rows, records
 from ._studies import are_logs, open_run, run_option
 from ._views import print_clocks
 
@@ -154,8 +153,7 @@ def _row(one: Anomaly) -> dict[str, Any]:
 def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     anomalies = []
     for one, row in zip(diagnosis.anomalies, diagnosis.table.to_dict("records"), strict=True):
-        rows = json.loads(one.evidence.to_json(orient="records"))
-        lists = {"hosts": list(one.hosts), "or_else": list(one.or_else), "evidence": rows}
+        lists = {"hosts": one.hosts, "or_else": one.or_else, "evidence": records(one.evidence)}
         anomalies.append(row | lists)
     return {
         "anomalies": anomalies,
@@ -278,10 +276,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
     if show is not None and output_format != "table":
         print_frame(_views()[show](matched), output_format)
     elif output_format == "json":
-        tables = {
-            name: json.loads(table(matched).to_json(orient="records", double_precision=15))
-            for name, table in _views().items()
-        }
+        tables = {name: records(table(matched)) for name, table in _views().items()}
         print_json({**_facts(matched), "findings": [found.to_dict() for found in findings], **tables})
     else:
         _print_for_people(matched, findings, targets[0], show)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from ._output import (
     print_json,
     print_other_views,
     print_rows,
+    records,
     stage,
 )
 
@@ -177,10 +177,7 @@ def _table(found: StepDiff, name: str, by: str) -> pd.DataFrame:
 
 
 def _document(found: StepDiff, by: str, judgements: Sequence[Judgement], *, strict: bool) -> dict[str, Any]:
-    tables = {
-        name: json.loads(_table(found, name, by).to_json(orient="records", double_precision=15))
-        for name in VIEWS
-    }
+    tables = {name: records(_table(found, name, by)) for name in VIEWS}
     limits = [one.to_dict() | {"fails": _fails(one, strict=strict)} for one in judgements]
     return found.to_json() | {"limits": limits} | tables
 
@@ -219,8 +216,7 @@ def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
     rows = [(f"({others})", *rest)] * (len(table) > len(first)) + [("the step", *total)]
     ends = pd.DataFrame(rows, columns=[table.columns[0], *times])
     summed: pd.DataFrame = pd.concat([first, ends], ignore_index=True).fillna("")
-    integers: pd.DataFrame = summed.astype(dict.fromkeys(times, "int64"))
-    return integers
+    return summed.astype(dict.fromkeys(times, "int64"))
 
 
 def _print_figures(table: pd.DataFrame) -> None:

@@ -11,12 +11,12 @@ import click
 
 from ..errors import BackendUnavailable, UsageError
 from ..support import count_text, duration_text, parse_duration, share_text
-from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
-from ._run import algorithm_choices, astra_sim_options, print_runs, simulate
+from ._output import console, error_console, format_option, print_frame, print_json, print_next
+from ._run import algorithm_choices, astra_sim_options, print_runs, saved_workload, simulate, simulate_study
 from ._target import Target, choose_network
 
 if TYPE_CHECKING:
-    from ..runner import Result, Study
+    from ..runner import Result
 
 
 @click.command("emulate")
@@ -113,11 +113,7 @@ def emulate_command(
         _print(results, [], output_format)
         return
     study = Study.create(folder) if workload is not None else Study.open(folder)
-    prefix = study.workload_prefix() if workload is None else _save(study, workload, groups)
-    runs = [
-        (study.add_run(experiment, result, label=label, workload=prefix.parent.name), result)
-        for experiment, result in simulate(target.experiments(prefix, None))
-    ]
+    runs = simulate_study(study, target, saved_workload(study, workload, groups), label)
     _print([result for _, result in runs], runs, output_format)
     if output_format == "table":
         print_next("summary", study.path, "--run", runs[-1][0])
@@ -131,13 +127,6 @@ def _folder(study: Path | None, output: str | None, workload: str | None) -> Pat
             "there is nothing to emulate: give a STUDY folder, --workload PREFIX, or both to store the run."
         )
     return study if output is None else Path(output)
-
-
-def _save(study: Study, workload: str, groups: str | None) -> Path:
-    if workload in study.workloads() and groups is None:
-        return study.workload_prefix(workload)
-    with stage(f"stored {workload} in {study.path}"):
-        return study.import_workload(workload, groups)
 
 
 def _place(

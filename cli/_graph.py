@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from ..runner.analysis import FEW_HOPS, FOLDS, MAX_HOPS
 from ..support import count_text, ranks_text
 from ._doctor import print_findings
 from ._options import LateChoice
-from ._output import console, format_option, print_frame, print_json
+from ._output import console, format_option, print_frame, print_json, records
 from ._studies import are_logs, holds_traces, open_run, open_study, run_option
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ def _print_of_a_run(
     kinds = [known[name] for name in edges] or list(known.values())
     tables = graph_tables(run, rank, -1 if node is None else node, fold=fold, hops=hops, kinds=kinds)
     if view is None and output_format == "json":
-        print_json({name: json.loads(table.to_json(orient="records")) for name, table in tables.items()})
+        print_json({name: records(table) for name, table in tables.items()})
     elif view is not None or output_format == "csv":
         print_frame(tables[view or "nodes"], output_format, limit=40)
     else:
@@ -314,15 +313,13 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
         alike.setdefault(tuple(found.get(name, 0) for name in names), []).extend(programs[program]["ranks"])
     if len(alike) <= _MAX_COLUMNS:
         heads = [f"{'ranks' if len(ranks) > 1 else 'rank'} {ranks_text(ranks)}" for ranks in alike.values()]
-        columns: pd.DataFrame = pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
-        return columns
+        return pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
     rows = []
     for name, values in zip(names, zip(*alike, strict=True), strict=True):
         ends = [min(values), max(values)]
         where = [_ranks_with(values, end, list(alike.values())) for end in ends]
         rows.append((name, ends[0], where[0], ends[1], where[1]))
-    table: pd.DataFrame = pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
-    return table
+    return pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
 
 
 def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from ..errors import UsageError, did_you_mean
 from ..support import bandwidth_text, count_text, duration_text, writing
 from ._options import LateChoice, network_changes
-from ._output import console, format_option, print_frame, print_json, print_rows
+from ._output import console, format_option, print_frame, print_json
 from ._target import choose_network
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ def _link_table(network: NetworkConfig) -> pd.DataFrame:
         }
         for link in links
     ]
-    table: pd.DataFrame = pd.DataFrame(rows)
-    return table
+    return pd.DataFrame(rows)
 
 
 def _print_facts(network: NetworkConfig, facts: NetworkFacts, output_format: str) -> None:
@@ -143,12 +142,9 @@ def _print_facts(network: NetworkConfig, facts: NetworkFacts, output_format: str
         own = {"name": network.name, "dimensions": _shape(network), "logical": network.logical}
         print_json(own | asdict(facts) | {"assumptions": network.remarks})
         return
-    rows = [{"figure": name, "value": value} for name, value in _figures(network, facts)]
-    if output_format == "csv":
-        print_frame(pd.DataFrame(rows), "csv")
-        return
-    print_rows(rows, title=network.name)
-    for text in network.remarks:
+    table = pd.DataFrame(_figures(network, facts), columns=["figure", "value"])
+    print_frame(table, output_format, title=network.name)
+    for text in network.remarks if output_format == "table" else ():
         console.print(f"Assumed: {escape(text.rstrip('.'))}.", style="dim")
 
 

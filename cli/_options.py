@@ -49,33 +49,40 @@ def quantity(read: Callable[[str], float]) -> Read:
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def joined(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds *options* in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+network_changes = joined(
+    click.option(
+        "--link-default",
+        "link_default",
+        multiple=True,
+        metavar="LINK=BANDWIDTH,LATENCY",
+        help="Bandwidth and latency of InfraGraph links that lack them, such as pcie=32GB/s,500ns; '*' "
+        "means all links. Repeatable.",
+    ),
+    click.option(
+        "--fail",
+        "failed",
+        multiple=True,
+        metavar="A,B[=SHARE][@TIME]",
+        help=(
+            "Fail the link A,B or all links of device A, or reduce their bandwidth to SHARE (0.25). "
+            "The failure lasts from the start, from @5ms, or during @5ms..8ms. Repeatable."
+        ),
+    ),
+)
 _WIDTH = re.compile(r"x(\d{1,4})")
-
-
-def network_changes(command: Command) -> Command:
-    """Add --fail and --link-default, for `failed_links` and `link_defaults`."""
-    for decorate in (
-        click.option(
-            "--fail",
-            "failed",
-            multiple=True,
-            metavar="A,B[=SHARE][@TIME]",
-            help=(
-                "Fail the link A,B or all links of device A, or reduce their bandwidth to SHARE (0.25). "
-                "The failure lasts from the start, from @5ms, or during @5ms..8ms. Repeatable."
-            ),
-        ),
-        click.option(
-            "--link-default",
-            "link_default",
-            multiple=True,
-            metavar="LINK=BANDWIDTH,LATENCY",
-            help="Bandwidth and latency of InfraGraph links that lack them, such as pcie=32GB/s,500ns; '*' "
-            "means all links. Repeatable.",
-        ),
-    ):
-        command = decorate(command)
-    return command
 
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from rich.status import Status
 from rich.table import Table
 
 from ..support import bytes_text, change_text, count_text, duration_text, share_text, visible
+from ._options import Command
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -69,14 +70,20 @@ cluster_option = click.option(
     help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 
-format_option = click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+
+def format_of(*formats: str) -> Callable[[Command], Command]:
+    """Return the option --format with *formats*, of which the first is the default."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="Output format.",
+    )
+
+
+format_option = format_of("table", "json", "csv")
 
 
 def open_closed_streams() -> None:
@@ -132,6 +139,12 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of *frame* as plain JSON, without NaN."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows
+
+
 def print_frame(
     frame: pd.DataFrame,
     output_format: str,
@@ -147,13 +160,11 @@ def print_frame(
     only the first. If *all_columns* is true, words break on a narrow terminal, and no column is left out.
     """
     if output_format == "json":
-        print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
+        print_json(records(frame))
     elif output_format == "csv":
         from ..support.table import csv_text
 
         sys.stdout.write(csv_text(frame))
-    elif frame.empty:
-        console.print(f"{title}: none" if title else "none")
     else:
         shown = frame if limit is None else frame.head(limit)
         columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}
@@ -163,10 +174,7 @@ def print_frame(
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     """Print *rows* as a table; all have the keys of the first."""
-    if not rows:
-        console.print(f"{title}: none" if title else "none")
-        return
-    columns = {name: isinstance(value, (int, float)) for name, value in rows[0].items()}
+    columns = {name: isinstance(value, (int, float)) for row in rows[:1] for name, value in row.items()}
     _print_table(columns, (row.values() for row in rows), title)
 
 
@@ -174,12 +182,9 @@ def print_columns(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], *, title: str = "", limit: int | None = None
 ) -> None:
     """Print the first *limit* rows of *columns* as a table."""
-    lists = {name: column[slice(limit)].tolist() for name, column in columns.items()}
-    count = max((len(column) for column in columns.values()), default=0)
-    if not count:
-        console.print(f"{title}: none" if title else "none")
-        return
-    _print_table(_numbers(columns), zip(*lists.values(), strict=True), title)
+    lists = [column[slice(limit)].tolist() for column in columns.values()]
+    count = max(map(len, columns.values()), default=0)
+    _print_table(_numbers(columns), zip(*lists, strict=True), title)
     _print_remaining(count if limit is None else limit, count)
 
 
@@ -234,6 +239,9 @@ def _print_table(
     """Print *rows* as a table; *columns* maps each column name to whether the column contains numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
+    if not any(cells):
+        console.print(f"{title}: none" if title else "none")
+        return
     numeric = list(columns.values())
     fitting = range(len(names)) if all_columns else _columns_that_fit(numeric, names, cells, console.width)
     left_out = [name for place, name in enumerate(names) if place not in fitting]

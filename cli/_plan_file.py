@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import yaml
@@ -13,33 +13,11 @@ from click.core import ParameterSource
 from ..errors import ConfigError, did_you_mean
 from ..support import write_file, writing
 from ..support.documents import read_yaml
+from ._options import joined
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 # Options that a plan file may not contain. A script is code, which only the user may choose to run.
 _ELSEWHERE = {"plan", "save-plan", "script", "output", "format", "list-models", "help"}
-
-
-def plan_file_options(command: Command) -> Command:
-    """Add ``--plan``, which reads options from a file, and ``--save-plan``, which writes one."""
-    read = click.option(
-        "--plan",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        is_eager=True,
-        expose_value=False,
-        callback=_read,
-        help="YAML file with options of `predict`, such as `tp: 2`; options on the command line take "
-        "precedence.",
-    )
-    write = click.option(
-        "--save-plan",
-        "plan_file",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Write the options of the plan (in a search, of the best plan) to this YAML file.",
-    )
-    return read(write(command))
 
 
 def command_line_options(ctx: click.Context) -> dict[str, Any]:
@@ -88,3 +66,24 @@ def _read(ctx: click.Context, _param: click.Parameter, file: Path | None) -> Non
         texts = list(map(str, value)) if isinstance(value, list) else [str(value)]
         text: Any = texts if option.multiple else ",".join(texts)
         ctx.default_map[str(option.name)] = value if option.is_flag else text
+
+
+plan_file_options = joined(
+    click.option(
+        "--plan",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_read,
+        help="YAML file with options of `predict`, such as `tp: 2`; options on the command line take "
+        "precedence.",
+    ),
+    click.option(
+        "--save-plan",
+        "plan_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Write the options of the plan (in a search, of the best plan) to this YAML file.",
+    ),
+)

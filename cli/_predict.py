@@ -6,17 +6,18 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
+from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 from ..support import bytes_text, count_text, duration_text, parse_number
-from ._options import CommandWithMore, network_changes, on_option, quantity
-from ._output import clock, console, error_console, print_json, print_next, print_rows, stage
+from ._options import Command, CommandWithMore, joined, network_changes, on_option, quantity
+from ._output import clock, console, error_console, format_of, print_json, print_next, print_rows, stage
 from ._plan_file import EXPLICIT, command_line_options, plan_file_options, save_plan
-from ._predict_script import ScriptJob, predict_script, print_assumed, print_figures, print_step
+from ._predict_script import predict_script, print_assumed, print_figures, print_step
 from ._predict_search import search_command
 from ._target import choose_network, with_failures
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ..runner.chips import Chip
     from ..runner.prediction import Prediction, Variation
     from ..runner.prediction.models import Plan, Transformer
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _whole(text: str) -> int:
@@ -47,73 +46,68 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
     )
 
 
-def plan_options(command: Command) -> Command:
-    """Add the options of a training plan, which `plan_of` reads."""
-    from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
-
-    for decorate in reversed((
-        _degree("tp", "Tensor-parallel size."),
-        _degree("pp", "Number of pipeline stages."),
-        _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
-        _degree("cp", "Context-parallel size."),
-        _degree("ep", "Expert-parallel size, across data- and context-parallel ranks."),
-        _degree("expert-tp", "Number of ranks that share an expert; if less than --tp, --ep also spans "
-                "tensor-parallel ranks. [default: --tp]", None),
-        _degree("micro-batch", "Sequences per micro-batch on each data-parallel rank."),
-        _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
-        _degree("sequence", "Tokens per sequence. [default: the model's]", None),
-        click.option("--fsdp", is_flag=True, hidden=True),
-        click.option("--zero", type=click.IntRange(0, 3),
-                     help="ZeRO stage; 3 is FSDP. [default: set by --software]"),
-        click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
-                     help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
-                     "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
-        click.option("--keep", "saved", metavar="A,B", default="",
-                     help=(
-                         "Matmuls that --recompute full does not recompute: any of qkv, projection, up, down."
-                     )),
-        click.option("--offload-optimizer", is_flag=True, default=None,
-                     help="Store the optimizer state in host memory, and run the optimizer on the host."),
-        click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
-        _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
-        click.option("--precision", help="Compute precision. [default: the chip's]"),
-        click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
-                     help="Bytes per gradient element in gradient reductions. [default: set by --software]"),
-        _degree("document", "Tokens per document, if several documents are packed into one sequence.", None),
-        click.option(
-            "--sequence-parallel/--no-sequence-parallel",
-            "sequence_parallel",
-            default=None,
-            help="Split norms and dropout over tensor-parallel ranks. [default: set by --software]",
-        ),
-        click.option(
-            "--fused-attention/--no-fused-attention",
-            "fused_attention",
-            default=None,
-            help="Use fused attention kernels (FlashAttention). [default: set by --software]",
-        ),
-        click.option("--overlap/--no-overlap", "overlap", default=None,
-                     help="Overlap gradient communication with computation."),
-        click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
-                     help="Overlap tensor-parallel collectives with matmuls."),
-        _degree("lora", "Train only LoRA adapters with this rank, on queries, keys and values.", None),
-        click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
-                     help=(
-                         "Send a token only once to each node, even if several of the token's experts are on "
-                         "the node. [default: on]"
-                     )),
-        click.option("--expert-overlap", is_flag=True, default=None,
-                     help=(
-                         "Overlap the exchange of tokens between experts with the computation of another "
-                         "micro-batch."
-                     )),
-        click.option("--cuda-graphs", is_flag=True, default=None,
-                     help="Assume that CUDA graphs launch all kernels, without host time."),
-        click.option("--placement", default="-".join(AXES), show_default=True,
-                     help="Order of parallel axes on the network dimensions, innermost first."),
-    )):  # fmt: skip
-        command = decorate(command)
-    return command
+plan_options = joined(
+    _degree("tp", "Tensor-parallel size."),
+    _degree("pp", "Number of pipeline stages."),
+    _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
+    _degree("cp", "Context-parallel size."),
+    _degree("ep", "Expert-parallel size, across data- and context-parallel ranks."),
+    _degree("expert-tp", "Number of ranks that share an expert; if less than --tp, --ep also spans "
+            "tensor-parallel ranks. [default: --tp]", None),
+    _degree("micro-batch", "Sequences per micro-batch on each data-parallel rank."),
+    _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
+    _degree("sequence", "Tokens per sequence. [default: the model's]", None),
+    click.option("--fsdp", is_flag=True, hidden=True),
+    click.option("--zero", type=click.IntRange(0, 3),
+                 help="ZeRO stage; 3 is FSDP. [default: set by --software]"),
+    click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
+                 help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
+                 "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
+    click.option("--keep", "saved", metavar="A,B", default="",
+                 help=(
+                     "Matmuls that --recompute full does not recompute: any of qkv, projection, up, down."
+                 )),
+    click.option("--offload-optimizer", is_flag=True, default=None,
+                 help="Store the optimizer state in host memory, and run the optimizer on the host."),
+    click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
+    _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
+    click.option("--precision", help="Compute precision. [default: the chip's]"),
+    click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
+                 help="Bytes per gradient element in gradient reductions. [default: set by --software]"),
+    _degree("document", "Tokens per document, if several documents are packed into one sequence.", None),
+    click.option(
+        "--sequence-parallel/--no-sequence-parallel",
+        "sequence_parallel",
+        default=None,
+        help="Split norms and dropout over tensor-parallel ranks. [default: set by --software]",
+    ),
+    click.option(
+        "--fused-attention/--no-fused-attention",
+        "fused_attention",
+        default=None,
+        help="Use fused attention kernels (FlashAttention). [default: set by --software]",
+    ),
+    click.option("--overlap/--no-overlap", "overlap", default=None,
+                 help="Overlap gradient communication with computation."),
+    click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
+                 help="Overlap tensor-parallel collectives with matmuls."),
+    _degree("lora", "Train only LoRA adapters with this rank, on queries, keys and values.", None),
+    click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
+                 help=(
+                     "Send a token only once to each node, even if several of the token's experts are on "
+                     "the node. [default: on]"
+                 )),
+    click.option("--expert-overlap", is_flag=True, default=None,
+                 help=(
+                     "Overlap the exchange of tokens between experts with the computation of another "
+                     "micro-batch."
+                 )),
+    click.option("--cuda-graphs", is_flag=True, default=None,
+                 help="Assume that CUDA graphs launch all kernels, without host time."),
+    click.option("--placement", default="-".join(AXES), show_default=True,
+                 help="Order of parallel axes on the network dimensions, innermost first."),
+)  # fmt: skip
+"""The options of a training plan, which `plan_of` reads."""
 
 
 def _zero_of(given: dict[str, Any]) -> int:
@@ -134,7 +128,7 @@ def _zero_of(given: dict[str, Any]) -> int:
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
     """Return the training plan in *given* on *ranks* chips, and its software."""
     from ..runner.prediction import software_of, with_habits
-    from ..runner.prediction.models import AXES, Plan
+    from ..runner.prediction.models import Plan
 
     placement = tuple(str(given["placement"]).split("-"))
     if sorted(placement) != sorted(AXES):
@@ -303,14 +297,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 )
 @click.option("--seed", type=click.IntRange(0), help="Random seed for --spread. [default: 0]")
 @network_changes
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+@format_of("table", "json")
 @click.pass_context
 def predict_command(
     ctx: click.Context,
@@ -360,9 +347,12 @@ def predict_command(
         save_plan(command_line_options(ctx), plan_file)
     if script is not None:
         predict_script(
-            ScriptJob([str(script), *arguments], world or 0, mesh, every_rank),
+            [str(script), *arguments],
             chip,
             cluster,
+            world=world,
+            mesh=mesh,
+            every_rank=every_rank,
             software=software,
             precision=given["precision"],
             backend=backend,
@@ -414,15 +404,14 @@ def _cluster(
                 f"--on {machine_name} names no chip. Next: use --on 64xh100, or --chip NAME "
                 f"--network {machine_name}."
             )
-        if not failed and not link_default:
-            return machine.chip, machine.network
-        return machine.chip, with_failures(machine.network, failed)
-    if chip_name is None or network is None:
+        return machine.chip, with_failures(machine.network, failed) if failed else machine.network
+    chip = None if chip_name is None else find_chip(chip_name)
+    if chip is None or network is None:
         missing = "--network" if network is None else "--chip"
         raise UsageError(f"No cluster is given. Next: add --on 64xh100, or {missing}.")
     chosen = choose_network(network, None, link_default, failed)
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
-    return find_chip(chip_name), cluster
+    return chip, cluster
 
 
 def _variation(text: str | None, **draws: int | None) -> Variation | None:

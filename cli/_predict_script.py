@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,47 +20,40 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 
-@dataclass(frozen=True)
-class ScriptJob:
-    """A script, its arguments, the number of ranks (*world*), and its device *mesh*.
-
-    With *world* 0, the network gives the number of ranks.
-    """
-
-    command: Sequence[str]
-    world: int
-    mesh: str
-    every_rank: bool
-
-
 def predict_script(
-    job: ScriptJob,
+    command: Sequence[str],
     chip: Chip,
     network: NetworkConfig,
     *,
+    world: int | None,
+    mesh: str,
+    every_rank: bool,
     software: str | None,
     precision: str | None,
     backend: str,
     study_folder: Path | None,
     output_format: str,
 ) -> None:
-    """Record the script, simulate its step, print the prediction, and store it in the study."""
+    """Record the script in *command*, simulate its step, print the prediction, and store it in the study.
+
+    Without *world*, the network gives the number of ranks.
+    """
     from ..runner import Study, script_workload
     from ..runner.prediction import predict_recorded
     from ..runner.study import safe_name
     from ..tracer import record_script
 
-    world, mesh = job.world or network.num_ranks, _mesh(job.mesh)
+    world, dimensions = world or network.num_ranks, _mesh(mesh)
     study = None if study_folder is None else Study.create(study_folder)
-    script = safe_name(Path(job.command[0]).stem, "script")
-    with stage(f"ran {job.command[0]} as ranks of {world}"):
+    script = safe_name(Path(command[0]).stem, "script")
+    with stage(f"ran {command[0]} as ranks of {world}"):
         if study is not None:
             folder = study.recording_dir(script)
-            recordings = record_script(job.command, folder, world=world, every_rank=job.every_rank)
+            recordings = record_script(command, folder, world=world, every_rank=every_rank)
         else:
             with tempfile.TemporaryDirectory() as temporary:
-                recordings = record_script(job.command, temporary, world=world, every_rank=job.every_rank)
-        workload = script_workload(recordings, mesh)
+                recordings = record_script(command, temporary, world=world, every_rank=every_rank)
+        workload = script_workload(recordings, dimensions)
     with stage(f"simulated {world} ranks on {network.name}") as status:
         prediction = predict_recorded(
             workload,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -22,6 +22,7 @@ from ..support import (
     parse_size,
     share_text,
 )
+from ._options import Command, joined
 from ._output import (
     cluster_option,
     console,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ..runner.chips import Chip
     from ..runner.planning import Cluster, Limits, Plans, SearchProgress
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _SHOWN = 20
 _DIGITS = 18
 _LIMITS: dict[str, tuple[str, Callable[[str], float]]] = {
@@ -66,23 +66,20 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
     return tuple(dict.fromkeys(map(int, items)))
 
 
-def _choices(command: Command) -> Command:
-    """Add the options that restrict the plans to try."""
-    for decorate in reversed((
-        _only("tp", "tp", "Tensor-parallel sizes to try. [default: all]"),
-        _only("pp", "pp", "Numbers of pipeline stages to try."),
-        _only("dp", "dp", "Data-parallel sizes to try."),
-        _only("cp", "cp", "Context-parallel sizes to try."),
-        _only("ep", "ep", "Expert-parallel sizes to try."),
-        _only("expert-tp", "expert_tp", "Ranks per expert to try. [default: --tp; within nodes also 1]"),
-        _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
-        _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
-        _only("recompute", "recompute", "Values of --recompute to try: none, selective, full, N, uniform:N."),
-        _only("schedule", "schedule", "Pipeline schedules to try: 1f1b, interleaved, zero-bubble."),
-        _only("interleave", "chunks", "Numbers of model chunks per stage to try."),
-    )):  # fmt: skip
-        command = decorate(command)
-    return command
+_choices = joined(
+    _only("tp", "tp", "Tensor-parallel sizes to try. [default: all]"),
+    _only("pp", "pp", "Numbers of pipeline stages to try."),
+    _only("dp", "dp", "Data-parallel sizes to try."),
+    _only("cp", "cp", "Context-parallel sizes to try."),
+    _only("ep", "ep", "Expert-parallel sizes to try."),
+    _only("expert-tp", "expert_tp", "Ranks per expert to try. [default: --tp; within nodes also 1]"),
+    _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
+    _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
+    _only("recompute", "recompute", "Values of --recompute to try: none, selective, full, N, uniform:N."),
+    _only("schedule", "schedule", "Pipeline schedules to try: 1f1b, interleaved, zero-bubble."),
+    _only("interleave", "chunks", "Numbers of model chunks per stage to try."),
+)  # fmt: skip
+"""The options that restrict the plans to try."""
 
 
 @click.command("search")
@@ -180,7 +177,7 @@ def search_command(
     from ..runner import Study
     from ..runner.chips import find_chip
     from ..runner.planning import Request, plan_command, search_plans
-    from ..runner.prediction.models import AXES, find_model
+    from ..runner.prediction.models import find_model
 
     if (keep or name) and study_folder is None:
         raise UsageError("--keep and --name need a study. Next: add -o STUDY.")
@@ -194,7 +191,6 @@ def search_command(
         software=software,
         limits=_limits(limits),
         only={key: values for key, values in only.items() if values},
-        placement=AXES,
     )
     study = None if study_folder is None else Study.create(study_folder)
     with _progress() as progress:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
@@ -16,6 +16,7 @@ from ..errors import ChakrascopeError, UsageError
 from ..runner import about_backend, backends_that
 from ..support import count_text, duration_text
 from ._each_step import print_each_step
+from ._options import joined
 from ._output import (
     clock,
     console,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 # Distinct programs from which the command explains why the simulation takes long.
 _MANY_PROGRAMS = 256
-# Estimated seconds above which the command says how to shorten the simulation.
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @contextmanager
@@ -60,38 +59,31 @@ def new_study(folder: Path) -> Iterator[Study]:
         raise
 
 
-def astra_sim_options(command: Command) -> Command:
-    """Add options of ASTRA-sim about the workload and the system, which commands that run graphs share."""
-    for decorate in (
-        click.option(
-            "--rendezvous-protocol",
-            is_flag=True,
-            flag_value=True,
-            help="Use the rendezvous protocol: exchange a handshake before every message.",
-        ),
-        click.option(
-            "--num-queues-per-dim",
-            default=1,
-            show_default=True,
-            help="Number of logical queues per network dimension.",
-        ),
-        click.option(
-            "--algorithm",
-            "algorithms",
-            multiple=True,
-            metavar="COLLECTIVE=NAME",
-            help="Program (MSCCL XML or MSCCL++ plan) or built-in algorithm for a collective, such as "
-            "all-reduce=plan.json. Repeatable: the first program that fits the size of the collective is "
-            "used.",
-        ),
-        click.option(
-            "--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX."
-        ),
-    ):
-        command = decorate(command)
-    return command
-
-
+astra_sim_options = joined(
+    click.option(
+        "--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX."
+    ),
+    click.option(
+        "--algorithm",
+        "algorithms",
+        multiple=True,
+        metavar="COLLECTIVE=NAME",
+        help="Program (MSCCL XML or MSCCL++ plan) or built-in algorithm for a collective, such as "
+        "all-reduce=plan.json. Repeatable: the first program that fits the size of the collective is used.",
+    ),
+    click.option(
+        "--num-queues-per-dim",
+        default=1,
+        show_default=True,
+        help="Number of logical queues per network dimension.",
+    ),
+    click.option(
+        "--rendezvous-protocol",
+        is_flag=True,
+        flag_value=True,
+        help="Use the rendezvous protocol: exchange a handshake before every message.",
+    ),
+)
 machine_option = click.option(
     "--machine",
     metavar="NAME",
@@ -112,22 +104,23 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the machine's name added to ``gpu``.
+    """Return *backends* with the machine's name, if given, added to ``gpu``.
 
     A machine file's name becomes absolute, because runs may start in another folder. Raises
     `UsageError` if *backends* lacks ``gpu``.
     """
-    if machine is None:
-        return backends
-    file = Path(machine)
-    return _varied("machine", str(file.resolve()) if file.is_file() else machine, backends)
+    if machine is not None and Path(machine).is_file():
+        machine = str(Path(machine).resolve())
+    return _varied("machine", machine, backends)
 
 
-def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the variant *value* added to the backend of the option *what*.
+def _varied(what: str, value: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return *backends* with the variant *value*, if given, added to the backend of the option *what*.
 
     Raises `UsageError` if the backend of the run is not among the given backends.
     """
+    if value is None:
+        return backends
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
         name = backends_that("variant", value=what).strip("'")
@@ -154,45 +147,43 @@ def _print_why_long(experiment: Experiment) -> None:
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
-    _print_note(
+    error_console.print(
         f"{len(source.programs):,} of {source.num_ranks:,} ranks run different programs, so each of "
-        "these ranks is simulated separately."
+        "these ranks is simulated separately.",
+        style="dim",
+        soft_wrap=True,
     )
 
 
-def _print_note(text: str) -> None:
-    error_console.print(text, style="dim", soft_wrap=True)
-
-
-def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
+def simulate_study(
+    study: Study, target: Target, workload: Path | None = None, label: str = ""
+) -> list[tuple[str, Result]]:
     """Simulate *workload* (default: the newest) on each backend; return run ids and results."""
     prefix = workload or study.workload_prefix()
-    experiments = target.experiments(prefix)
     return [
-        (study.add_run(experiment, result, workload=prefix.parent.name), result)
-        for experiment, result in simulate(experiments)
+        (study.add_run(experiment, result, label=label, workload=prefix.parent.name), result)
+        for experiment, result in simulate(target.experiments(prefix))
     ]
 
 
-def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
+def submit_study(study: Study, target: Target, prefix: Path) -> None:
     """Queue the simulations as jobs of *study*; print the command that lists them."""
     from ..runner import JobStore
 
     store = JobStore(study)
-    prefix = workload or study.workload_prefix()
     for experiment in target.experiments(prefix):
         job = store.submit(experiment, workload=prefix.parent.name)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("runs", study.path, "--jobs")
 
 
-def _saved_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
-    """Return the PREFIX in *study* of *workload*, or None if none is named.
+def saved_workload(study: Study, workload: str | None, groups: str | None) -> Path:
+    """Return the PREFIX in *study* of *workload* (default: the newest).
 
     A name that the study does not have is the PREFIX of graph files, which are imported.
     """
     if workload is None or (workload in study.workloads() and groups is None):
-        return None if workload is None else study.workload_prefix(workload)
+        return study.workload_prefix(workload)
     with stage(f"stored {workload} in {study.path}"):
         return study.import_workload(workload, groups)
 
@@ -351,7 +342,7 @@ def run_command(
         semantics=semantics,
         algorithms=algorithm_choices(algorithms),
     )
-    target = replace(target, backends=on_machine(machine, _within(error, target.backends)))
+    target = replace(target, backends=on_machine(machine, _varied("error", error, target.backends)))
     _check(target, study_folder, workload, groups, queue=queue)
     if steps is not None:
         if study_folder is None or workload is not None or queue or only_check:
@@ -373,7 +364,7 @@ def run_command(
         return 0
     kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))
     with kept as study:
-        prefix = _saved_workload(study, workload, groups)
+        prefix = saved_workload(study, workload, groups)
         if queue:
             submit_study(study, target, prefix)
             return 0
@@ -386,16 +377,6 @@ def run_command(
         print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0
-
-
-def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *backends* with the tolerated *error* added to ``auto``.
-
-    Raises `UsageError` if *backends* lacks ``auto``.
-    """
-    if error is None:
-        return backends
-    return _varied("error", error, backends)
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
@@ -421,7 +402,7 @@ def _check(
     target: Target, study_folder: Path | None, workload: str | None, groups: str | None, *, queue: bool
 ) -> None:
     """Raise `UsageError` if options contradict each other."""
-    if target.network is None and not all(map(_needs_no_network, target.backends)):
+    if target.network is None and any(about_backend(name).needs_network for name in target.backends):
         raise UsageError(
             "no cluster is named. Next: add --on 64xh100, or --network PRESET_OR_FILE; `chakrascope network` "
             "lists the presets."
@@ -435,11 +416,6 @@ def _check(
         raise UsageError("--queue needs a STUDY in which the job and its run are stored.")
     if groups is not None and workload is None:
         raise UsageError("--comm-group-configuration needs --workload-configuration=PREFIX.")
-
-
-def _needs_no_network(backend: str) -> bool:
-    """Return whether *backend* knows how long messages take without a network."""
-    return not about_backend(backend).needs_network
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:

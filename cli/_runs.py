@@ -152,15 +152,13 @@ def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Default labels are left out: they repeat the backend and the network.
     """
-    rows = [row | {"label": "" if row["label"] in _default_labels(row) else row["label"]} for row in rows]
+    for row in rows:
+        if row["label"] in (f"{row['backend']} on {row['network']}", f"measured ({row['backend']})"):
+            row["label"] = ""
     texts = [name for name in ("label", "tags", "note") if any(row[name] for row in rows)]
     steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []
     names = ["id", "backend", "network", "ranks", "makespan_ns", *steps, *texts]
     return [{name: row[name] for name in names} for row in rows]
-
-
-def _default_labels(row: dict[str, Any]) -> tuple[str, str]:
-    return f"{row['backend']} on {row['network']}", f"measured ({row['backend']})"
 
 
 def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: str, *, resume: bool) -> None:
@@ -248,5 +246,4 @@ def _studies_shown(table: pd.DataFrame) -> pd.DataFrame:
     described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
     described["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
     texts = [column for column in ("tags", "note") if (described[column] != "").any()]
-    shown: pd.DataFrame = described[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
-    return shown
+    return described[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]

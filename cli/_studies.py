@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from ..runner import REPLAY
 from ..support import count_text
+from ._options import joined
 from ._output import console, counter, stage
 
 if TYPE_CHECKING:
     from ..runner import RunInfo, Study
     from ..runner.analysis import RunAnalysis
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 run_option = click.option(
     "--run",
@@ -31,11 +29,9 @@ MEASURED = "measured"
 """The value of --run that means the capture."""
 
 
-def of_a_run(command: Command) -> Command:
-    """Add the argument STUDY, which may also be traces, and the option --run."""
-    return click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))(
-        run_option(command)
-    )
+of_a_run = joined(
+    click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path)), run_option
+)
 
 
 def open_study(paths: Path | Sequence[Path]) -> Study:

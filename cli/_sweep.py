@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..runner import Study, Sweep
-    from ..runner.sweep import Goal, Range, Space, SweepProgress
+    from ..runner.sweep import Goal, Range, SweepProgress
 
 _MAX_ROWS = 20
 
@@ -171,6 +171,7 @@ def sweep_command(
         Prices,
         available_goal,
         comparison_notes,
+        grid,
         multiply,
         pair_table,
         parse_limits,
@@ -194,19 +195,15 @@ def sweep_command(
     else:
         backends = on_machine(machine, backends)
         over = _axes(axes, backends)
-        if trials is not None and points_file is not None:
+        fixed = "--list" if points_file is not None else "--on" if machines else ""
+        if trials is None:
+            listed = read_points(points_file) if points_file is not None else [{}]
+            points = multiply(list(machines.values()) or [{}], multiply(listed, grid(over)))
+        elif fixed:
             raise UsageError(
-                "--trials lets a search choose the points, but --list fixes them. Next: leave out one of the "
-                "two options."
+                f"--trials lets a search choose the points, but {fixed} fixes them. Next: leave out one of "
+                "the two options."
             )
-        if trials is not None and machines:
-            raise UsageError(
-                "--trials lets a search choose the points, but --on fixes them. Next: leave out one of the "
-                "two options."
-            )
-        points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
-        if machines:
-            points = multiply(list(machines.values()), points)
         choices |= {"backend": backends[0] if backends else DEFAULT_BACKEND}
         with _resumable(study_folder), _progress() as progress:
             found = run_sweep(
@@ -226,21 +223,11 @@ def sweep_command(
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
         found = replace(found, points=found.points.assign(caveats=" ".join(notes)))
-        _print(study_folder, found, output_format, least, machines, front=_front(front, against))
+        second = against or ("" if front else None)  # objective of the Pareto front; "": the default
+        _print(study_folder, found, output_format, least, machines, front=second)
     _print_unmet_limits(found, Goal(least, at_most))
     if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
-
-
-def _front(front: bool, against: str | None) -> str | None:
-    """Return the Pareto front's second objective, "" for the default, or None without --front."""
-    return against or ("" if front else None)
-
-
-def _grid(over: Space, trials: int | None) -> list[dict[str, Any]]:
-    from ..runner.sweep import grid
-
-    return grid(over) if over and trials is None else [{}]
 
 
 def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
@@ -301,8 +288,7 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
     done = points[points["state"] == "done"]
     if not against:
-        front: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
-        return front
+        return done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
     if against not in objectives(done):
         raise UsageError(
             "The second objective of the Pareto front cannot be "

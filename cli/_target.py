@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND, PACKET
-from ._options import failed_links, link_defaults, network_changes, on_option
+from ._options import failed_links, joined, link_defaults, network_changes, on_option
 
 if TYPE_CHECKING:
     from ..converter import Workload
     from ..runner import Experiment, NetworkConfig, SystemConfig
     from ..runner.prediction import Machine, Origin
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
@@ -140,45 +138,39 @@ def _origin_of(workload: Workload | str | Path) -> Origin:
     return Origin.of(workload if isinstance(workload, Workload) else load_workload(workload))
 
 
-def target_options(command: Command) -> Command:
-    """Add the options that describe the cluster and the backends."""
-    for decorate in (
-        network_changes,
-        click.option(
-            "--backend",
-            "backends",
-            multiple=True,
-            help="Backend that simulates the workload (repeatable). [default: analytical-unaware; packet for "
-            "a config.txt]",
-        ),
-        click.option(
-            "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
-        ),
-        click.option(
-            "--system",
-            "--system-configuration",
-            "system",
-            default="default",
-            show_default=True,
-            help="System JSON file or preset.",
-        ),
-        click.option(
-            "--logical-topology",
-            "--logical-topology-configuration",
-            "logical",
-            help="JSON file of the logical topology for ASTRA-sim's config.txt for ns-3.",
-        ),
-        click.option(
-            "--network",
-            "--network-configuration",
-            "network",
-            help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
-            "ASTRA-sim's config.txt for ns-3.",
-        ),
-        on_option,
-    ):
-        command = decorate(command)
-    return command
+target_options = joined(
+    on_option,
+    click.option(
+        "--network",
+        "--network-configuration",
+        "network",
+        help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
+        "ASTRA-sim's config.txt for ns-3.",
+    ),
+    click.option(
+        "--logical-topology",
+        "--logical-topology-configuration",
+        "logical",
+        help="JSON file of the logical topology for ASTRA-sim's config.txt for ns-3.",
+    ),
+    click.option(
+        "--system",
+        "--system-configuration",
+        "system",
+        default="default",
+        show_default=True,
+        help="System JSON file or preset.",
+    ),
+    click.option("--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."),
+    click.option(
+        "--backend",
+        "backends",
+        multiple=True,
+        help="Backend that simulates the workload (repeatable). [default: analytical-unaware; packet for "
+        "a config.txt]",
+    ),
+    network_changes,
+)
 
 
 def choose_network(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
 from ..support import count_text
+from ._options import joined
 from ._output import error_console
 
 if TYPE_CHECKING:
     from ..runner import Study
     from ..tracer import TraceSet
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 study_option = click.option(
     "-o",
@@ -31,36 +28,35 @@ study_option = click.option(
 )
 
 
-def capture_options(command: Command) -> Command:
-    """Add the options of a capture, such as the number of steps."""
-    command = click.option(
-        "--steps",
+capture_options = joined(
+    click.option(
+        "--warmup",
         default=3,
         show_default=True,
-        help=(
-            "Number of training steps to capture; 0 records only the duration of every step, for `diagnose`."
-        ),
-    )(command)
-    command = click.option(
-        "--fake-world",
-        default=0,
-        metavar="N",
-        help="Run one process as rank 0 of N; fake process groups replace the other ranks.",
-    )(command)
-    command = click.option(
+        help="Number of training steps to skip before the capture; 0 captures from the start.",
+    ),
+    click.option(
         "--no-stacks",
         "stacks",
         is_flag=True,
         flag_value=False,
         default=True,
         help="Do not sample the Python stacks of the script's threads.",
-    )(command)
-    return click.option(
-        "--warmup",
+    ),
+    click.option(
+        "--fake-world",
+        default=0,
+        metavar="N",
+        help="Run one process as rank 0 of N; fake process groups replace the other ranks.",
+    ),
+    click.option(
+        "--steps",
         default=3,
         show_default=True,
-        help="Number of training steps to skip before the capture; 0 captures from the start.",
-    )(command)
+        help="Number of training steps to capture; 0 records only the duration of every step, for "
+        "`diagnose`.",
+    ),
+)
 
 
 def capture_into(

@@ -237,8 +237,7 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
     joined = joined_operators(table)
     named = (joined["operator"] + "\n" + joined["arguments"]).str.rstrip()
     columns = {"operator": named, "reaches": joined["reached"], "roofline": joined["roofline_share"]}
-    shown: pd.DataFrame = joined.assign(**columns)
-    return shown
+    return joined.assign(**columns)
 
 
 def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -261,8 +260,7 @@ def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
     placed = table.assign(indent=indents)[[not one for one in passing]]
     longest = placed.nlargest(_MAX_STACKS, "total_ns").sort_index()
     thread = (longest["thread"] + ": ").where(longest["indent"] == 0, "")
-    shown: pd.DataFrame = longest.assign(name=[" " * n for n in longest["indent"]] + thread + longest["name"])
-    return shown
+    return longest.assign(name=[" " * n for n in longest["indent"]] + thread + longest["name"])
 
 
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
@@ -275,23 +273,20 @@ def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
     if name == "kinds":
         return run.summary.kinds
     table = TABLES[view.table](run)
-    if view.needs is not None and (
-        table.empty if name in ("link-use", "flows", "packets") else _records_none(run, view.needs[0])
-    ):
+    if view.needs is not None:
         what, other = view.needs
-        if run.result.backend == other:
+        own = name in ("link-use", "flows", "packets")
+        recorded = table if own else run.result.links if what == "links" else run.result.flows
+        if recorded.empty and run.result.backend == other:
             raise BackendError(f"This run has no {what}: its ranks send nothing to each other.")
-        raise BackendError(
-            f"The backend '{run.result.backend}' records no {what}. Next: choose a run on another backend, "
-            f"such as '{other}', with --run."
-        )
+        if recorded.empty:
+            raise BackendError(
+                f"The backend '{run.result.backend}' records no {what}. Next: choose a run on another "
+                f"backend, such as '{other}', with --run."
+            )
     if table.empty and name in _EMPTY:
         raise BackendError(_EMPTY[name])
     return table
-
-
-def _records_none(run: RunAnalysis, what: str) -> bool:
-    return bool((run.result.links if what == "links" else run.result.flows).empty)
 
 
 def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) -> pd.DataFrame:
@@ -312,8 +307,7 @@ def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) 
 def _largest_pairs(table: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return a matrix's entries other than zero as pairs of ranks, the largest first."""
     pairs = table.melt(id_vars="from", var_name="to", value_name=value)
-    shown: pd.DataFrame = pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
-    return shown
+    return pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
 
 
 def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: int | None) -> None:

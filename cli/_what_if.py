@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import click
 from ..errors import UsageError
 from ..support import parse_number
 from ._options import quantity
-from ._output import console, error_console, format_option, print_frame, print_json, stage
+from ._output import console, error_console, format_option, print_frame, print_json, records, stage
 from ._studies import of_a_run, open_run
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def what_if_command(
         table = _answer(study, info.id, changes) if changes else run.each_faster(times)
     qualifiers = run.summary.qualifiers
     if output_format == "json":
-        rows = json.loads(table.to_json(orient="records", double_precision=15))
-        print_json([row | {"qualifiers": qualifiers} for row in rows])
+        print_json([row | {"qualifiers": qualifiers} for row in records(table)])
         return
     for line in qualifiers:
         error_console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
@@ -132,5 +130,4 @@ def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> p
     ]
     row: dict[str, object] = {"target": "; ".join(words), "key": " ".join(keys), "makespan_ns": after}
     row |= {"delta_ns": after - before, "relative": (after - before) / max(1, before)}
-    table: pd.DataFrame = pd.DataFrame([row])
-    return table
+    return pd.DataFrame([row])

@@ -114,10 +114,9 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
                         micro_batch=min(even, default=1), global_batch=request.global_batch,
                         sequence=request.sequence, chunks=chunks, zero=zero, recompute=recompute,
                         schedule=schedule, precision=request.precision or cluster.chip.precision,
-                        placement=request.placement,
                     )  # fmt: skip
                     software = request.software or software_of(cluster.chip, plan)
-                    habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
+                    habitual = with_habits(plan, cluster.chip.costs_of(software), {})
                     if (plan.expert_tp or plan.ep > 1) and plan.tp > 1 and not habitual.sequence_parallel:
                         continue
                     if habitual.sequence_parallel and tokens % degrees.tp:

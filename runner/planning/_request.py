@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import UsageError
 from ..chips import Chip
 from ..config import NetworkConfig
-from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
+from ..prediction.models import SCHEDULES, Transformer, recomputation_of
 
 CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
@@ -42,10 +42,8 @@ class Limits:
 class Request:
     """A search for the best plan to train *model* on one of *clusters*.
 
-    *only* restricts `CHOICES` to the given values. *habits* overrides the software's defaults of
-    ``sequence_parallel``, ``fused_attention``, ``overlap`` and ``tensor_overlap``. A step has *global_batch*
-    sequences of *sequence* tokens (0: the model's default). The constructor raises `UsageError` for values
-    that no plan can have.
+    *only* restricts `CHOICES` to the given values. A step has *global_batch* sequences of *sequence* tokens
+    (0: the model's default). The constructor raises `UsageError` for values that no plan can have.
     """
 
     model: Transformer
@@ -56,8 +54,6 @@ class Request:
     software: str | None = None
     limits: Limits = Limits()
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    habits: Mapping[str, bool | None] = field(default_factory=dict)
-    placement: tuple[str, ...] = AXES
 
     def __post_init__(self) -> None:
         if self.global_batch < 1:

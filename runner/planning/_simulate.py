@@ -11,7 +11,7 @@ from .._experiment import Detail
 from .._traits import DEFAULT_BACKEND
 from ..backends import get_backend
 from ..prediction import Setting, experiment_of, with_habits
-from ..prediction.models import AXES, Plan, Transformer
+from ..prediction.models import Plan, Transformer
 from ..sweep import Answer, Solver, measure
 from ._estimate import Candidate
 from ._request import CHOICES, Request
@@ -44,7 +44,11 @@ def simulated_step(setting: Setting, *, long: int = _LONG) -> Answer:
             if steps[2] - steps[1] == steps[1] - steps[0]:
                 more = (plan.micro_batches - first) // size - 2
                 last, before = answers[2], answers[1]
-                figures = {name: last[name] + (last[name] - before[name]) * more for name in _figures(last)}
+                figures = {
+                    name: last[name] + (last[name] - before[name]) * more
+                    for name in last
+                    if name.endswith("_ns")
+                }
                 return {"state": "done", **figures}
     return _answer(setting, plan.micro_batches)
 
@@ -56,10 +60,6 @@ def _rounds(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
     while first + 3 * size < micro_batches:
         yield first, size
         first += 2 * size
-
-
-def _figures(answer: Answer) -> list[str]:
-    return [name for name in answer if name.endswith("_ns")]
 
 
 def _answer(setting: Setting, micro_batches: int) -> Answer:
@@ -94,9 +94,8 @@ def setting_of(request: Request, candidate: Candidate) -> Setting:
         global_batch=request.global_batch,
         sequence=request.sequence,
         precision=request.precision or cluster.chip.precision,
-        placement=request.placement or AXES,
     )
-    habitual = with_habits(plan, cluster.chip.costs_of(candidate.software), request.habits)
+    habitual = with_habits(plan, cluster.chip.costs_of(candidate.software), {})
     return Setting(request.model, habitual, cluster.chip, cluster.network, candidate.software)
 
 

@@ -217,6 +217,7 @@ def test_a_prediction_takes_the_machine_in_one_word(capfd):
     assert one == two
     assert "Next: add --on 64xh100" in run_and_read(capfd, "predict", *options, "--chip", "h100")[2]
     assert "names no chip" in run_and_read(capfd, "predict", *options, "--on", "ring-8")[2]
+    assert "did you mean 'h100'" in run_and_read(capfd, "predict", *options, "--chip", "h10")[2]
 
 
 def test_a_model_without_its_option_gets_the_whole_command(capfd):
