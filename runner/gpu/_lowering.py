@@ -25,7 +25,9 @@ from ...errors import ConfigError, did_you_mean
 from .. import engine
 from ..programs import (
     MESSAGE_OPS,
-    PACKET_OPS,
+    SIGNALS,
+    SUMS,
+    WAITS,
     Channel,
     ChannelType,
     Op,
@@ -34,15 +36,10 @@ from ..programs import (
     Rounds,
     Sizes,
     ThreadBlock,
-    packet_sources,
 )
 from ._machine import LINE_BYTES, Machine
 
 FLAGGED = 2.0
-_SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
-_SIGNALS = {"signal", "rlxsignal"}
-_WAITS = {"wait", "rlxwait"}
-_PUTS = {"pws", "pwsf"}
 _Cell = tuple[int, str, int, int]
 _Source = tuple[int, int, int, tuple[int, ...]]
 """An op in its round: rank, thread block, round, place."""
@@ -84,8 +81,9 @@ class PlanLowering:
     def _find_packets(self, rank: int, block: ThreadBlock) -> None:
         """Create a counter at the destination rank for each region that receives packets."""
         for op, turn in self.sizes.unrolled(rank, block):
-            for number, region in enumerate(op.destinations):
-                if self._is_flagged(op, number, sources=False):
+            packets = zip(op.destinations, op.packet_flags[1], strict=True)
+            for number, (region, flagged) in enumerate(packets):
+                if flagged:
                     writes = (rank, block.id, turn, op.path)
                     counter = self._common_counter(region.ranks)
                     self.written[writes, number] = counter
@@ -100,22 +98,11 @@ class PlanLowering:
             values.extend([0] * (number + 1 - len(values)))
         return number
 
-    @staticmethod
-    def _is_flagged(op: Op, number: int, *, sources: bool) -> bool:
-        """Return whether region *number* of the op's sources and destinations contains packets."""
-        if op.name not in PACKET_OPS:
-            return False
-        if sources:
-            return any(op.sources[number] is region for region in packet_sources(op))
-        if op.name in {"repkt", "respkt", "recpkt", "recspkt"}:
-            return number > 0
-        return op.name != "upkt"
-
     def _await_packets(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
         """Wait for the packets that *op* reads, except packets that *op* or a later op writes."""
         reads = (writer.rank, block.id, turn, op.path)
         wanted: dict[int, None] = {}
-        for region in packet_sources(op) if op.name in PACKET_OPS else ():
+        for region in op.packet_sources:
             for cell in self.sizes.cells(region, turn):
                 for counter, writes, share in self.packets.get(cell, ()):
                     if _meet(share, op.share) and not (writes[:2] == reads[:2] and writes >= reads):
@@ -132,9 +119,9 @@ class PlanLowering:
             writer.sync()
         elif name == "barrier":
             writer.barrier(writer.counter(("barrier", op.barrier)), op.barrier_blocks)
-        elif name in _SIGNALS:
+        elif name in {"signal", "rlxsignal"}:
             self._signal(writer, block, op)
-        elif name in _WAITS:
+        elif name in WAITS:
             writer.take([(writer.rank, self._incoming(channel), 1) for channel in op.channels])
         elif name == "sem_acquire":
             writer.take([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
@@ -142,7 +129,7 @@ class PlanLowering:
             writer.signal([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
         elif name == "flush":
             writer.flush() if op.by_port else writer.fence()
-        elif name in _SUMS:
+        elif name in SUMS:
             self._sum(writer, block, op, turn)
         else:
             self._copy(writer, block, op, turn)
@@ -174,21 +161,13 @@ class PlanLowering:
         for number, (source, target) in enumerate(zip(op.sources, op.destinations, strict=True)):
             size = self.sizes.of(op, source, turn, target)
             into = self._target(writer, block, op, turn, number)
-            if op.by_port and source.ranks != (writer.rank,):
-                raise ConfigError(
-                    f"{self.program.where(writer.rank, block.id, op)}: it reads over a port channel, "
-                    "which the GPU model does not support; let the other rank put, or use a memory channel."
-                )
             if op.by_port:
-                counter = self._outgoing(op.channels[0])[1] if op.name in _PUTS else into[3]
+                counter = self._outgoing(op.channels[number])[1] if op.name in SIGNALS else into[3]
                 writer.proxy(size, (into[0], -1, into[2], counter))
             else:
                 writer.data(size, [self._source(writer, block, op, source, number)], [into])
         if op.name == "pwsf":
             writer.flush()
-        if op.name in _PUTS and not op.by_port:
-            writer.fence()
-            writer.signal([self._outgoing(channel) for channel in op.channels])
 
     def _sum(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
         """Write an op that sums all sources into every destination."""
@@ -196,14 +175,10 @@ class PlanLowering:
         size = max(self.sizes.of(op, region, turn) for region in (*op.sources, *op.destinations))
         sources = [self._source(writer, block, op, region, n) for n, region in enumerate(op.sources)]
         targets = [self._target(writer, block, op, turn, n) for n in range(len(op.destinations))]
-        near = [target for target in targets if not (op.by_port and target[0] != writer.rank)]
-        writer.data(size, sources, near)
-        for target in targets:
-            if target not in near:
-                writer.proxy(size, target)
+        writer.data(size, sources, targets)
 
     def _source(self, writer: RankWriter, block: ThreadBlock, op: Op, region: Region, number: int) -> Access:
-        wire = FLAGGED if self._is_flagged(op, number, sources=True) else 1.0
+        wire = FLAGGED if op.packet_flags[0][number] else 1.0
         return self._access(writer, block, op, region, wire, -1)
 
     def _target(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int, number: int) -> Access:

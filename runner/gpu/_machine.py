@@ -194,10 +194,10 @@ class Machine:
         return self.arbitration == "fair"
 
     def __post_init__(self) -> None:
-        for part in (self.compute, self.mesh, self.memory, self.scale_up, self.scale_out):
-            _check(self.name, part)
+        for part in PARTS:
+            _check(self.name, part, getattr(self, part))
         for name, protocol in self.protocols.items():
-            _check(self.name, protocol, f"protocols.{name}")
+            _check(self.name, f"protocols.{name}", protocol)
         _check_choice(self.name, "arbitration", self.arbitration, ARBITRATIONS)
         _check_choice(self.name, "scale_up.topology", self.scale_up.topology, TOPOLOGIES)
         _check_choice(self.name, "mesh.arbitration", self.mesh.arbitration, ROUTINGS)
@@ -213,11 +213,8 @@ class Machine:
 _OPTIONAL_ZERO = {"acknowledge_bytes", "header_bytes", "reduce_bytes_per_ns"}
 
 
-def _check(machine: str, part: Any, name: str = "") -> None:
+def _check(machine: str, where: str, part: Any) -> None:
     """Raise `ConfigError` for a figure of *part* that is not a number or out of range."""
-    where = name or {Compute: "compute", Mesh: "mesh", Memory: "memory", ScaleUp: "scale_up"}.get(
-        type(part), "scale_out"
-    )
     for item in fields(part):
         value = getattr(part, item.name)
         if isinstance(value, (str, bool)):

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ._lower import Lowered as Lowered
     from ._lower import lower as lower
     from ._model import MESSAGE_OPS as MESSAGE_OPS
-    from ._model import PACKET_OPS as PACKET_OPS
+    from ._model import SIGNALS as SIGNALS
+    from ._model import SUMS as SUMS
+    from ._model import WAITS as WAITS
     from ._model import Buffer as Buffer
     from ._model import Channel as Channel
     from ._model import ChannelType as ChannelType
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from ._sizes import SLOT_BYTES as SLOT_BYTES
     from ._sizes import Rounds as Rounds
     from ._sizes import Sizes as Sizes
-    from ._sizes import packet_sources as packet_sources
     from ._sizes import program_bytes as program_bytes
     from ._sizes import program_ops as program_ops
     from .readers import parse_program as parse_program

@@ -24,16 +24,13 @@ ALL_PAIRS = {
     "get": ("all-gather", "reduce-scatter", "all-to-all"),
     "packet": ("all-gather",),
 }
-_THREADS = 1024
 
 
-def all_pairs_program(
-    transfer: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
-) -> Program:
+def all_pairs_program(transfer: str, collective: str, ranks: int, workgroups: int = 0) -> Program:
     """Return a program for *collective* in which every rank exchanges data directly with all others.
 
-    *transfer* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of
-    *threads* threads. Raises `ConfigError` if *transfer* cannot implement the collective.
+    *transfer* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer).
+    Raises `ConfigError` if *transfer* cannot implement the collective.
     """
     if transfer not in ALL_PAIRS:
         raise ConfigError(f"There is no variant '{transfer}'{did_you_mean(transfer, ALL_PAIRS)}")
@@ -51,8 +48,7 @@ def all_pairs_program(
     writer = _Writer(transfer, collective, ranks, workgroups)
     scratch = ranks if transfer == "packet" or (transfer, collective) == ("put", "reduce-scatter") else 0
     programs = tuple(
-        RankProgram(rank, ranks, ranks, scratch, tuple(writer.blocks(rank)), tuple(writer.channels(rank)))
-        for rank in range(ranks)
+        RankProgram(rank, ranks, ranks, scratch, tuple(writer.blocks(rank))) for rank in range(ranks)
     )
     name = f"all_pairs_{transfer}_{collective}_{workgroups}"
     protocol = "LL" if transfer == "packet" else "Simple"
@@ -67,7 +63,7 @@ def all_pairs_program(
         ranks,
         programs,
         alignment_bytes=16,
-        threads_per_block=threads,
+        threads_per_block=1024,
         double_scratch=transfer == "packet",
     )
 
@@ -81,23 +77,10 @@ class _Writer:
         self.parts = max(1, workgroups // (ranks - 1))
         self.sums = collective == "reduce-scatter"
 
-    def peers(self, rank: int) -> list[int]:
-        """Return the other ranks, starting at *rank* + 1 so that ranks begin with different peers."""
-        return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
-
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
         """Return the (peer, part of the data) pairs of each workgroup of a rank."""
-        result: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
-        everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
-        for number, task in enumerate(everything):
-            result[number % self.workgroups].append(task)
-        return result
-
-    def channels(self, rank: int) -> list[Channel]:
-        """Return the channel ends of a rank: one per peer and part of the data."""
-        if self.transfer == "packet":
-            return []
-        return [self.end(rank, peer, part) for part in range(self.parts) for peer in self.peers(rank)]
+        every = [(peer, part) for part in range(self.parts) for peer in _others(rank, self.ranks)]
+        return [every[number :: self.workgroups] for number in range(self.workgroups)]
 
     @staticmethod
     def end(rank: int, peer: int, part: int) -> Channel:
@@ -108,20 +91,7 @@ class _Writer:
         result = []
         for number, tasks in enumerate(self.tasks(rank)):
             ops = self._packets(rank, tasks) if self.transfer == "packet" else self._ops(rank, number, tasks)
-            placed = tuple(
-                Op(
-                    op.name,
-                    (place,),
-                    op.sources,
-                    op.destinations,
-                    op.channels,
-                    barrier=op.barrier,
-                    barrier_blocks=op.barrier_blocks,
-                    share=op.share,
-                )
-                for place, op in enumerate(ops)
-            )
-            result.append(ThreadBlock(number, placed))
+            result.append(ThreadBlock(number, Op.placed(ops)))
         return result
 
     def _packets(self, rank: int, tasks: list[tuple[int, int]]) -> list[Op]:
@@ -140,18 +110,12 @@ class _Writer:
         ends = tuple(self.end(rank, peer, part) for peer, part in tasks)
         nop = Op("nop", ())
         together = [Op("barrier", (), barrier=0, barrier_blocks=self.workgroups)]
-        begin = [Op("rlxsignal", (), channels=ends), Op("rlxwait", (), channels=ends), nop] if ends else []
-        strong = self.transfer == "put"
-        over = (
-            [
-                nop,
-                Op("signal" if strong else "rlxsignal", (), channels=ends),
-                Op("wait" if strong else "rlxwait", (), channels=ends),
-                nop,
-            ]
-            if ends
-            else []
-        )
+
+        def handshake(relaxed: str) -> list[Op]:
+            return [Op(f"{relaxed}signal", (), channels=ends), Op(f"{relaxed}wait", (), channels=ends), nop]
+
+        begin = handshake("rlx") if ends else []
+        over = [nop, *handshake("" if self.transfer == "put" else "rlx")] if ends else []
         if self.sums and self.transfer == "get":
             return [*begin, *together, self._sum(rank, number), *together, *over]
         moved = [self._move(rank, peer, part) for peer, part in tasks]
@@ -180,9 +144,9 @@ class _Writer:
         mine = Region((rank,), Buffer.INPUT, rank, 1)
         share = (number, self.workgroups)
         if self.transfer == "get":
-            read = tuple(Region((peer,), Buffer.INPUT, rank, 1) for peer in self.peers(rank))
+            read = tuple(Region((peer,), Buffer.INPUT, rank, 1) for peer in _others(rank, self.ranks))
             return Op("rre", (), (mine, *read), (mine,), share=share)
-        came = tuple(Region((rank,), Buffer.SCRATCH, peer, 1) for peer in self.peers(rank))
+        came = tuple(Region((rank,), Buffer.SCRATCH, peer, 1) for peer in _others(rank, self.ranks))
         return Op("re", (), (mine, *came), (mine,), share=share)
 
 

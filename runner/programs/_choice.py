@@ -9,7 +9,6 @@ then simulated.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -294,12 +293,11 @@ class Choice:
 
 def read_proved(path: Path) -> Program:
     """Read the program in *path* and prove it correct; raises `ConfigError` with the first bug."""
-    content = read_bytes(path)
-    return _proved(content, hashlib.sha256(content).digest(), str(path))
+    return _proved(read_bytes(path), str(path))
 
 
 @lru_cache(_KEPT)
-def _proved(content: bytes, _digest: bytes, source: str) -> Program:
+def _proved(content: bytes, source: str) -> Program:
     program = parse_program(content, source)
     proof = prove(program)
     if not proof.holds:
@@ -378,7 +376,7 @@ def _choose(
         program = candidate
         if isinstance(program, str):
             try:
-                program = _named_program(program, demand)
+                program = named_program(program, demand.collective, demand.ranks, _total(demand))
             except ConfigError as error:
                 reasons.append(error.message.rstrip("."))
                 continue
@@ -395,17 +393,15 @@ def _choose(
     )
 
 
-def _named_program(name: str, demand: Demand) -> Program:
-    total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)
-    return named_program(name, demand.collective, demand.ranks, total)
+def _total(demand: Demand) -> int:
+    return program_bytes(demand.collective, demand.size_bytes, demand.ranks)
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
     """Return why *program* cannot run the collective *demand*, or None if it can."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
-    total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)
-    name = Path(program.source).name
+    total, name = _total(demand), Path(program.source).name
     if total < program.least_bytes:
         return f"{name} is for {bytes_text(program.least_bytes)} and more"
     if program.most_bytes is not None and total > program.most_bytes:

@@ -19,15 +19,12 @@ from dataclasses import dataclass, field
 
 from ...errors import ConfigError
 from ...support import bytes_text
-from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Op, Program, Region, ThreadBlock
-from ._sizes import SLOT_BYTES, Rounds, Sizes, packet_sources
+from ._model import CONTROL_OPS, MESSAGE_OPS, SIGNALS, SUMS, WAITS, Op, Program, Region, ThreadBlock
+from ._sizes import SLOT_BYTES, Rounds, Sizes
 
 CONTROL_BYTES = 8
 _MAX_STEPS = 1 << 20
-_SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
-_WAITS = {"wait", "rlxwait"}
 _READS = {"get", "rre", "rres", "glre", "glres"}
-_SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
 _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 
 
@@ -247,13 +244,13 @@ class _Lowering:
             return self._step(block, op, turn)
         if op.name == "barrier":
             return self._barrier(block, op)
-        if op.name in _WAITS or op.name == "sem_acquire":
+        if op.name in WAITS or op.name == "sem_acquire":
             return self._take(block, op)
         if op.name not in CONTROL_OPS:
             awaited = self._data(block, op, turn)
             if awaited is not None:
                 return awaited
-        if op.name in _SIGNALS:
+        if op.name in SIGNALS:
             for channel in op.channels:
                 self._signal(block, op, (channel.type.value, block.rank, channel.peer, channel.number))
         elif op.name == "sem_release":
@@ -355,59 +352,50 @@ class _Lowering:
 
     def _data(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
         """Convert an op of a plan that moves data."""
-        packets = op.name in PACKET_OPS
         came: dict[int, None] = {}
-        if packets:
-            for region in packet_sources(op):
-                for cell in self.sizes.cells(region, turn):
-                    if cell not in self.cells:
-                        return ("cell", *cell)
-                    came.update(self.cells[cell])
+        for region in op.packet_sources:
+            for cell in self.sizes.cells(region, turn):
+                if cell not in self.cells:
+                    return ("cell", *cell)
+                came.update(self.cells[cell])
         if op.name in _SWITCH:
             self.remarks["The switch's multicast and reduction became messages between ranks."] = None
-        if op.name in _SUMS:
-            self._sum(block, op, turn, came, packets)
+        if op.name in SUMS:
+            self._sum(block, op, turn, came)
         else:
-            self._copy(block, op, turn, came, packets)
+            self._copy(block, op, turn, came)
         return None
 
-    def _copy(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
+    def _copy(self, block: _Block, op: Op, turn: int, came: dict[int, None]) -> None:
         """Convert an op of a plan that copies source k to destination k."""
         if came:
             self._wait_for(block, came)
-        for source, target in zip(op.sources, op.destinations, strict=True):
+        _, flags = op.packet_flags
+        for source, target, flagged in zip(op.sources, op.destinations, flags, strict=True):
             size = self.sizes.of(op, source, turn, target)
             if op.name == "get":
                 self._wait_for(block, [self._read(block, op, source.ranks[0], size)])
                 continue
-            self._store(block, op, [target], size, turn, packets and op.name != "upkt", copied=True)
+            self._store(block, op, target, size, turn, flagged, copied=True)
 
     def _store(  # noqa: PLR0917 - all of one transfer
-        self,
-        block: _Block,
-        op: Op,
-        targets: Iterable[Region],
-        size: int,
-        turn: int,
-        flagged: bool,
-        copied: bool,
+        self, block: _Block, op: Op, target: Region, size: int, turn: int, flagged: bool, copied: bool
     ) -> None:
-        """Store *size* bytes in all *targets*; a local copy takes time, storing a local sum does not."""
-        for target in targets:
-            for rank in target.ranks:
-                if rank != block.rank:
-                    node = self._message(block, op, rank, 2 * size if flagged else size)
-                elif copied and len(target.ranks) == 1:
-                    node = self._local(block, op, 2, size)
-                else:
-                    node = max(block.frontier.nodes, default=-1)
-                if flagged:
-                    one = Region((rank,), target.buffer, target.index, target.count)
-                    for cell in self.sizes.cells(one, turn):
-                        self.cells.setdefault(cell, {}).update({node: None} if node >= 0 else {})
-                        self._wake(("cell", *cell))
+        """Store *size* bytes in *target*; a local copy takes time, storing a local sum does not."""
+        for rank in target.ranks:
+            if rank != block.rank:
+                node = self._message(block, op, rank, 2 * size if flagged else size)
+            elif copied and len(target.ranks) == 1:
+                node = self._local(block, op, 2, size)
+            else:
+                node = max(block.frontier.nodes, default=-1)
+            if flagged:
+                one = Region((rank,), target.buffer, target.index, target.count)
+                for cell in self.sizes.cells(one, turn):
+                    self.cells.setdefault(cell, {}).update({node: None} if node >= 0 else {})
+                    self._wake(("cell", *cell))
 
-    def _sum(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
+    def _sum(self, block: _Block, op: Op, turn: int, came: dict[int, None]) -> None:
         """Convert an op of a plan that sums all sources into every destination."""
         size = max(self.sizes.of(op, region, turn) for region in (*op.sources, *op.destinations))
         read = dict(came)
@@ -418,9 +406,5 @@ class _Lowering:
                 if rank != block.rank and op.name in _READS:
                     read[self._read(block, op, rank, size)] = None
         self._local(block, op, sources + 1, size, read)
-        local, others = op.destinations[:1], op.destinations[1:]
-        if packets and op.name in {"recpkt", "recspkt", "respkt", "repkt"}:
-            self._store(block, op, local, size, turn, flagged=False, copied=False)
-            self._store(block, op, others, size, turn, flagged=True, copied=False)
-        else:
-            self._store(block, op, op.destinations, size, turn, flagged=False, copied=False)
+        for target, flagged in zip(op.destinations, op.packet_flags[1], strict=True):
+            self._store(block, op, target, size, turn, flagged, copied=False)

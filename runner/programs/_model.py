@@ -8,8 +8,8 @@ rank and buffer, and a channel its peers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 
 # The steps of MSCCL XML that exchange messages, and their effects.
@@ -25,6 +25,11 @@ MAX_COUNT = 71
 """The most chunks that a step of an XML may move (MSCCL_MAX_COUNT in MSCCL's msccl_struct.h)."""
 # Ops of plans whose data carries flags, so that no signal is needed.
 PACKET_OPS = frozenset({"ppkt", "rppkt", "cpkt", "upkt", "repkt", "respkt", "recpkt", "recspkt", "gstorepkt"})
+# Ops of plans that sum all sources into every destination; the others copy source k to destination k.
+SUMS = frozenset({"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"})
+# Ops of plans that signal on their channels, or wait on them.
+SIGNALS = frozenset({"signal", "rlxsignal", "pws", "pwsf"})
+WAITS = frozenset({"wait", "rlxwait"})
 # Ops of plans that move no data.
 CONTROL_OPS = frozenset(
     {
@@ -128,19 +133,30 @@ class Op:
         """Whether a proxy moves the data instead of the block's own threads."""
         return any(channel.type is ChannelType.PORT for channel in self.channels)
 
+    @property
+    def packet_flags(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Whether each source, and each destination, of a plan's op holds packets."""
+        into, out = len(self.sources), len(self.destinations)
+        if self.name not in PACKET_OPS:
+            return (False,) * into, (False,) * out
+        if self.name in {"ppkt", "cpkt"}:
+            return (self.by_port,) * into, (True,) * out
+        if self.name == "upkt":
+            return (True,) * into, (False,) * out
+        if self.name in {"rppkt", "gstorepkt"}:
+            return (True,) * into, (True,) * out
+        return (False,) + (True,) * (into - 1), (False,) + (True,) * (out - 1)
 
-def packet_flags(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Return for each source, and for each destination, of a plan's op whether it holds packets."""
-    into, out = len(op.sources), len(op.destinations)
-    if op.name not in PACKET_OPS:
-        return (False,) * into, (False,) * out
-    if op.name in {"ppkt", "cpkt"}:
-        return (op.by_port,) * into, (True,) * out
-    if op.name == "upkt":
-        return (True,) * into, (False,) * out
-    if op.name in {"rppkt", "gstorepkt"}:
-        return (True,) * into, (True,) * out
-    return (False,) + (True,) * (into - 1), (False,) + (True,) * (out - 1)
+    @property
+    def packet_sources(self) -> list[Region]:
+        """The sources for whose packets the op waits; a proxy copies packets without waiting."""
+        flags, _ = self.packet_flags
+        return [r for r, flag in zip(self.sources, flags, strict=True) if flag and self.name != "ppkt"]
+
+    @staticmethod
+    def placed(ops: Iterable[Op], *before: int) -> tuple[Op, ...]:
+        """Return *ops* with their positions, in the pipeline at *before* if given."""
+        return tuple(replace(op, path=(*before, place)) for place, op in enumerate(ops))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +233,18 @@ class Program:
     @property
     def num_ops(self) -> int:
         """The number of ops of all ranks together."""
-        return sum(len(tuple(block.walk())) for rank in self.ranks for block in rank.thread_blocks)
+        return sum(1 for _ in self.walk())
+
+    def walk(self) -> Iterator[tuple[int, ThreadBlock, Op]]:
+        """Yield every op once, with its rank and thread block; a pipeline before the ops in its body."""
+        for rank in self.ranks:
+            for block in rank.thread_blocks:
+                for op in block.walk():
+                    yield rank.rank, block, op
 
     def awaited(self) -> set[tuple[int, int, int]]:
         """Return the (rank, thread block, op) of every op that another op of its rank waits for."""
-        return {
-            (rank.rank, *op.after)
-            for rank in self.ranks
-            for block in rank.thread_blocks
-            for op in block.ops
-            if op.after is not None
-        }
+        return {(rank, *op.after) for rank, _, op in self.walk() if op.after is not None}
 
     def chunk_bytes(self, size_bytes: int) -> list[int]:
         """Return the size of each chunk of a buffer of *size_bytes*; the first ones may be a unit larger.
@@ -282,18 +299,6 @@ def _cut(size_bytes: int, chunks: int, alignment_bytes: int) -> list[int]:
     return sizes
 
 
-_WRITES = {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
-_READS = {"s", "rrs", "rrc", "rrcs", "cpy", "re"}
-
-
-@dataclass
-class _Block:
-    send: int
-    receive: int
-    channel: int
-    ops: list[Op] = field(default_factory=list)
-
-
 class StepWriter:
     """Collects the steps of each rank in a thread block per pair of peers, and derives dependencies."""
 
@@ -301,7 +306,8 @@ class StepWriter:
         self.ranks = ranks
         self.in_place = in_place
         self.buffer = Buffer.OUTPUT if collective == "all-gather" else Buffer.INPUT
-        self.blocks: list[dict[tuple[int, int, int], _Block]] = [{} for _ in range(ranks)]
+        # The steps of each rank by peer to send to, peer to receive from, and channel.
+        self.blocks: list[dict[tuple[int, int, int], list[Op]]] = [{} for _ in range(ranks)]
         self.wrote: dict[tuple[int, Buffer, int], tuple[int, int]] = {}
         self.read: dict[tuple[int, Buffer, int], list[tuple[int, int]]] = {}
 
@@ -319,18 +325,18 @@ class StepWriter:
 
         *target* is the chunk that the step writes (default: *chunk*).
         """
-        blocks = self.blocks[rank]
-        block = blocks.setdefault((*peers, channel), _Block(*peers, channel))
-        number = list(blocks).index((*peers, channel))
+        blocks, key = self.blocks[rank], (*peers, channel)
+        ops = blocks.setdefault(key, [])
+        number = list(blocks).index(key)
         region = Region((rank,), self.buffer, chunk, count)
         written = region if target is None else Region((rank,), target[0], target[1], count)
-        sources = (region,) if name in _READS else ()
-        targets = (written,) if name in _WRITES else ()
+        sources = (region,) if name not in {"r", "rcs"} else ()
+        targets = (written,) if name not in {"s", "rrs"} else ()
         waits = self._waits(rank, number, sources, targets)
         for wait in waits[:-1]:
-            block.ops.append(Op("nop", (len(block.ops),), after=wait))
-        place = len(block.ops)
-        block.ops.append(Op(name, (place,), sources, targets, after=waits[-1] if waits else None))
+            ops.append(Op("nop", (len(ops),), after=wait))
+        place = len(ops)
+        ops.append(Op(name, (place,), sources, targets, after=waits[-1] if waits else None))
         for cell in _cells(rank, sources):
             self.read.setdefault(cell, []).append((number, place))
         for cell in _cells(rank, targets):
@@ -369,8 +375,7 @@ class StepWriter:
                 outputs,
                 0,
                 tuple(
-                    ThreadBlock(number, tuple(block.ops), block.send, block.receive, block.channel)
-                    for number, block in enumerate(blocks.values())
+                    ThreadBlock(number, tuple(ops), *key) for number, (key, ops) in enumerate(blocks.items())
                 ),
             )
             for rank, blocks in enumerate(self.blocks)

@@ -132,16 +132,9 @@ def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
         blocks = []
         for channel in range(channels):
             blocks += _nvls_blocks(rank, everybody, channel, unit_bytes)
-        ends = tuple(
-            Channel(ChannelType.MEMORY, rank, peer, number)
-            for number in range(2 * channels)
-            for peer in everybody
-            if peer != rank
-        )
-        switch = Channel(ChannelType.SWITCH, rank, -1, 0, Buffer.SCRATCH, everybody)
         chunks = ranks * channels
         semaphores = (0, 0, _NVLS_UNITS_AHEAD) * channels
-        programs.append(RankProgram(rank, chunks, chunks, chunks, tuple(blocks), (*ends, switch), semaphores))
+        programs.append(RankProgram(rank, chunks, chunks, chunks, tuple(blocks), semaphores=semaphores))
     return Program(
         name,
         name,
@@ -204,7 +197,11 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
         ],
     ]
     return [
-        ThreadBlock(3 * channel + number, (_pipeline(ops, unit_bytes),), threads=_WARP_THREADS * wavefronts)
+        ThreadBlock(
+            3 * channel + number,
+            (Op("pipeline", (0,), body=Op.placed(ops, 0), unit_bytes=unit_bytes, pipeline_chunks=1),),
+            threads=_WARP_THREADS * wavefronts,
+        )
         for number, (ops, wavefronts) in enumerate(zip(parts, _nvls_wavefronts(ranks), strict=True))
     ]
 
@@ -218,11 +215,3 @@ def _nvls_wavefronts(ranks: int) -> tuple[int, int, int]:
         (reduce - _NVLS_SYNC_WARPS) * _NVLS_LOADS,
         _NVLS_WARPS - reduce - copy_in,
     )
-
-
-def _pipeline(ops: list[Op], unit_bytes: int) -> Op:
-    body = tuple(
-        Op(op.name, (0, place), op.sources, op.destinations, op.channels, op.semaphores)
-        for place, op in enumerate(ops)
-    )
-    return Op("pipeline", (0,), body=body, unit_bytes=unit_bytes, pipeline_chunks=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...errors import ConfigError
 from ...support import bytes_text
@@ -40,15 +40,6 @@ def program_ops(program: Program, size_bytes: int) -> int:
     )
 
 
-def packet_sources(op: Op) -> Sequence[Region]:
-    """Return the sources of a plan's packet op that hold packets: data with flags."""
-    if op.name in {"upkt", "rppkt"}:
-        return op.sources
-    if op.name == "gstorepkt":
-        return [region for region in op.sources if region.buffer is Buffer.SCRATCH]
-    return () if op.name in {"ppkt", "cpkt"} else op.sources[1:]
-
-
 class Sizes:
     """The chunks of *program* and the bytes its ops move, for a collective of *size_bytes* (ASTRA-sim's).
 
@@ -68,8 +59,7 @@ class Sizes:
                 f"multiple of {divisor}, or another program for this size."
             )
         self.chunks = program.chunk_bytes(total)
-        units = {op.unit_bytes for rank in program.ranks for block in rank.thread_blocks for op in block.ops}
-        self.unit_bytes = max(units, default=0)
+        self.unit_bytes = max((op.unit_bytes for *_, op in program.walk()), default=0)
 
     def turns(self, op: Op) -> int:
         """Return how often a pipeline op repeats."""

@@ -15,6 +15,9 @@ from ...errors import ConfigError
 from ._model import (
     MESSAGE_OPS,
     PACKET_OPS,
+    SIGNALS,
+    SUMS,
+    WAITS,
     Buffer,
     Channel,
     ChannelType,
@@ -23,7 +26,6 @@ from ._model import (
     RankProgram,
     Region,
     ThreadBlock,
-    packet_flags,
 )
 
 Token = tuple[object, ...]
@@ -37,26 +39,6 @@ their data: the packets of part n occupy the parts 2n and 2n + 1.
 PACKETS = "packets in "
 
 _MAX_CELLS = 1 << 22
-_SIGNALS = {"signal", "rlxsignal"}
-_PUTS_WITH_SIGNAL = {"pws", "pwsf"}
-_WAITS = {"wait", "rlxwait"}
-_SUMS = frozenset(
-    {
-        "re",
-        "res",
-        "rre",
-        "rres",
-        "glre",
-        "glres",
-        "repkt",
-        "respkt",
-        "recpkt",
-        "recspkt",
-        "rrs",
-        "rrc",
-        "rrcs",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +100,7 @@ class Unrolled:
 
 def unroll(program: Program) -> Unrolled:
     """Unroll *program*; raises `ConfigError` for pipelines that cannot be unrolled."""
-    ops = [op for rank in program.ranks for block in rank.thread_blocks for op in block.walk()]
+    ops = [op for *_, op in program.walk()]
     pipelines = [op for op in ops if op.name == "pipeline"]
     if len({op.unit_bytes for op in pipelines}) > 1:
         raise ConfigError(
@@ -153,16 +135,8 @@ def unroll(program: Program) -> Unrolled:
 def _check_size(program: Program, turns: int, shares: int) -> None:
     """Raise `ConfigError` for a program whose cells and steps would exhaust memory."""
     chunks = sum(max(rank.input_chunks, rank.output_chunks) + rank.scratch_chunks for rank in program.ranks)
-    moved = sum(
-        region.count
-        for rank in program.ranks
-        for block in rank.thread_blocks
-        for op in block.walk()
-        for region in (*op.sources, *op.destinations)
-    )
-    repeats = turns * max(
-        (op.pipeline_chunks for r in program.ranks for b in r.thread_blocks for op in b.ops), default=0
-    )
+    moved = sum(region.count for *_, op in program.walk() for region in (*op.sources, *op.destinations))
+    repeats = turns * max((op.pipeline_chunks for *_, op in program.walk()), default=0)
     if (chunks + moved) * turns * shares > _MAX_CELLS or program.num_ops * max(1, repeats) > _MAX_CELLS:
         raise ConfigError(
             f"{program.source}: it is too large to check: {chunks} chunks in {turns * shares} parts. "
@@ -233,11 +207,11 @@ class _Cutter:
             yield ready
             yield Step(rank, block.id, op, turn, joins=True)
         step = Step(rank, block.id, op, turn, joins=op.name in {"nop", "barrier"})
-        if op.name in _SIGNALS or (op.name in _PUTS_WITH_SIGNAL and op.by_port):
+        if op.name in SIGNALS:
             step.gives = [
                 ("channel", channel.type.value, rank, channel.peer, channel.number) for channel in op.channels
             ]
-        elif op.name in _WAITS:
+        elif op.name in WAITS:
             step.takes = [
                 ("channel", channel.type.value, channel.peer, rank, channel.number) for channel in op.channels
             ]
@@ -252,8 +226,8 @@ class _Cutter:
     def _moves(self, rank: int, op: Op, turn: int) -> Iterator[Move]:
         if not op.sources:
             return
-        sums = op.name in _SUMS
-        flags_in, flags_out = packet_flags(op)
+        sums = op.name in SUMS
+        flags_in, flags_out = op.packet_flags
         for number in range(1 if sums else len(op.sources)):
             own = slice(None) if sums else slice(number, number + 1)
             proxy = _proxy(rank, op.channels[min(number, len(op.channels) - 1)]) if op.by_port else None

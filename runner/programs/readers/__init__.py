@@ -12,7 +12,7 @@ from ....errors import ConfigError
 from ....support import bytes_text
 from .._model import Program
 from ._checks import COLLECTIVES as COLLECTIVES
-from ._checks import check_regions
+from ._checks import check_ops
 from ._msccl import read_msccl
 from ._mscclpp import read_mscclpp
 
@@ -66,7 +66,7 @@ def parse_program(content: bytes, source: str) -> Program:
         raise ConfigError(
             f"{source}: this is neither an MSCCL program (XML) nor an MSCCL++ plan (JSON); check the file."
         )
-    check_regions(program)
+    check_ops(program)
     if program.either_place:
-        check_regions(replace(program, in_place=False))
+        check_ops(replace(program, in_place=False))
     return program

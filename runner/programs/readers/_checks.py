@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from ....errors import ConfigError, did_you_mean
-from .._model import Buffer, Op, Program, Region, packet_flags
+from .._model import Buffer, Op, Program, Region
 
 MAX_RANKS = 1 << 16
 MAX_CHUNKS = 1 << 20
@@ -48,31 +49,35 @@ def buffer_chunks(collective: str, chunks: int, ranks: int) -> tuple[int, int]:
     )
 
 
-def check_regions(program: Program) -> None:
-    """Raise `ConfigError` for an op that accesses memory that no local or remote buffer has.
+def check_ops(program: Program) -> None:
+    """Raise `ConfigError` for an op that accesses memory that no buffer has, or needs too many threads.
 
     Flags double the size of packets. The executor of plans makes room for flags in the scratch buffer
     only, and only for the protocol LL.
     """
-    for rank in program.ranks:
-        for block in rank.thread_blocks:
-            for op in block.walk():
-                where = program.where(rank.rank, block.id, op)
+    for rank, block, op in program.walk():
+        where = program.where(rank, block.id, op)
+        lanes = len(op.semaphores) + len(op.channels) * (op.by_port or not op.sources)
+        require(
+            lanes <= program.threads_per_block or not lanes,
+            f"{where}: it has {lanes} channels or semaphores, one for each thread, but thread blocks have "
+            f"{program.threads_per_block} threads (num_threads_per_block).",
+        )
+        require(
+            not (program.reuses_scratch and _is_misread(op)),
+            f"{where}: in a pipeline that reuses the scratch buffer, MSCCL++'s executor reads later "
+            "sources of this op at wrong offsets; set 'reuse_resources' to false.",
+        )
+        regions = (*op.sources, *op.destinations)
+        for region, flagged in zip(regions, itertools.chain(*op.packet_flags), strict=True):
+            for owner in region.ranks:
+                _check_region(program, where, owner, region, flagged)
+            if program.double_scratch and (op.by_port or region.ranks != (rank,)):
                 require(
-                    not (program.reuses_scratch and _is_misread(op)),
-                    f"{where}: in a pipeline that reuses the scratch buffer, MSCCL++'s executor reads later "
-                    "sources of this op at wrong offsets; set 'reuse_resources' to false.",
+                    flagged == (region.buffer is Buffer.SCRATCH),
+                    f"{where}: with a double scratch buffer, MSCCL++'s executor reaches the scratch "
+                    "buffer of another rank only with packets, and other buffers only without.",
                 )
-                regions = (*op.sources, *op.destinations)
-                for region, flagged in zip(regions, itertools.chain(*packet_flags(op)), strict=True):
-                    for owner in region.ranks:
-                        _check_region(program, where, owner, region, flagged)
-                    if program.double_scratch and (op.by_port or region.ranks != (rank.rank,)):
-                        require(
-                            flagged == (region.buffer is Buffer.SCRATCH),
-                            f"{where}: with a double scratch buffer, MSCCL++'s executor reaches the scratch "
-                            "buffer of another rank only with packets, and other buffers only without.",
-                        )
 
 
 def _is_misread(op: Op) -> bool:
@@ -99,6 +104,7 @@ def _check_region(program: Program, where: str, owner: int, region: Region, flag
 
 
 _MISSING = object()
+_Choice = TypeVar("_Choice", bound=Enum)
 
 
 class Fields:
@@ -138,12 +144,12 @@ class Fields:
             raise self._wrong(key, "a string", value)
         return value
 
-    def choice(self, key: str, allowed: Sequence[str]) -> str:
-        """Return the string *key*, which must be one of *allowed*."""
-        value = self.text(key, "")
+    def choice(self, key: str, kind: type[_Choice]) -> _Choice:
+        """Return the member of *kind* that the string *key* names."""
+        value, allowed = self.text(key, ""), [each.value for each in kind]
         if value not in allowed:
             raise ConfigError(f"{self.where}: '{key}' cannot be {value!r}{did_you_mean(value, allowed)}")
-        return value
+        return kind(value)
 
     def choices(self, key: str, allowed: Sequence[str]) -> list[str]:
         """Return the list *key*, whose items must be among *allowed*."""

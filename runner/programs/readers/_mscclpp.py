@@ -12,6 +12,9 @@ from ....support.documents import parse_json
 from .._model import (
     CONTROL_OPS,
     PACKET_OPS,
+    SIGNALS,
+    SUMS,
+    WAITS,
     Buffer,
     Channel,
     ChannelType,
@@ -26,7 +29,6 @@ from ._checks import MAX_CHUNKS, MAX_RANKS, Fields, buffer_chunks, collective_na
 _DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstore", "glre", "glres"}
 OPS = tuple(sorted(_DATA | PACKET_OPS | CONTROL_OPS | {"pipeline"}))
 _CHANNELS = {"signal", "wait", "rlxsignal", "rlxwait", "flush"}
-_SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
 _PUTS = {"put", "pws", "pwsf", "ppkt"}
 _ONE_SOURCE = {"copy", "cpkt", "upkt", "rppkt", "gstore", "gstorepkt"}
 _READ_SCRATCH = {"upkt", "rppkt", "repkt", "respkt", "recpkt", "recspkt"}
@@ -85,8 +87,7 @@ class Tables:
         own: dict[ChannelType, list[Channel]] = {}
         buffers: dict[int, Buffer] = {}
         for item in block.list("channels", optional=True):
-            item.where = block.where
-            kind = ChannelType(item.choice("channel_type", [kind.value for kind in ChannelType]))
+            kind = item.choice("channel_type", ChannelType)
             have = self.channels.get(kind, ())
             for number in item.integers("channel_ids", 0, MAX_CHUNKS):
                 require(
@@ -94,13 +95,11 @@ class Tables:
                     f"{block.where}: it uses {kind.value} channel {number}, but its rank has {len(have)}.",
                 )
                 if "buff" in item:
-                    names = [buffer.value for buffer in Buffer]
-                    buffers[len(own.get(kind, ()))] = Buffer(item.choice("buff", names))
+                    buffers[len(own.get(kind, ()))] = item.choice("buff", Buffer)
                 own.setdefault(kind, []).append(have[number])
         remote: dict[ChannelType, list[int]] = {}
         for item in block.list("remote_buffer_refs", optional=True):
-            item.where = block.where
-            kind = ChannelType(item.choice("access_channel_type", [kind.value for kind in ChannelType]))
+            kind = item.choice("access_channel_type", ChannelType)
             for number in item.integers("remote_buffer_ids", 0, len(self.remote) - 1):
                 require(
                     kind.value in self.remote[number].types,
@@ -119,9 +118,9 @@ class Tables:
         )
         return have[number]
 
-    def region(self, item: Fields, kind: ChannelType, where: str) -> Region:
+    def region(self, item: Fields, kind: ChannelType) -> Region:
         """Return the region of an entry of src_buff or dst_buff."""
-        item.where = where
+        where = item.where
         index = item.integer("index", 0, MAX_CHUNKS)
         count = item.integer("size", 1, MAX_CHUNKS)
         if "switch_channel_id" in item:
@@ -141,7 +140,7 @@ class Tables:
             )
             remote = self.remote[have[number]]
             return Region((remote.rank,), remote.buffer, index, count)
-        buffer = Buffer(item.choice("type", [buffer.value for buffer in Buffer]))
+        buffer = item.choice("type", Buffer)
         return Region((self.rank,), buffer, index, count)
 
 
@@ -165,11 +164,10 @@ def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int
         return Op(name, path, semaphores=tuple(item.integers("semaphore_ids", 0, semaphores - 1)))
     if name == "nop":
         return Op(name, path)
-    kind = (
-        ChannelType(item.choice("channel_type", [kind.value for kind in ChannelType]))
-        if ("channel_type" in item)
-        else ChannelType.MEMORY
-    )
+    regions = [part for side in ("src_buff", "dst_buff") for part in item.list(side, optional=True)]
+    kind = ChannelType.MEMORY
+    if name in _CHANNELS or "channel_type" in item or any("buffer_id" in part for part in regions):
+        kind = item.choice("channel_type", ChannelType)
     if name in _CHANNELS:
         numbers = item.integers("channel_ids", 0, MAX_CHUNKS)
         require(bool(numbers), f"{item.where}: it names no channel.")
@@ -179,15 +177,15 @@ def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int
 
 def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kind: ChannelType) -> Op:
     where = item.where
-    sources = tuple(tables.region(part, kind, where) for part in item.list("src_buff"))
-    destinations = tuple(tables.region(part, kind, where) for part in item.list("dst_buff"))
+    sources = tuple(tables.region(part, kind) for part in item.list("src_buff"))
+    destinations = tuple(tables.region(part, kind) for part in item.list("dst_buff"))
     require(bool(sources) and bool(destinations), f"{where}: it has no source or no destination.")
     sizes = {region.count for region in (*sources, *destinations)}
     sources, destinations = _as_executed(name, kind, sources, destinations, where)
     _check_places(item, name)
     pairs = zip(sources, destinations, strict=False)  # a reduction may have any number of sources
     require(
-        len(sizes) == 1 if name in _SUMS else all(a.count == b.count for a, b in pairs),
+        len(sizes) == 1 if name in SUMS else all(a.count == b.count for a, b in pairs),
         f"{where}: its sources and destinations are of different sizes.",
     )
     numbers = item.integers("channel_ids", 0, MAX_CHUNKS) if "channel_ids" in item else []
@@ -227,7 +225,7 @@ def _as_executed(
             "uses the first only; write an op for each.",
         )
         sources *= len(destinations)
-    if name not in _SUMS:
+    if name not in SUMS:
         require(
             len(sources) == len(destinations),
             f"{where}: it has {len(sources)} sources but {len(destinations)} destinations.",
@@ -320,8 +318,6 @@ def _pipeline(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: i
 
 
 _PROTOCOLS = ("Simple", "LL")
-# Ops that need both ends of their channels.
-_MEETINGS = {"signal", "rlxsignal", "wait", "rlxwait", "pws", "pwsf"}
 
 
 def read_mscclpp(content: bytes, source: str) -> Program:
@@ -430,13 +426,10 @@ def _channels(gpu: Fields, rank: int, count: int) -> dict[ChannelType, list[Chan
     channels: dict[ChannelType, list[Channel]] = defaultdict(list)
     numbers: Counter[tuple[ChannelType, int]] = Counter()
     for item in gpu.list("channels", optional=True):
-        item.where = gpu.where
-        kind = ChannelType(item.choice("channel_type", [kind.value for kind in ChannelType]))
+        kind = item.choice("channel_type", ChannelType)
         if kind is ChannelType.SWITCH:
-            name = item.text("buffer_type", "")
-            buffer = Buffer(item.choice("buffer_type", [buffer.value for buffer in Buffer])) if name else None
+            buffer = item.choice("buffer_type", Buffer) if item.text("buffer_type", "") else None
             for group in item.list("rank_groups"):
-                group.where = gpu.where
                 ranks = tuple(group.integers("ranks", 0, count - 1))
                 require(
                     rank in ranks,
@@ -457,8 +450,7 @@ def _channels(gpu: Fields, rank: int, count: int) -> dict[ChannelType, list[Chan
 def _remote_buffers(gpu: Fields, count: int) -> list[RemoteBuffer]:
     buffers = []
     for item in gpu.list("remote_buffers", optional=True):
-        item.where = gpu.where
-        buffer = Buffer(item.choice("type", [buffer.value for buffer in Buffer]))
+        buffer = item.choice("type", Buffer)
         types = item.choices("access_channel_types", [kind.value for kind in ChannelType])
         buffers.append(RemoteBuffer(item.integer("rank", 0, count - 1), buffer, tuple(types)))
     return buffers
@@ -475,7 +467,7 @@ def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
             channel: f", thread block {block.id}, op {op.place} ({op.name})"
             for block in reversed(rank.thread_blocks)
             for op in block.walk()
-            if op.name in _MEETINGS
+            if op.name in SIGNALS | WAITS
             for channel in op.channels
         }
         for end, user in users.items():

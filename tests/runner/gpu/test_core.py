@@ -358,6 +358,17 @@ def test_missing_signal_is_a_deadlock():
         simulate_program(broken, size, machine())
 
 
+def test_each_put_of_an_op_signals_on_its_own_channel():
+    ends = [Channel(ChannelType.PORT, 0, peer, 0) for peer in (1, 2)]
+    here, there = Region((0,), Buffer.INPUT, 0, 1), [Region((peer,), Buffer.OUTPUT, 0, 1) for peer in (1, 2)]
+    blocks = [ThreadBlock(0, (Op("pwsf", (0,), (here, here), tuple(there), tuple(ends)),))]
+    blocks += [ThreadBlock(0, (Op("wait", (0,), channels=(end.other_end,)),)) for end in ends]
+    # A semaphore is the first counter of rank 2.
+    ranks = [RankProgram(rank, 1, 1, 0, (blocks[rank],), (), (0,) * (rank == 2)) for rank in range(3)]
+    program = replace(put(), ranks=tuple(ranks))
+    assert simulate_program(program, 128, machine(scale_up={"gpus": 1})).time_ns > 2000
+
+
 def test_buffers_hold_a_line():
     with pytest.raises(ConfigError, match="buffer_flits"):
         machine(mesh={"buffer_flits": 3})

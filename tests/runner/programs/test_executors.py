@@ -244,6 +244,7 @@ def signals(name: str, ids: tuple[int, ...] = (0,)) -> Op:
 
 
 ARRIVE = [signals("rlxsignal"), signals("rlxwait"), NOP]
+MEMORY: dict[str, Any] = {"channel_type": "memory"}
 LEAVE = [NOP, signals("signal"), signals("wait"), NOP]
 
 
@@ -368,7 +369,7 @@ def test_a_chunk_overwritten_with_its_own_input_while_it_is_read():
 
 def test_a_copy_of_a_chunk_to_itself_while_it_arrives():
     # The copy may read before the put, and write what it read after the put.
-    data = json.loads(gather(*ARRIVE, op("put", here("o", "own"), there("o", "own")), *LEAVE))
+    data = json.loads(gather(*ARRIVE, op("put", here("o", "own"), there("o", "own"), **MEMORY), *LEAVE))
     assert prove(program(json.dumps(data))).holds
     data["gpus"][0]["threadblocks"][0]["ops"].insert(4, op("copy", here("o", 1), here("o", 1)))
     assert "nothing makes it wait" in prove(program(json.dumps(data))).problems[0].message
@@ -436,7 +437,7 @@ def test_packets_that_arrive_twice(block, place):
     [
         (op("copy", here("i", 0), here("s", 0)) | {"src_buff": [here("i", 0)] * 2}, "uses the first only"),
         (
-            op("put", here("o", 0), there("o", 0)) | {"src_buff": [here("o", 0), here("s", 0)],
+            op("put", here("o", 0), there("o", 0), **MEMORY) | {"src_buff": [here("o", 0), here("s", 0)],
                "dst_buff": [there("o", 0)] * 2},
             "takes all from the first one's",
         ),
@@ -475,7 +476,7 @@ def test_an_op_that_only_memory_channels_have(name):
     ("change", "words"),
     [
         (op("put", here("o", 0), here("o", 1)), "its destinations must be buffers of other ranks"),
-        (op("copy", there("o", 0), here("o", 0)), "its sources must be one buffer of its own rank"),
+        (op("copy", there("o", 0), here("o", 0), **MEMORY), "its sources must be one buffer of its own rank"),
         (
             op("re") | {"src_buff": [here("o", 0)] * 2, "dst_buff": [here("s", 0), here("s", 1)]},
             "its destinations must be one buffer of its own rank",
