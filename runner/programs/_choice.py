@@ -385,6 +385,12 @@ def _choose(
             if program is not None:
                 programs[demand] = program
                 remarks[f"The {words} ran programs: {program.name} ({Path(program.source).name})."] = None
+                unit = program.chunks * program.alignment_bytes
+                if isinstance(candidate, Program) and _total(demand) % unit:
+                    remarks[
+                        f"MSCCL++'s executor runs {Path(program.source).name} only for multiples of {unit} "
+                        f"bytes; here, chunks of other sizes differ by {program.alignment_bytes} bytes."
+                    ] = None
             return
         reasons.append(reason)
     raise ConfigError(

@@ -376,14 +376,11 @@ def _step(step: _Element, place: int, rank: int, send: int, receive: int) -> Op:
     after = (depends, step.number("deps", 0, MAX_OPS)) if depends >= 0 else None
     if name == "nop":
         return Op(name, (place,), after=after)
-    source = _region(step, "src", rank)
-    destination = _region(step, "dst", rank)
-    reads = name in {"s", "rrs", "rrc", "rrcs", "cpy", "re"}
-    writes = name in {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
-    sources: tuple[Region, ...] = (source,) if reads else ()
+    sources = () if name in {"r", "rcs"} else (_region(step, "src", rank),)
+    destinations = () if name in {"s", "rrs"} else (_region(step, "dst", rank),)
     if name == "re":
-        sources = (destination, source)
-    return Op(name, (place,), sources, (destination,) if writes else (), after=after)
+        sources = (*destinations, *sources)
+    return Op(name, (place,), sources, destinations, after=after)
 
 
 def _region(step: _Element, side: str, rank: int) -> Region:

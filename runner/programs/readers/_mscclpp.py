@@ -190,6 +190,11 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
     )
     numbers = item.integers("channel_ids", 0, MAX_CHUNKS) if "channel_ids" in item else []
     channels = tuple(tables.channel(kind, number, where) for number in numbers)
+    require(
+        kind is ChannelType.PORT or name not in {"pws", "pwsf"},
+        f"{where}: MSCCL++'s executor sends no signal with this op over {kind.value} channels; use 'put' and "
+        "'signal'.",
+    )
     if kind is ChannelType.PORT:
         _check_ports(name, channels, destinations, where)
     elif not channels:
@@ -349,6 +354,12 @@ def read_mscclpp(content: bytes, source: str) -> Program:
     ranks = tuple(sorted((_rank(gpu, len(gpus)) for gpu in gpus), key=lambda rank: rank.rank))
     _check_pairs(ranks, source)
     _check_groups(ranks, source)
+    alignment = plan.integer("buffer_alignment", 1, 1 << 30, 16)
+    require(
+        alignment % 16 == 0,
+        f"{source}: 'buffer_alignment' is {alignment}, but MSCCL++'s executor moves 16 bytes at a time; make "
+        "it a multiple of 16.",
+    )
     double_scratch = plan.flag("use_double_scratch_buffer", False)
     require(
         not double_scratch or len({rank.scratch_chunks for rank in ranks}) == 1,
@@ -366,8 +377,8 @@ def read_mscclpp(content: bytes, source: str) -> Program:
         ranks=ranks,
         least_bytes=plan.integer("min_message_size", 0, (1 << 64) - 1, 0),
         most_bytes=None if most == (1 << 64) - 1 else most,
-        alignment_bytes=plan.integer("buffer_alignment", 1, 1 << 30, 16),
-        threads_per_block=plan.integer("num_threads_per_block", 1, 1 << 12, 1024),
+        alignment_bytes=alignment,
+        threads_per_block=plan.integer("num_threads_per_block", 1, 1024, 1024),
         reuses_scratch=plan.flag("reuse_resources", False),
         double_scratch=double_scratch,
     )

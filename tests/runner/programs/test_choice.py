@@ -67,6 +67,15 @@ def test_nothing_fits(files):
         choose_programs({"all-reduce": [files["eight"]]}, [Demand("all-reduce", 4, 1024)])
 
 
+def test_a_size_that_the_executor_of_plans_refuses():
+    files = {"all-reduce": [path_of("allreduce_packet")]}
+    ranks = sample("allreduce_packet").num_ranks
+    found = choose_programs(files, [Demand("all-reduce", ranks, size) for size in (1024, 1002)])
+    assert len(found.programs) == 2
+    assert any("only for multiples of 64 bytes" in remark for remark in found.remarks)
+    assert len(choose_programs(files, [Demand("all-reduce", ranks, 1024)]).remarks) == 1
+
+
 def test_builtin_program_is_the_fallback(files):
     found = choose_programs({"all-reduce": [files["small"], None]}, [Demand("all-reduce", 4, 1 << 20)])
     assert not found.programs
