@@ -113,9 +113,7 @@ class Run:
     gives: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
     taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # by id(step) and number of the take
-    writers: dict[Cell, list[tuple[Step, Clock, Value | None]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    writers: dict[Cell, list[Clock]] = field(default_factory=lambda: defaultdict(list))  # of packets
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
     ends: dict[int, Clock] = field(default_factory=dict)  # keyed by rank; strand r starts rank r
@@ -199,10 +197,11 @@ class _Machine:
 
     def _begin(self) -> None:
         """Start every rank; no rank's buffers may be used by others before."""
+        for rank in range(self.unrolled.program.num_ranks):
+            self.result.ends[rank] = np.zeros(self.width, np.int32)
+            self.result.ends[rank][rank] = 1
         for (rank, _), block in self.blocks.items():
-            block.base = np.zeros(self.width, np.int32)
-            block.base[rank] = 1
-            self.result.ends.setdefault(rank, block.base.copy())
+            block.base = self.result.ends[rank].copy()
 
     def _fill(self) -> None:
         program = self.unrolled.program
@@ -437,9 +436,9 @@ class _Machine:
         A writer that always follows the reader (at *time* on *strand*) is not possible.
         """
         if self.packet_writers[cell] == 1:
-            return [clock for _, clock, _ in self.result.writers[cell]]
+            return self.result.writers[cell]
         earlier = [] if self.earlier is None else self.earlier.writers[cell]
-        clocks = [clock for _, clock, _ in earlier if clock[strand] < time]
+        clocks = [clock for clock in earlier if clock[strand] < time]
         return [np.minimum.reduce(clocks)] if clocks else []
 
     def _counts(self, cell: Cell) -> bool:
@@ -472,7 +471,7 @@ class _Machine:
         if not access.packet:
             return
         self.result.packets.add(cell)
-        self.result.writers[cell].append((access.step, access.clock, access.value))
+        self.result.writers[cell].append(access.clock)
         if self._counts(cell):
             self.unread[cell[1:4]] += 1
         self._wake(("packet", cell))

@@ -6,15 +6,17 @@ Correct means: no deadlock, no signal or message left over, and the right result
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
 from ._execute import Blocked, Run, Value, contribution, execute
-from ._model import MAX_COUNT, Buffer, Program
+from ._model import MAX_COUNT, Buffer, ChannelType, Program
 from ._races import (
     MAX_STEPS,
     Problem,
     awaited_words,
+    between_calls,
     cell_words,
     disorder,
     doubtful_cells,
@@ -23,7 +25,6 @@ from ._races import (
     problem_of,
     races,
     run_to,
-    strangers,
     unwritten,
 )
 from ._unroll import Cell, Step, Unrolled, unroll
@@ -259,7 +260,7 @@ def _proof(program: Program) -> Proof:
         disorder(unrolled, run),
         overlaps(run),
         races(run),
-        strangers(program, run),
+        between_calls(program, run),
         unwritten(run),
         leftovers(unrolled, run),
         wrong_results(unrolled, run),
@@ -277,7 +278,7 @@ def _proof(program: Program) -> Proof:
         steps=len(run.done),
         iterations=unrolled.iterations,
         depth=depth,
-        cautions=tuple(_cautions(program, unrolled, unused)),
+        cautions=tuple(_cautions(unrolled, run, unused)),
     )
 
 
@@ -288,7 +289,7 @@ def _is_unused(unrolled: Unrolled, run: Run) -> bool:
         deadlocks(unrolled, run),
         disorder(unrolled, run),
         overlaps(run),
-        strangers(program, run),
+        between_calls(program, run),
         leftovers(unrolled, run),
     )
     if program.collective == "custom" or any(serious):
@@ -339,7 +340,8 @@ def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:
     return chosen
 
 
-def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str]:
+def _cautions(unrolled: Unrolled, run: Run, unused: int) -> Iterator[str]:
+    program = unrolled.program
     if unused:
         yield (
             f"{unused} or more accesses are in no fixed order, but their data is overwritten before any "
@@ -357,10 +359,10 @@ def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str
     if program.collective == "custom":
         yield "The collective is 'custom': the result of each rank is unspecified and was not checked."
     yield from _limits(program)
-    if _relaxed_after_data(program):
+    if _relaxed_after_data(run):
         yield (
-            "Relaxed signals (rlxsignal) come after writes; they were assumed to order these writes, as "
-            "plain signals do."
+            "Relaxed signals or waits (rlxsignal, rlxwait) follow writes; they were assumed to order these "
+            "writes, as plain ones do."
         )
 
 
@@ -368,9 +370,9 @@ def _limits(program: Program) -> Iterator[str]:
     """Yield the limits of the published executor that a program from a file exceeds."""
     if program.source == program.name:
         return
-    blocks = [block for rank in program.ranks for block in rank.thread_blocks]
-    ops = [op for block in blocks for op in block.walk()]
-    found = [([len(tuple(block.walk())) for block in blocks], _MAX_STEPS, "steps in a thread block")]
+    ops = [op for *_, op in program.walk()]
+    steps = Counter((rank, block.id) for rank, block, _ in program.walk())
+    found = [(list(steps.values()), _MAX_STEPS, "steps in a thread block")]
     if program.language == "msccl":
         counts = [region.count for op in ops for region in (*op.sources, *op.destinations)]
         found.append((counts, MAX_COUNT, "chunks in a step"))
@@ -390,12 +392,16 @@ def _limits(program: Program) -> Iterator[str]:
             yield f"The executor, as published, takes at most {most} {words}; the program has {max(counts)}."
 
 
-def _relaxed_after_data(program: Program) -> bool:
-    for rank in program.ranks:
-        for block in rank.thread_blocks:
-            wrote = False
-            for op in block.walk():
-                wrote |= bool(op.destinations)
-                if wrote and op.name == "rlxsignal":
-                    return True
-    return False
+def _relaxed_after_data(run: Run) -> bool:
+    """Return whether writes precede a signal over memory that is relaxed, or that a relaxed wait awaits."""
+    first: dict[int, int] = {}  # the first write of each strand
+    for moved in run.moves:
+        if moved.move.targets:
+            first.setdefault(moved.strand, moved.time)
+    return any(
+        token[1] == ChannelType.MEMORY.value
+        and "rlx" in give.step.op.name + take.step.op.name
+        and any(give.clock[strand] >= time for strand, time in first.items())
+        for token, gives in run.gives.items()
+        for give, take in zip(gives, run.takes.get(token, ()), strict=False)
+    )

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from ._execute import Access, Clock, Moved, Run, Value
 from ._model import Buffer, Program
 from ._unroll import PACKETS, Cell, Step, Token, Unrolled, overlapping
@@ -58,16 +60,6 @@ def cell_words(cell: Cell) -> str:
     return f"{'packets of ' if packets else ''}chunk {cell[2]} of the {buffer} buffer of rank {cell[0]}"
 
 
-def witness(run: Run, early: Access, late: Access) -> tuple[str, ...]:
-    """Return the shortest run that exposes a problem: what precedes *early*, then *early* and *late*."""
-    steps = [
-        step
-        for step in run.done
-        if step is not early.step and step is not late.step and _is_ordered_before(run, step, early.clock)
-    ]
-    return (*listed(steps), early.step.words, f"{late.step.words} comes too late")
-
-
 def _is_ordered_before(run: Run, step: Step, clock: Clock) -> bool:
     began = run.began.get(id(step))
     if began is None or (not step.moves and not step.gives and not step.takes):
@@ -81,11 +73,14 @@ def listed(steps: list[Step]) -> tuple[str, ...]:
     return (f"... {len(steps) - MAX_STEPS} steps before", *(step.words for step in steps[-MAX_STEPS:]))
 
 
-def run_to(run: Run, access: Access) -> tuple[str, ...]:
+def run_to(run: Run, access: Access, *late: Access) -> tuple[str, ...]:
+    """Return the shortest run that exposes a problem: what precedes *access*, then it and what is *late*."""
+    last = [id(each.step) for each in (access, *late)]
     steps = [
-        step for step in run.done if step is not access.step and _is_ordered_before(run, step, access.clock)
+        step for step in run.done if id(step) not in last and _is_ordered_before(run, step, access.clock)
     ]
-    return (*listed(steps), access.step.words)
+    too_late = (f"{each.step.words} comes too late" for each in late)
+    return (*listed(steps), access.step.words, *too_late)
 
 
 def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
@@ -168,78 +163,98 @@ def overlaps(run: Run) -> Iterator[Problem]:
                     yield _race(run, cell, earlier, later)
 
 
-def strangers(program: Program, run: Run) -> Iterator[Problem]:
-    """Yield accesses to another rank's buffer before that rank has begun or after it may have ended.
+def between_calls(program: Program, run: Run) -> Iterator[Problem]:
+    """Yield accesses that may come before a rank has begun its call, or after the rank has ended its call.
 
-    Packets to the scratch buffer may arrive early, because their flags identify the call. Such packets are
-    an error if a rank could end its call and overwrite unread packets with those of the next call.
+    Between calls, the caller uses the input and output of a rank. In the scratch buffer, an access may
+    come early or late unless an access of another call conflicts with it.
     """
+    calls = _Calls(program, run)
     for cell, accesses in run.accesses.items():
-        owner = cell[0]
+        owner, in_scratch = cell[0], str(cell[1]).endswith(Buffer.SCRATCH.value)
         assert isinstance(owner, int)
-        reads = [access for access in accesses if access.packet and not access.writes]
-        # Late packets from a single writer still arrive before that writer's packets of the next call.
-        writers = {access.step.rank for access in accesses if access.writes}
-        alone, raw = len(writers) == 1, _is_used_unchecked(run, cell)
         for access in accesses:
-            writer = access.step.rank
-            if writer == owner:
+            if access.step.rank == owner and not (in_scratch and access.proxied):
+                continue
+            early = bool(access.clock[owner] == 0)
+            late = not run.blocked and not access.precedes(run.ends[owner])
+            if in_scratch and (early or late):
+                shared = calls.sharing(cell)
+                early &= not run.blocked and any(calls.conflict(other, access) for other in shared)
+                late &= any(calls.conflict(access, other) for other in shared)
+            if early and in_scratch and access.packet:
+                message = "in the next call when that rank may not have read those of this one."
+            elif early:
+                message = "before that rank has begun: nothing makes it wait."
+            elif late:
+                message = "when that rank may have ended: nothing there waits for it."
+            else:
                 continue
             verb = "writes" if access.writes else "reads"
-            early = access.clock[owner] == 0
-            in_time = alone or _arrives_before_reuse(program, run, owner, access, accesses)
-            message = ""
-            if early and not (access.packet and cell[1] == PACKETS + Buffer.SCRATCH.value):
-                message = "before that rank has begun: nothing makes it wait."
-            elif not (
-                run.blocked or access.precedes(run.ends[owner]) or (access.packet and not raw and in_time)
-            ):
-                message = "when that rank may have ended: nothing there waits for it."
-            elif early and not run.blocked and not _next_waits(program, run, owner, writer, reads):
-                message = "in the next call when that rank may not have read those of this one."
-            if message:
-                message = f"{verb} {cell_words(cell)} {message}"
-                yield problem_of("race", access.step, message, run_to(run, access))
+            message = f"{verb} {cell_words(cell)} {message}"
+            yield problem_of("race", access.step, message, run_to(run, access))
 
 
-def _is_used_unchecked(run: Run, cell: Cell) -> bool:
-    """Return whether an op uses the memory of packets without checking their flags."""
-    return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
+class _Calls:
+    """The order of accesses in one call and in the next call that uses the same memory.
 
-
-def _arrives_before_reuse(
-    program: Program, run: Run, owner: int, write: Access, accesses: list[Access]
-) -> bool:
-    """Return whether late packets arrive before the packets of the call that reuses their memory.
-
-    With a double scratch buffer, the overwriting call is the call after the next. The writer's stores have
-    arrived if neither *owner* nor another writer in *accesses* can end the next call before the writer has
-    begun it. A proxy must also have served its next request.
+    A double scratch buffer is used again in the call after the next.
     """
-    begun = write.strand if write.proxied else write.step.rank
-    users = {access.step.rank for access in accesses if access.writes and access.strand != write.strand}
-    return program.double_scratch and all(run.ends[rank][begun] > 0 for rank in {owner, *users})
 
+    def __init__(self, program: Program, run: Run) -> None:
+        self.run = run
+        self.double = program.double_scratch
+        self.ends = np.stack([run.ends[rank] for rank in range(program.num_ranks)])
+        self.copies = {
+            (moved.strand, moved.time): moved.move.targets for moved in run.moves if moved.move.proxy
+        }
 
-def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:
-    """Return whether *writer* ends a call only after *owner* has read the packets it may overwrite.
+    def sharing(self, cell: Cell) -> list[Access]:
+        """Return the accesses to the memory of *cell*, in both layouts."""
+        cells = (cell, *overlapping(cell, self.run.parts))
+        return [access for each in cells for access in self.run.accesses.get(each, ())]
 
-    With a double scratch buffer, only packets of the call after the next could overwrite unread packets.
-    """
-    end = run.ends[writer]
-    if program.double_scratch:
-        return bool(end[owner] > 0)
-    return all(read.precedes(end) for read in reads)
+    def conflict(self, first: Access, later: Access) -> bool:
+        """Return whether *later*, in the next call, may precede *first* and so change what is read.
+
+        A flag shows the reader of a packet to which call the packet belongs.
+        """
+        flagged = first.packet and first.writes and later.packet and not later.writes
+        if flagged or not (first.writes or later.writes) or not self._may_precede(first, later):
+            return False
+        return first.writes or not first.proxied or not self._may_copy(first, later)
+
+    def _may_precede(self, first: Access, later: Access) -> bool:
+        begins = slice(len(self.ends))
+        # The ranks that end a call only after the first access; work on the same strand follows it.
+        after = self.ends[:, first.strand] >= first.time
+        if self.double:
+            after = (self.ends[:, begins][:, after] > 0).any(axis=1) | (self.ends[:, first.strand] > 0)
+        return not (later.clock[first.strand] > 0 or bool((after & (later.clock[begins] > 0)).any()))
+
+    def _may_copy(self, copy: Access, later: Access) -> bool:
+        """Return whether a proxy may copy a *later* packet, as no rank needs the packet of this call."""
+        readers = [
+            access
+            for target in self.copies[copy.strand, copy.time]
+            for access in self.sharing(target)
+            if not (access.writes and access.packet)
+        ]
+        return later.packet and all(
+            reader.packet and not copy.precedes(reader.clock) and not self._may_precede(reader, later)
+            for reader in readers
+        )
 
 
 def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
-    if not (first.packet and second.packet and first.writes):
+    if not (first.packet and second.packet):
         return True
-    if second.writes:
+    if first.writes and second.writes:
         return first.value != second.value  # writing the same value twice is no conflict
+    read = second if first.writes else first
     # A flag shows the reader that a packet has arrived, but not which one.
     return any(
-        other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
+        other.packet and other.writes and other.value != read.value and not read.precedes(other.clock)
         for other in accesses
     )
 
@@ -284,13 +299,13 @@ def _race(run: Run, cell: Cell, first: Access, second: Access) -> Problem:
     words = cell_words(cell)
     if first.writes and second.writes:
         message = f"writes {words}, and so does {first.step.words}: their order is undefined."
-        return problem_of("race", second.step, message, witness(run, second, first))
+        return problem_of("race", second.step, message, run_to(run, second, first))
     read, written = (second, first) if first.writes else (first, second)
     if first.writes or read.value is None:
         message = f"reads {words} before {written.step.words} has written it: nothing makes it wait."
-        return problem_of("race", read.step, message, witness(run, read, written))
+        return problem_of("race", read.step, message, run_to(run, read, written))
     message = f"overwrites {words} before {read.step.words} has read it: nothing makes it wait."
-    return problem_of("race", written.step, message, witness(run, written, read))
+    return problem_of("race", written.step, message, run_to(run, written, read))
 
 
 def unwritten(run: Run) -> Iterator[Problem]:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from random_schedule import Key, Thread, Wrong, run_threads
 
-CALLS = 2
 UNIT = 2  # words of an aligned unit of 16 bytes
 PIPELINE_UNITS = 2
 WIDE = {"put", "pws", "pwsf", "get", "copy", "re", "res", "rre", "rres", "gstore"}
@@ -65,6 +64,7 @@ class Machine:
         least = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
         self.threads = least + random_.randrange(2)  # their number may divide the elements of a chunk or not
         self.double = bool(plan.get("use_double_scratch_buffer"))
+        self.calls = 3 if self.double else 2  # the third uses the first one's half of scratch again
         if len({(gpu["input_chunks"], gpu["output_chunks"]) for gpu in self.gpus}) > 1:
             raise Wrong("chunks of different sizes")
         if self.double and len({gpu["scratch_chunks"] for gpu in self.gpus}) > 1:
@@ -151,7 +151,7 @@ class Machine:
     # Ranks.
 
     def run(self, suspects: Collection[Key]) -> int:
-        """Run `CALLS` calls, and return the number of events; raises `Wrong`."""
+        """Run two or three calls, and return the number of events; raises `Wrong`."""
         threads: dict[Key, Thread] = {}
         for rank, gpu in enumerate(self.gpus):
             threads[rank, -1, 0] = self.rank(rank)
@@ -166,15 +166,23 @@ class Machine:
 
     def rank(self, rank: int) -> Thread:
         """Begin each call of a rank with new input, and check what it ends with."""
-        for call in range(1, CALLS + 1):
+        for call in range(1, self.calls + 1):
             yield None
             self.fill(rank, call)
             self.running[rank] = len(self.gpus[rank]["threadblocks"]) * self.threads
             self.started[rank] = call
             self.changed.add(("start", rank))
-            # Whoever reuses the input waits for the proxies, too: a put without flush may outlast the kernel.
+            # Whoever reuses the input waits for its puts, too: one without flush may outlast the kernel.
             queues = [queue for key, queue in self.queues.items() if key[0] == rank]
-            yield ("end", rank), lambda queues=queues: not (self.running[rank] or any(queues))
+            yield (
+                ("end", rank),
+                lambda queues=queues: (
+                    not self.running[rank]
+                    and not any(
+                        kind == "put" and data[0][1] != "s" for queue in queues for kind, *data in queue
+                    )
+                ),
+            )
             self.check(rank, call)
             for name in "io":
                 memory, _, _ = self.memory[rank][name]
@@ -216,7 +224,7 @@ class Machine:
         key = (rank, peer, number)
         queue = self.queues[key]
         while True:
-            yield key, lambda: bool(queue) or min(self.ended) == CALLS
+            yield key, lambda: bool(queue) or min(self.ended) == self.calls
             if not queue:
                 return
             kind, *data = queue[0]
@@ -259,7 +267,7 @@ class _Block:
 
     def thread(self, thread: int) -> Thread:
         machine, rank = self.machine, self.rank
-        for call in range(1, CALLS + 1):
+        for call in range(1, machine.calls + 1):
             yield ("start", rank), lambda call=call: machine.started[rank] == call
             for op in self.block["ops"]:
                 if op["name"] != "pipeline":

@@ -63,6 +63,14 @@ def test_a_message_of_each_count():
     assert not fault(text, seed=1, schedules=60)
 
 
+def test_an_offset_that_a_step_does_not_use():
+    text = xml({0: ["s own 2", "r peer 2"]}).replace('dstbuf="o" dstoff="0"', 'dstbuf="o" dstoff="-1"', 1)
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=20)
+    with pytest.raises(ConfigError, match="'srcoff' of <step> must be a whole number"):
+        program(text.replace('srcoff="0"', 'srcoff="-1"', 1))
+
+
 def test_unreceived_message_is_an_error():
     message = both_say(xml({0: ["s own 2", "s own 2", "r peer 2"]}), "leftover")
     assert "op 1 (s) sends message 1 to rank 1 on channel 0, which that rank does not receive" in message
@@ -236,6 +244,7 @@ def op(name: str, source: Op | None = None, target: Op | None = None, **more: An
 
 
 NOP = op("nop")
+MEMORY: dict[str, Any] = {"channel_type": "memory"}
 PORT: dict[str, Any] = {"channel_type": "port", "channel_ids": [0]}
 
 
@@ -244,7 +253,6 @@ def signals(name: str, ids: tuple[int, ...] = (0,)) -> Op:
 
 
 ARRIVE = [signals("rlxsignal"), signals("rlxwait"), NOP]
-MEMORY: dict[str, Any] = {"channel_type": "memory"}
 LEAVE = [NOP, signals("signal"), signals("wait"), NOP]
 
 
@@ -419,7 +427,7 @@ def test_packets_of_the_next_call():
 
 
 @pytest.mark.parametrize(("block", "place"), [(1, 1), (0, 0)], ids=["memory", "proxy"])
-def test_packets_that_arrive_twice(block, place):
+def test_packets_that_a_rank_passes_on_as_well(block, place):
     # Rank 4 passes on a chunk that its peer has from another rank, too: the same packets, maybe late. Their
     # half of a double scratch buffer is used again in the call after the next.
     data = plan("multi_node_allgather_pkt")
@@ -432,6 +440,71 @@ def test_packets_that_arrive_twice(block, place):
     assert {problem.kind for problem in single.problems} == {"race"}
 
 
+def test_packets_that_arrive_again_while_they_are_read():
+    send = op("ppkt", here("o", "own"), there("s", "own"), **MEMORY)
+    take = op("upkt", here("s", "peer"), here("o", "peer"))
+    text = memory_plan([[send, take], [op("upkt", here("s", "peer"), here("s", 6)), send]])
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=60)
+    other = memory_plan([
+        [send, take],
+        [op("upkt", here("s", "peer"), here("s", 6)), op("ppkt", here("s", 6), there("s", "own"), **MEMORY)],
+    ])  # fmt: skip
+    both_say(other, "race")
+
+
+AGAIN = [NOP, signals("signal"), signals("wait")]
+
+
+def test_a_put_to_scratch_before_a_rank_has_begun():
+    # In its last call, the rank has told that it does not need the chunk any more; or not.
+    early = [
+        signals("rlxsignal"),
+        signals("rlxwait"),
+        op("put", here("o", "own"), there("s", "own"), **MEMORY),
+    ]
+    copy = op("copy", here("s", "peer"), here("o", "peer"))
+    text = memory_plan([[*early, *LEAVE, copy, *AGAIN]], use_double_scratch_buffer=False)
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=60)
+    text = memory_plan([[*early, *LEAVE, copy]], use_double_scratch_buffer=False)
+    assert "before that rank has begun" in both_say(text, "race")
+
+
+def test_a_proxy_that_reads_scratch_in_the_next_call():
+    copy = op("copy", here("o", "own"), here("s", 0))
+    put = [op("put", here("s", 0), there("o", "own"), **PORT), op("signal", **PORT), op("wait", **PORT)]
+    text = memory_plan([[*ARRIVE, copy, NOP, *put]], use_double_scratch_buffer=False)
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=60)
+    text = memory_plan([[copy, *ARRIVE, *put]], use_double_scratch_buffer=False)
+    assert "reads chunk 0 of the scratch buffer of rank 0 when that rank may have ended" in both_say(
+        text, "race"
+    )
+
+
+def test_the_memory_of_packets_used_otherwise_in_the_last_call():
+    # The packets of chunk 1 take the memory of the raw chunk 3, too.
+    packets = [
+        op("ppkt", here("o", "own"), there("s", 1), **MEMORY),
+        op("upkt", here("s", 1), here("o", "peer")),
+    ]
+    raw = [op("copy", here("o", "peer"), here("s", 3)), NOP, op("copy", here("s", 3), here("o", "peer"))]
+    text = memory_plan([[*packets, NOP, *raw, *AGAIN]], use_double_scratch_buffer=False)
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=60)
+    text = memory_plan([[*packets, *AGAIN, NOP, *raw]], use_double_scratch_buffer=False)
+    assert "in the next call" in both_say(text, "race")
+
+
+def test_a_relaxed_wait_for_data():
+    put = op("put", here("o", "own"), there("o", "own"), **MEMORY)
+    text = gather(*ARRIVE, put, NOP, signals("signal"), signals("rlxwait"), NOP)
+    (caution,) = prove(program(text)).cautions
+    assert caution.startswith("Relaxed signals or waits (rlxsignal, rlxwait) follow writes")
+    assert not prove(program(gather(*ARRIVE, put, *LEAVE))).cautions
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -440,6 +513,11 @@ def test_packets_that_arrive_twice(block, place):
             op("put", here("o", 0), there("o", 0), **MEMORY) | {"src_buff": [here("o", 0), here("s", 0)],
                "dst_buff": [there("o", 0)] * 2},
             "takes all from the first one's",
+        ),
+        (op("put", here("o", 0), there("o", 0)), "'channel_type' cannot be ''"),
+        (
+            op("pws", here("o", 0), there("o", 0), channel_ids=[0], **MEMORY),
+            r"op 0 \(pws\): MSCCL\+\+'s executor sends no signal with this op over memory channels",
         ),
     ],
 )  # fmt: skip
@@ -548,8 +626,30 @@ def test_ranks_with_other_numbers_of_chunks():
     not_read(json.dumps(data), "rank 1 has 2 input chunks and 4 output chunks")
 
 
+def test_fewer_threads_than_channels():
+    text = gather(signals("signal", (0, 1)), signals("wait", (0, 1)))
+    program(text)
+    with pytest.raises(
+        ConfigError, match=r"op 0 \(signal\): it has 2 channels or semaphores, .* have 1 threads"
+    ):
+        program(json.dumps(json.loads(text) | {"num_threads_per_block": 1}))
+
+
+def test_units_that_the_executor_does_not_move():
+    text = json.loads(gather(NOP))
+    program(json.dumps(text | {"buffer_alignment": 32}))
+    with pytest.raises(ConfigError, match="'buffer_alignment' is 8, but MSCCL"):
+        program(json.dumps(text | {"buffer_alignment": 8}))
+
+
 def test_groups_and_packets_in_a_pipeline():
     body = op("cpkt", here("o", "own"), here("s", 0))
     pipeline = {"name": "pipeline", "ops": [body], "iter_context": {"unit_size": 64, "num_chunks": 1}}
     with pytest.raises(ConfigError, match="past their ends in a pipeline"):
         program(memory_plan([[pipeline]]))
+
+
+def test_a_rank_without_thread_blocks():
+    data = json.loads(gather(op("put", here("o", 0), there("o", 0), **MEMORY)))
+    data["gpus"][1]["threadblocks"] = []
+    assert "before that rank has begun" in prove(program(json.dumps(data))).problems[0].message
