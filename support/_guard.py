@@ -3,7 +3,8 @@
 Started as ``python -I -S _guard.py FD COMMAND...``. *FD* is the read end of a pipe whose write end
 the asking process holds. A byte in the pipe is the number of a signal for the command. Whatever
 ends the asking process also closes the pipe. The exit code is the command's, or 128 + n after
-signal n. A guard that leads a session also kills what its command has left running.
+signal n. A guard that leads a session also kills what its command has left running. Other guards do
+so only after a signal to end, and send SIGTERM first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from collections.abc import Iterator
 
 _SUBREAPER = 36  # of prctl(2): orphaned descendants become children of this process
+_TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
+_GRACE_S = 5.0  # ranks of a training script write their captures first
 _PATIENCE_S = 10.0  # a process in an uninterruptible system call ends only after the call
 _POLL_S = 0.005
 
@@ -36,20 +39,23 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"cannot start {arguments[1]}: {error.strerror}", file=sys.stderr)
         return 127
+    leads, was_asked = os.getsid(0) == os.getpid(), False
     while True:
         ready, _, _ = select.select([lifeline, woken], [], [])
-        number = os.read(lifeline, 1) if lifeline in ready else None
-        if number == b"":
-            _kill_descendants()
-            return 128 + signal.SIGKILL
-        if number:
-            os.kill(command.pid, number[0])
+        numbers = b""
+        if lifeline in ready:
+            numbers = os.read(lifeline, 1)
+            if not numbers:
+                _end_descendants(signal.SIGKILL)
+                return 128 + signal.SIGKILL
+            os.kill(command.pid, numbers[0])
         with contextlib.suppress(BlockingIOError):
-            os.read(woken, 512)
+            numbers += os.read(woken, 512)
+        was_asked |= not _TO_END.isdisjoint(numbers)
         for pid, status in _ended():
             if pid == command.pid:
-                if os.getsid(0) == os.getpid():
-                    _kill_descendants()
+                if leads or was_asked:
+                    _end_descendants(signal.SIGKILL if leads else signal.SIGTERM)
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
 
@@ -82,15 +88,17 @@ def _ended() -> Iterator[tuple[int, int]]:
         yield ended
 
 
-def _kill_descendants() -> None:
-    """Kill the children of this process, among them all orphans, until none is left."""
-    deadline = time.monotonic() + _PATIENCE_S
+def _end_descendants(number: int) -> None:
+    """Send *number* to the children of this process, among them all orphans; kill those that go on."""
+    begin, asked = time.monotonic(), set[int]()
     with contextlib.suppress(ChildProcessError):
-        while time.monotonic() < deadline:
+        while (waited_s := time.monotonic() - begin) < _GRACE_S + _PATIENCE_S:
             list(_ended())
             for child in _children():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(child, signal.SIGKILL)
+                if waited_s > _GRACE_S or child not in asked:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(child, signal.SIGKILL if waited_s > _GRACE_S else number)
+                asked.add(child)
             time.sleep(_POLL_S)
 
 

@@ -38,7 +38,8 @@ class Lifeline:
         """Start *command* under this lifeline; *options* are those of `subprocess.Popen`.
 
         The exit status is the program's, or 128 + n if signal n ended it. The program has a session of its
-        own. In the *foreground*, it keeps the terminal, and processes that it leaves running survive its end.
+        own. In the *foreground*, it keeps the terminal, and processes that it leaves running survive its end,
+        but not if it ends after Ctrl-C or another signal to end.
         Raises `OSError` if the program does not exist or is not executable.
         """
         if shutil.which(command[0]) is None:

@@ -60,6 +60,20 @@ def test_only_in_the_foreground_a_process_survives_its_program():
         os.kill(left, signal.SIGKILL)
 
 
+def test_no_process_survives_a_signal_but_each_may_save_first():
+    saves = "trap 'echo saved; exit' TERM; echo ready; while :; do sleep 0.05; done"
+    program = ["sh", "-c", f"({saves}) & setsid sleep 600 & wait"]
+    with (
+        closing(Lifeline()) as lifeline,
+        lifeline.start(program, foreground=True, stdout=subprocess.PIPE) as running,
+    ):
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        lifeline.send(signal.SIGTERM)
+        assert running.communicate(timeout=PATIENCE_S)[0] == b"saved\n"  # all that held it have ended
+        assert running.returncode == 128 + signal.SIGTERM
+
+
 def test_signals_reach_the_program_alone():
     trap = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"
     for program, status in (["sh", "-c", trap], 7), (["sh", "-c", "echo ready; exec sleep 600"], 128 + 15):
