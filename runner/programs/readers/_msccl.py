@@ -317,6 +317,8 @@ def _parse(content: bytes, source: str) -> _Element:
                 f"wrote the file: {text[:200]!r}. Remove it, or write the file again."
             ) from error
         raise ConfigError(f"{source}: this is not XML ({error}); check the file.") from error
+    except (LookupError, ValueError) as error:  # of the encoding that the file names
+        raise ConfigError(f"{source}: this encoding is not read ({error}); save it as UTF-8.") from error
     return root[0]
 
 

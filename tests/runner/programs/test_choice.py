@@ -418,6 +418,8 @@ def test_a_damaged_xml(place, attributes, words):
             "line 2: text follows </algo>, often an error of the program that wrote the file: "
             "'Traceback: no such topology'",
         ),
+        (b'<?xml version="1.0" encoding="big5"?><algo/>', "this encoding is not read"),
+        (b'<?xml version="1.0" encoding="none"?><algo/>', "read (unknown encoding: none); save it as UTF-8"),
         (b"{", "this is not JSON"),
         (b"[1]", "neither an MSCCL program"),
         (b"{}", "'gpus' is missing"),
