@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from flask import Response, abort, request
 
-from ..support.table import csv_text, frame_bytes
+from ..support.table import frame_bytes, frame_pieces
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _AT_ONCE = 2
-_ROWS = 1 << 12  # rows of a CSV piece; a larger piece would block other requests for longer
 _BYTES = 1 << 18
 _LOOK_S = 0.2
 _STALL_S = 120.0  # a client that takes longer for one piece would keep others waiting
@@ -34,7 +33,7 @@ def table_file(
     """
     if extension not in _MIME:
         abort(404)
-    pieces = _csv if extension == "csv" else _parquet
+    pieces = frame_pieces if extension == "csv" else _parquet
     if is_small:
         return _file(pieces(make()), f"{name}.{extension}", _MIME[extension])
     return export(lambda: pieces(make()), f"{name}.{extension}", _MIME[extension])
@@ -63,7 +62,7 @@ def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) 
     return response
 
 
-def _file(pieces: Iterable[bytes], file: str, mimetype: str) -> Response:
+def _file(pieces: Iterable[str] | Iterable[bytes], file: str, mimetype: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(pieces, mimetype=mimetype, headers=headers)
 
@@ -78,12 +77,6 @@ def _while_read(
             yield piece.encode() if isinstance(piece, str) else piece
     finally:
         leave()
-
-
-def _csv(table: pd.DataFrame) -> Iterator[bytes]:
-    yield csv_text(table.iloc[:0]).encode()
-    for start in range(0, len(table), _ROWS):
-        yield csv_text(table.iloc[start : start + _ROWS]).partition("\n")[2].encode()
 
 
 def _parquet(table: pd.DataFrame) -> Iterator[bytes]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ._text import csv_pieces as csv_pieces
     from ._text import csv_text as csv_text
     from ._text import first_rows as first_rows
+    from ._text import frame_pieces as frame_pieces
     from ._text import positions as positions
 
 __getattr__ = exports_of(__name__, __file__)

@@ -168,17 +168,25 @@ def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends
 
 
+_ROWS = 1 << 12  # of a piece; while a larger one is made, the viewer would answer other requests later
+
+
 def csv_text(table: pd.DataFrame) -> str:
     """Return *table* as CSV, with a quote before texts that a spreadsheet would evaluate (``=1+1``)."""
-    import pandas as pd  # noqa: PLC0415 - tables of columns are written without pandas
+    return "".join(frame_pieces(table))
 
-    shown = table.rename(columns=_cell)
-    for place, kind in enumerate(shown.dtypes):
-        if kind.kind not in "biufcmM":
-            cells = [_cell(value) for value in shown.iloc[:, place]]
-            shown.isetitem(place, pd.Series(cells, shown.index, dtype=object))
-    text: str = shown.to_csv(index=False)
-    return text
+
+def frame_pieces(table: pd.DataFrame) -> Iterator[str]:
+    """Yield `csv_text` in pieces."""
+    yield _lines([[_cell(name)] for name in table.columns])
+    for start in range(0, len(table), _ROWS):
+        part = table.iloc[start : start + _ROWS]
+        yield _lines([_values(column) for _, column in part.items()])
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    values: list[Any] = column.to_numpy(object, na_value="").tolist()
+    return values if column.dtype.kind in "biuf" else [*map(_cell, values)]
 
 
 def _cell(value: Any) -> Any:
@@ -186,9 +194,6 @@ def _cell(value: Any) -> Any:
 
 
 _safe = lru_cache(1 << 16)(spreadsheet_text)
-
-
-_ROWS = 1 << 16
 
 
 def csv_pieces(
