@@ -201,20 +201,20 @@ def figures(row: Row) -> dict[str, Any]:
 
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
-`scripts/gpu_accuracy.py` writes this page. `gpu_accuracy.py` converts public Kineto traces of GPUs, replays
-them, and compares the times in `summary` with plain sums of the intervals in the trace. The times are also
-compared with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
-(`HTA_DISABLE_NS_ROUNDING=1`) and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
-publishes with the traces of its tests.
+`scripts/gpu_accuracy.py`, which writes this page, converts public Kineto traces of GPUs, replays them, and
+compares the times in `summary` with plain sums of the intervals in the trace, with
+[HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5 (`HTA_DISABLE_NS_ROUNDING=1`) and with
+the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens) publishes with the traces of its tests.
 """
 _READING = """
 The compared times cover each device from its first to its last work, without work that no converted step
-issued. TraceLens's tables cover the whole trace. Overlapping time counts first as computation, then as
-communication, then as copies; the remaining time of communication and copies is *exposed*. HTA counts
-`cuda_sync` records and HIP calls that name a stream as kernels, and only NCCL's kernels as communication.
-If HTA's times differ from the plain sums, Chakrascope is only compared with the plain sums. HTA gives
-each `cudaEventQuery` an edge from the work before the event, although a query returns at once. Chakrascope
-makes edges only for event queries in a loop, so two edges of `cuda_event_sync_multi_stream` are missing.
+issued. TraceLens's tables cover the whole trace. Overlap counts first as computation, then as
+communication; the remaining time of communication and copies is *exposed*. HTA counts `cuda_sync` records
+and HIP calls that name a stream as kernels, and only NCCL's kernels as communication. HTA gives each
+`cudaEventQuery` an edge from the work before the event, although a query returns at once. Chakrascope makes
+edges only for event queries in a loop. The figures of an operator in TraceLens omit memsets and the bytes of
+bool copies, include operators that group norms and `cumsum` call, and give results of mixed types the wider
+type.
 """
 _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
 
