@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 2
 _BYTES = 1 << 18
-_LOOK_S = 0.2
+_LOOK_S = 1.0
 _STALL_S = 120.0  # a client that takes longer for one piece would keep others waiting
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 _places = threading.BoundedSemaphore(_AT_ONCE)

@@ -168,7 +168,7 @@ def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends
 
 
-_ROWS = 1 << 12  # of a piece; while a larger one is made, the viewer would answer other requests later
+_ROWS = 1 << 10  # of a piece; while a larger one is made, the viewer would answer other requests later
 
 
 def csv_text(table: pd.DataFrame) -> str:
