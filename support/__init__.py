@@ -34,6 +34,7 @@ from ._units import bandwidth_text as bandwidth_text
 from ._units import bytes_text as bytes_text
 from ._units import change_text as change_text
 from ._units import count_text as count_text
+from ._units import delta_text as delta_text
 from ._units import duration_text as duration_text
 from ._units import instant_text as instant_text
 from ._units import ordinal_text as ordinal_text

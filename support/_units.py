@@ -29,6 +29,11 @@ def duration_text(duration_ns: float) -> str:
     return _text(duration_ns, 1000, _DURATIONS)
 
 
+def delta_text(delta_ns: float) -> str:
+    """Format a change of a duration in ns, such as ``+12.3 ms``."""
+    return f"{'+' if delta_ns > 0 else ''}{duration_text(delta_ns)}"
+
+
 def instant_text(time_ns: float, resolution_ns: float = 1000) -> str:
     """Format a point in time in ns, such as ``1,234.567 ms``, with enough digits for *resolution_ns*."""
     decimals = min(max(0, 6 - math.floor(math.log10(resolution_ns))), _MAX_DECIMALS)

@@ -104,7 +104,6 @@ if TYPE_CHECKING:
     from ._path_tables import paths_table as paths_table
     from ._path_tables import segment_table as segment_table
     from ._path_tables import why_no_links as why_no_links
-    from ._rank_table import SlowestRank as SlowestRank
     from ._rank_table import rank_standings as rank_standings
     from ._rank_table import slowest_rank as slowest_rank
     from ._run import ComputedOnce as ComputedOnce

@@ -85,28 +85,28 @@ def communication_of(workload: Workload | str | Path) -> Communication:
     """
     if isinstance(workload, Workload):
         source = WorkloadSource.of_model(workload)
-        return Communication(
-            source,
-            choose_groups(None, source),
-            is_captured(workload.metadata),
-            on_cpu=has_cpu_times(workload),
-            stand_ins=stand_in_assumption(workload.metadata),
-        )
+        return _communication(source, workload, captured=is_captured(workload.metadata), repeats=True)
     prefix = Path(workload)
     files = [prefix.parent / f"{prefix.name}.{end}" for end in ("workload.json", "groups.json", "0.et")]
-    return _communication(prefix, tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files))
+    return _of_files(prefix, tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files))
 
 
 @lru_cache(16)
-def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
+def _of_files(prefix: Path, _changed: tuple[int, ...]) -> Communication:
     num_ranks, captured = load_workload_head(prefix)
     source, _ = load_source(prefix, num_ranks)
     origin = Workload.load(prefix) if captured else None
+    return _communication(source, origin, captured=captured, repeats=captured)
+
+
+def _communication(
+    source: WorkloadSource, origin: Workload | None, *, captured: bool, repeats: bool
+) -> Communication:
     return Communication(
         source,
         choose_groups(None, source),
         captured,
-        repeats=captured,
+        repeats,
         on_cpu=origin is not None and has_cpu_times(origin),
         stand_ins="" if origin is None else stand_in_assumption(origin.metadata),
     )

@@ -15,7 +15,7 @@ from ...converter import Workload
 from ...converter.chakra import TextColumn
 from ...converter.kernels import unsized_communication
 from ...errors import ConfigError
-from ...support import duration_text
+from ...support import delta_text, duration_text
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from .._traits import about_backend
@@ -374,7 +374,7 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
             f"{'later' if delta > 0 else 'earlier'} in that run."
         )
     else:
-        parts = f"{_signed(transfer)} in the transfer, {_signed(waiting)} in waiting for the last rank"
+        parts = f"{delta_text(transfer)} in the transfer, {delta_text(waiting)} in waiting for the last rank"
     sentence = f"{text}, {parts}{_network_part(row, transfer, base, other)}."
     return sentence[0].upper() + sentence[1:]
 
@@ -395,16 +395,12 @@ def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, othe
     hops *= 1 if names[1] == charged[2] else -1
     left = transfer - hops
     text = (
-        f"; {_signed(hops)} because '{charged[2]}' sends each whole message over both hops of the "
+        f"; {delta_text(hops)} because '{charged[2]}' sends each whole message over both hops of the "
         "switch, one after the other"
     )
     if abs(left) <= _TINY * abs(transfer):
         return f"{text}; none of the change is congestion"
-    return f"{text}, and {_signed(left)} from messages that queue or are sent in another order"
-
-
-def _signed(nanoseconds: int) -> str:
-    return f"{'+' if nanoseconds > 0 else '-' if nanoseconds < 0 else ''}{duration_text(abs(nanoseconds))}"
+    return f"{text}, and {delta_text(left)} from messages that queue or are sent in another order"
 
 
 def _change(nanoseconds: int) -> str:

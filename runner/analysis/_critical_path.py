@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -78,13 +79,11 @@ class CriticalPath:
     walk: _Walk | None = None
 
     @classmethod
-    def of_steps(
-        cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn]
-    ) -> CriticalPath:
+    def of_steps(cls, steps: Steps, workload: Workload, texts: dict[str, TextColumn]) -> CriticalPath:
         """Return the path of those *steps* that take time; *texts* are the text columns of their nodes."""
         walk = _Walk(steps, workload, texts.get("awaited"))
         programs = np.asarray(workload.program_of_rank, np.int32)
-        return cls(Table.of(_segments(steps, texts)), makespan_ns, programs, walk)
+        return cls(Table.of(_segments(steps, texts)), int(steps["end_ns"].max(initial=0)), programs, walk)
 
     @cached_property
     def segments(self) -> pd.DataFrame:
@@ -169,30 +168,23 @@ class CriticalPath:
 
 def breakdown_columns(path: CriticalPath, by: str) -> Columns:
     """Return the columns of `CriticalPath.breakdown`."""
-    columns = path.columns
+    column = path.columns[by]
     sums: dict[Any, int] = {}
-    for key, duration_ns in sums_by(columns["duration_ns"], columns[by]).items():
+    for key, duration_ns in sums_by(path.columns["duration_ns"], column).items():
         name = key if by == "rank" else str(key) or "(none)"
         sums[name] = sums.get(name, 0) + duration_ns
+    return breakdown_of(sums, path.makespan_ns, column.dtype if by == "rank" else object)
+
+
+def breakdown_of(sums: Mapping[Any, int], makespan_ns: int, dtype: npt.DTypeLike = object) -> Columns:
+    """Return ``key, duration_ns, share`` of *sums* (ns), largest first; keys have the type *dtype*."""
     ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     durations = np.array([duration_ns for _, duration_ns in ordered], np.int64)
     return {
-        "key": np.array([name for name, _ in ordered], columns[by].dtype if by == "rank" else object),
+        "key": np.array([key for key, _ in ordered], dtype),
         "duration_ns": durations,
-        "share": durations / max(path.makespan_ns, 1),
+        "share": durations / max(makespan_ns, 1),
     }
-
-
-def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
-    """Return ``key, duration_ns, share`` of *sums* (ns), largest first."""
-    import pandas as pd  # noqa: PLC0415
-
-    table = pd.DataFrame({"key": sums.index, "duration_ns": sums.to_numpy(dtype="int64")})
-    table["share"] = table["duration_ns"] / max(makespan_ns, 1)
-    ordered: pd.DataFrame = table.sort_values(
-        ["duration_ns", "key"], ascending=[False, True], ignore_index=True
-    )
-    return ordered
 
 
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
@@ -215,7 +207,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     steps = path_steps(result, sync, repeats=repeats)
     lasting = steps["end_ns"] > steps["start_ns"]
     kept = {name: column[lasting] for name, column in steps.items()}
-    return CriticalPath.of_steps(kept, result.makespan_ns, workload, _path_texts(kept, workload))
+    return CriticalPath.of_steps(kept, workload, _path_texts(kept, workload))
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:

@@ -24,13 +24,13 @@ from ...converter.chakra import TextColumn
 from ...errors import ConfigError
 from ...support import count_text, duration_text, share_text
 from ...support.table import Columns, Ints, frame_of
+from .._framed import PairIndex
 from .._result import Result
 from .._simulate import prepare
 from .._traits import REPLAY, about_backend
 from ..backends import get_backend
 from ._foreign_times import measured_ranks
 from ._path_facts import coded_facts
-from ._schedule import NodePlaces
 from ._summary import DEVIATES, rank_times
 
 _NODE = ["rank", "node_id"]
@@ -61,13 +61,6 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
     described = table.merge(facts[[*_NODE, *_NODE_FACTS]], on=_NODE, how="left")
     differences: pd.DataFrame = described[[*_NODE, *_NODE_FACTS, *_DIFFERENCE]]
     return differences
-
-
-def node_difference_columns(base: Result, other: Result) -> Columns:
-    """Return `NodeDifferences` as columns, sorted by rank and node id."""
-    return difference_columns(
-        base, other, relative_to_other=measured_is_second(base, other), unlike=_unlike_calls(base, other)
-    )
 
 
 def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
@@ -261,14 +254,8 @@ class NodeDifferences:
         return table
 
 
-def difference_columns(
-    base: Result, other: Result, *, relative_to_other: bool, unlike: tuple[Ints, Ints]
-) -> Columns:
-    """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes.
-
-    *relative* refers to the base's time, or with *relative_to_other* to the other's. The value is NaN for
-    the nodes in *unlike* (ranks and ids).
-    """
+def node_difference_columns(base: Result, other: Result) -> Columns:
+    """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes."""
     parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]
     ranks, counts = [], []
     for rank, first, second in _common_ranks(base, other):
@@ -282,11 +269,12 @@ def difference_columns(
     columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
     columns = {"rank": np.repeat(np.array(ranks, np.int32), counts), **columns}
     columns["delta_ns"] = columns["other_ns"] - columns["base_ns"]
-    reference = columns["other_ns" if relative_to_other else "base_ns"]
+    reference = columns["other_ns" if measured_is_second(base, other) else "base_ns"]
     columns["relative"] = columns["delta_ns"] / np.maximum(reference, 1)
-    places = NodePlaces.of(columns["node_id"], dict(zip(ranks, counts, strict=True)))
-    rows = places.rows(*unlike)
-    columns["relative"][rows[rows >= 0]] = np.nan
+    unlike = _unlike_calls(base, other)
+    if len(unlike[0]):
+        rows = PairIndex(columns["rank"], columns["node_id"]).rows(*unlike)
+        columns["relative"][rows[rows >= 0]] = np.nan
     return columns
 
 

@@ -56,20 +56,18 @@ def cached_path(file: Path, inputs: list[Path], result: Result, workload: Worklo
 
     If the file cannot be written, the path is computed again each time.
     """
-    stamp = _stamp(inputs)
-    try:
-        columns = _read(file, stamp)
-        steps, texts = (
-            {name.removeprefix(of): columns[name] for name in columns if name.startswith(of)}
-            for of in ("step_", "said_")
-        )
-        return CriticalPath.of_steps(steps, result.makespan_ns, workload, texts)
-    except _DAMAGES:
+
+    def make() -> CodedColumns:
         path = critical_path(result, workload)
-    columns = {f"step_{name}": column for name, column in path.steps.items()}
-    with suppress(OSError):
-        _write(file, stamp, columns | {f"said_{name}": column for name, column in path.texts.items()})
-    return path
+        steps = {f"step_{name}": column for name, column in path.steps.items()}
+        return steps | {f"said_{name}": column for name, column in path.texts.items()}
+
+    columns = cached_table(file, inputs, make)
+    steps, texts = (
+        {name.removeprefix(of): column for name, column in columns.items() if name.startswith(of)}
+        for of in ("step_", "said_")
+    )
+    return CriticalPath.of_steps(steps, workload, texts)
 
 
 def _digest(content: Any) -> str:

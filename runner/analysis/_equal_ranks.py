@@ -9,7 +9,7 @@ import numpy as np
 
 from ...converter import Workload
 from ...support.table import Ints, Table
-from .._framed import PairIndex
+from .._framed import PairIndex, changed_rows
 from .._node_tables import nodes_of_all
 from .._result import Result
 
@@ -53,9 +53,7 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
 def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     """Return a number per row, equal for rows of equal *key*, and the lowest rank of each key."""
     order = np.lexsort((ranks, *key))
-    changed = np.zeros(len(order), bool)
-    changed[1:] = np.any([column[order][1:] != column[order][:-1] for column in key], axis=0)
-    numbers = np.cumsum(changed)
+    numbers = np.cumsum(changed_rows([column[order] for column in key]))
     tie, lowest = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     tie[order] = numbers
     lowest[order] = ranks[order][np.searchsorted(numbers, numbers)]

@@ -34,9 +34,9 @@ def edge_label(kind: int) -> str:
     return EDGE_LABELS.get(int(kind), EDGE_LABELS[EdgeKind.CTRL])
 
 
-def short_name(name: str) -> str:
-    """Shorten *name* for a sentence, because kernel names may be whole signatures."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+def short_name(name: str, most: int = _LONGEST_NAME) -> str:
+    """Shorten *name* to *most* characters for a sentence, because kernel names may be whole signatures."""
+    return name if len(name) <= most else f"{name[:most]}..."
 
 
 def lowered(sentence: str) -> str:

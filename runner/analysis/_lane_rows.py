@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...support.table import Ints
+from .._framed import changed_rows
 
 Names = Any  # an index or an array of texts
 SLICES = "slice"
@@ -82,21 +83,21 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
     kept = ~alone[lane]
     kept &= ~nodes["kind"].isin(_BETWEEN).to_numpy()[row]
     of = _Column(lane[kept], row[kept], lanes.start_ns[kept], lanes.end_ns[kept])
-    broken = np.append(True, np.diff(of.lane) != 0)[: len(of.lane)]
+    broken = changed_rows([of.lane])
     groups: list[tuple[str, Ints, Ints, Ints, Names]] = []
     codes, names = _words(nodes["phase"])
     names = np.where(names == "other", "", names)
-    broken = broken | _changes(codes[of.row])
+    broken = broken | changed_rows([codes[of.row]])
     groups.append(("phase", *of.runs(codes, names, broken), names))
     module, modules = _words(nodes["module"])
     for depth in range(1, _MAX_MODULE_LEVELS + 1):
         place, names = pd.factorize(np.array([_cut(str(name), depth) for name in modules], dtype=object))
         codes = place[module]
-        broken = broken | _changes(codes[of.row])
+        broken = broken | changed_rows([codes[of.row]])
         groups.append(("module", *of.runs(codes, names, broken), names))
     codes, names = _words(nodes["operator"])
     own = _differ(nodes["operator"], nodes["name"])
-    starts, ends, labels = of.runs(codes, names, broken | _changes(codes[of.row]))
+    starts, ends, labels = of.runs(codes, names, broken | changed_rows([codes[of.row]]))
     useful = np.unique(of.lane[own[of.row] & (names[codes[of.row]] != "")])
     wanted = np.isin(of.lane[starts], useful)
     groups.append(("operator", starts[wanted], ends[wanted], labels[wanted], names))
@@ -176,10 +177,6 @@ def _longest(length: Ints, first: Ints, last: Ints) -> Ints:
     _, where = np.unique(stretch[is_most], return_index=True)
     longest: Ints = places[is_most][where]
     return longest
-
-
-def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
-    return np.append(True, np.diff(codes) != 0)[: len(codes)]
 
 
 def _cut(name: str, depth: int) -> str:

@@ -15,6 +15,7 @@ from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls
 from ...support import count_text, duration_text
 from ...support.table import Ints, positions
+from .._framed import changed_rows
 from ._labels import KIND_LABELS
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
 from ._path_facts import NodeFacts
@@ -118,9 +119,7 @@ class Lanes:
         )
         order = np.lexsort((start, stream, is_comm, rank))
         columns = {"rank": rank[order], "comm": is_comm[order], "stream": stream[order]}
-        changed = np.append(True, np.zeros(len(nodes), bool))[: len(nodes)]
-        for column in columns.values():
-            changed[1:] |= column[1:] != column[:-1]
+        changed = changed_rows([*columns.values()])
         keys = pd.DataFrame({name: column[changed] for name, column in columns.items()})
         streams = np.cumsum(changed) - 1
         track = tracks(streams, start[order], end[order])

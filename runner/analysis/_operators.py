@@ -13,6 +13,7 @@ import msgspec
 from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER, class_of, plain_name
 from ...support import share_text
 from ..chips import Chip, chip_of_device
+from ._labels import short_name
 from ._path_facts import program_of_rank
 
 if TYPE_CHECKING:
@@ -46,10 +47,7 @@ _STREAMING = frozenset(
 )
 
 
-@lru_cache(64)
-def known_chip(device: str) -> Chip | None:
-    """Return the chip that traces call *device*, or None."""
-    return chip_of_device(device)
+known_chip = lru_cache(64)(chip_of_device)
 
 
 def peak_of(kind: str, precision: str) -> str:
@@ -298,7 +296,7 @@ _FIELDS = (
     "size_bytes", "tflops_per_s", "tb_per_s", "bound", "roofline_share", "chip", "reached",
 )  # fmt: skip
 _WORK = ("flops", "size_bytes", "tflops_per_s", "tb_per_s")
-_NAMED, _LONGEST_NAME = 5, 60
+_NAMED, _LETTERS = 5, 60
 
 
 def operator_table(workload: Workload) -> pd.DataFrame:
@@ -403,7 +401,8 @@ def operators_text(table: pd.DataFrame) -> str:
         if not rate.kind:
             unmodelled[rate.operator] += rate.time_ns
     listed = ", ".join(
-        f"{_short(name)} {share_text(ns / total)}" for name, ns in unmodelled.most_common(_NAMED)
+        f"{short_name(name, _LETTERS)} {share_text(ns / total)}"
+        for name, ns in unmodelled.most_common(_NAMED)
     )
     more = f" and {len(unmodelled) - _NAMED} more" if len(unmodelled) > _NAMED else ""
     share = share_text(1 - unmodelled.total() / total)
@@ -429,10 +428,6 @@ def operators_text(table: pd.DataFrame) -> str:
                 "unknown."
             )
     return " ".join(lines)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def _peaks(chip: Chip) -> str:

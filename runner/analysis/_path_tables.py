@@ -12,6 +12,7 @@ import pandas as pd
 
 from ...converter import Workload
 from ...support import duration_text, share_text
+from ...support.table import frame_of
 from .._result import Result
 from ._critical_path import CriticalPath, breakdown_of
 from ._links import end_names
@@ -20,6 +21,7 @@ from ._path_facts import facts_of_nodes
 # Keys for time that has no name in a breakdown, such as time outside modules.
 _NAMELESS = ("", "(none)")
 _MIN_SHARE = 0.0005
+_LARGEST = 10
 
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
@@ -46,8 +48,8 @@ def nameless_text(table: pd.DataFrame, by: str) -> str:
     return f"{share_text(share)} of the path is not assigned to any {by}." if share >= _MIN_SHARE else ""
 
 
-def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
-    """Return the *count* largest keys of the path's breakdown *by*, leaving out unnamed time.
+def contributors(path: CriticalPath, by: str) -> pd.DataFrame:
+    """Return the ten largest keys of the path's breakdown *by*, leaving out unnamed time.
 
     ``kind`` is the kind of work that takes most of a key's time.
     """
@@ -56,8 +58,8 @@ def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
     most = sums.loc[sums.groupby(by)["duration_ns"].idxmax()].set_index(by)["kind"]
     table = table.assign(kind=table["key"].map(most))
     named = table[~table["key"].astype(str).isin(_NAMELESS) & (table["share"] >= _MIN_SHARE)]
-    largest: pd.DataFrame = (
-        named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
+    largest: pd.DataFrame = named.sort_values("duration_ns", ascending=False, ignore_index=True).head(
+        _LARGEST
     )
     return largest
 
@@ -150,11 +152,12 @@ def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[s
     The columns are those of `CriticalPath.breakdown`. Other work counts as ``no communication``, as
     does everything on a network of unknown shape.
     """
-    places = zip(path.unreasoned["rank"], path.unreasoned["node_id"], strict=True)
     crossed = {place: _crossed(row, workload, network) for place, row in _facts(path, workload).items()}
-    keys = pd.Series([crossed.get(place, NO_NETWORK) for place in places], dtype="object")
-    sums = path.unreasoned["duration_ns"].reset_index(drop=True).groupby(keys).sum()
-    return breakdown_of(sums, path.makespan_ns)
+    sums: dict[str, int] = defaultdict(int)
+    columns = (path.unreasoned[name] for name in ("rank", "node_id", "duration_ns"))
+    for rank, node, length in zip(*columns, strict=True):
+        sums[crossed.get((rank, node), NO_NETWORK)] += length
+    return frame_of(breakdown_of(sums, path.makespan_ns))
 
 
 def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict[str, int]]:
@@ -210,7 +213,7 @@ def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd
     not distinguished. Without messages, there are no rows.
     """
     if why_no_links(result):
-        return _breakdown({}, path)
+        return frame_of(breakdown_of({}, path.makespan_ns))
     messages, ways = _Messages(result.flows), _PathNames(result)
     segments, described = path.unreasoned, _facts(path, workload)
     sums: dict[str, int] = defaultdict(int)
@@ -223,12 +226,7 @@ def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd
             continue
         for link, length in messages.walk_back(int(rank), int(start), int(end), members).items():
             sums[ways.name(*link) if link else _BEFORE] += length
-    return _breakdown(sums, path)
-
-
-def _breakdown(sums: Mapping[str, int], path: CriticalPath) -> pd.DataFrame:
-    keys = pd.Index([*sums], dtype="object")
-    return breakdown_of(pd.Series([*sums.values()], index=keys, dtype="int64"), path.makespan_ns)
+    return frame_of(breakdown_of(sums, path.makespan_ns))
 
 
 class _Messages:

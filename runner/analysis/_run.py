@@ -76,7 +76,6 @@ class RunAnalysis:
         self.info = info
         self.result = with_replicas_folded(result, workload)
         self.workload = workload
-        self.lock = threading.RLock()
         self._locks: dict[str, threading.RLock] = {}
         self._ranks_kept: OrderedDict[int, pd.DataFrame] = OrderedDict()
         self._searched: tuple[list[int], pd.DataFrame, Words] | None = None

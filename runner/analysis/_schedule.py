@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,31 +12,6 @@ from .._sync_points import SyncPoints
 from ._path_facts import NodeFacts
 
 _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
-
-
-class NodePlaces:
-    """Finds nodes in columns sorted by rank and node id; *bounds* has the rows of each rank."""
-
-    def __init__(self, node_id: Ints, bounds: dict[int, tuple[int, int]]) -> None:
-        self.node_id = node_id
-        self.bounds = bounds
-
-    @classmethod
-    def of(cls, node_id: Ints, counts: Mapping[int, int]) -> NodePlaces:
-        """Build the index from node ids and the number of nodes per rank (*counts*)."""
-        ends = np.cumsum([0, *counts.values()]).tolist()
-        return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
-
-    def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the row of each node, -1 for a missing node."""
-        result = np.full(len(ranks), -1, np.int64)
-        order = np.argsort(ranks, kind="stable")
-        for part in _runs(ranks[order]):
-            chosen = order[part]
-            low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
-            place = positions(self.node_id[low:high], node_ids[chosen])
-            result[chosen] = np.where(place >= 0, place + low, -1)
-        return result
 
 
 class Schedule:
@@ -70,7 +42,6 @@ class Schedule:
         self.cause: npt.NDArray[np.int32] = whole["cause"]
         self.type: npt.NDArray[np.int16] = whole["type"]
         self.lane: Ints = whole["lane"]
-        self.rows = NodePlaces(self.node_id, self.bounds).rows
         self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # offset of each rank's clock
         self.room: Ints = self.end.max(initial=0) - self.end
         if sync is None:
@@ -81,6 +52,16 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self.node_id)
+
+    def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
+        """Return the row of each node, -1 for a missing node."""
+        result = np.full(len(ranks), -1, np.int64)
+        order = np.argsort(ranks, kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(ranks[order])) + 1) if len(order) else ():
+            low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
+            place = positions(self.node_id[low:high], node_ids[chosen])
+            result[chosen] = np.where(place >= 0, place + low, -1)
+        return result
 
     def _origins(self, whole: Columns) -> tuple[Ints, Ints]:
         """Return the rows that ended because another row started, and those other rows."""
@@ -115,15 +96,6 @@ class Schedule:
         """Return the rank of each row."""
         counts = [high - low for low, high in self.bounds.values()]
         return np.repeat(np.array([*self.bounds], np.int32), counts)
-
-
-def _runs(values: Ints) -> Iterator[slice]:
-    """Yield the ranges of equal *values*."""
-    ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
-    start = 0
-    for end in ends if len(values) else []:
-        yield slice(start, end)
-        start = end
 
 
 def _of_rank(rank: int, nodes: Columns, workload: Workload, semantics: str) -> Columns:

@@ -92,9 +92,9 @@ def search_hits(
 
     *nodes_of* and *searched* are the methods of a `RunAnalysis`, and *programs* is each rank's program.
     Ranks of one program give one hit, on *rank* if it runs that program and otherwise on the lowest;
-    ``ranks`` is their number. ``rank`` and ``node_id`` are the
-    longest node of a module or operator, which has ``nodes`` nodes on this rank that take
-    ``duration_ns`` in total. The text ``7:12`` finds node 12 of rank 7.
+    ``ranks`` is their number. ``rank`` and ``node_id`` are the longest node of a module or operator,
+    which has ``nodes`` nodes on this rank that take ``duration_ns`` in total. The text ``7:12`` finds
+    node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is not None:

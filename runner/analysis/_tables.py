@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -21,12 +22,8 @@ from ._slack import slack_table
 from ._streams import stream_table
 
 
-def _breakdown_by(by: str) -> Callable[[RunAnalysis], pd.DataFrame]:
-    return lambda run: run.breakdown(by)
-
-
-def _traffic_of(of: str) -> Callable[[RunAnalysis], pd.DataFrame]:
-    return lambda run: traffic_table(run.result, of)
+def _traffic(run: RunAnalysis, of: str) -> pd.DataFrame:
+    return traffic_table(run.result, of)
 
 
 def _nodes(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
@@ -53,11 +50,11 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "loads": lambda run: load_table(run.result),
     "packets": lambda run: packet_table(run.result.provenance),
     "calibration": lambda run: calibration_table(run.result.provenance),
-    **{f"traffic-{of}": _traffic_of(of) for of in TRAFFIC},
+    **{f"traffic-{of}": partial(_traffic, of=of) for of in TRAFFIC},
     "nodes": lambda run: run.nodes,
     "slack": lambda run: slack_table(run.nodes, run.slack_ns),
     "elasticity": lambda run: run.elasticity,
-    **{f"by-{by}": _breakdown_by(by) for by in RUN_BREAKDOWNS},
+    **{f"by-{by}": partial(RunAnalysis.breakdown, by=by) for by in RUN_BREAKDOWNS},
 }
 """Makes each table of a run."""
 COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {

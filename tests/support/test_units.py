@@ -17,6 +17,7 @@ from chakrascope.support import (
     bytes_text,
     change_text,
     count_text,
+    delta_text,
     duration_text,
     instant_text,
     ordinal_text,
@@ -44,6 +45,11 @@ def test_texts(function, value, text):
 )
 def test_ordinals(number, text):
     assert ordinal_text(number) == text
+
+
+@pytest.mark.parametrize(("delta_ns", "text"), [(1_234_567, "+1.23 ms"), (0, "0 ns"), (-12, "-12 ns")])
+def test_changes_of_durations_have_signs(delta_ns, text):
+    assert delta_text(delta_ns) == text
 
 
 def _within_its_digits(text: str, shown: Fraction, value: float) -> bool:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ....converter.building import MATRIX_CLASSES
 from ....errors import ConfigError, did_you_mean
-from ....support import change_text, count_text, duration_text, share_text
+from ....support import change_text, count_text, delta_text, duration_text, share_text
 from ....support.table import Ints
 from ..._notebook import Bar, Figure, bars, block, html_table
 from .._choices import PARTS
@@ -336,8 +336,8 @@ class StepDiff:
             return f"{takes} {duration_text(other)} on both sides: no difference."
         way = "up" if other > base else "down"
         lead = f"{takes} {duration_text(other)}, {way} from {duration_text(base)}"
-        change = f"{_signed(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
-        interval = f"{_signed(int(step['low']))} to {_signed(int(step['high']))}"
+        change = f"{delta_text(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
+        interval = f"{delta_text(int(step['low']))} to {delta_text(int(step['high']))}"
         limits_text = {
             "within noise": f", within the noise ({interval})",
             "undecided": "; it is unknown whether the change is more than noise",
@@ -352,36 +352,45 @@ class StepDiff:
         is_sure = part["verdict"] in ("more", "less") and not self.layout.exact
         suffix = " beyond the noise" * is_sure
         text = f" The part of the critical path that changes most{suffix} is {part['key']}"
-        text += f", {_signed(int(part['delta_ns']))}"
+        text += f", {delta_text(int(part['delta_ns']))}"
         if by_class is not None:
             text += f"; the class of operators that changes most is {by_class['key']}"
-            text += f", {_signed(int(by_class['delta_ns']))}"
+            text += f", {delta_text(int(by_class['delta_ns']))}"
         return f"{text}."
 
-    def figure(self, by: str = "part", most: int = 12) -> Figure:
-        """Return a chart of the :meth:`waterfall` *by* one of :data:`PARTS`, between the two median steps."""
+    def waterfall_bars(self, by: str, most: int) -> tuple[list[Bar], float]:
+        """Return the bars of the :meth:`waterfall` *by* one of :data:`PARTS`, and the start of their axis.
+
+        The bars are the median step before, the *most* largest differences, all others as one bar, and
+        the median step after.
+        """
         before, after = self.base.median.makespan_ns, self.other.median.makespan_ns
         table = self.waterfall(by)
+        table = table[table["delta_ns"] != 0]
         rows = [
             Bar(
                 str(row["key"]),
                 row["from_ns"],
                 row["to_ns"],
-                _signed(row["delta_ns"]),
+                delta_text(row["delta_ns"]),
                 VERDICT_COLOURS[row["verdict"]],
             )
-            for row in table[table["delta_ns"] != 0].head(most).to_dict("records")
+            for row in table.head(most).to_dict("records")
         ]
-        rest = int(table[table["delta_ns"] != 0]["delta_ns"].iloc[most:].sum())
+        rest = int(table["delta_ns"].iloc[most:].sum())
         if rest:
-            rows.append(
-                Bar("everything else", after - rest, after, _signed(rest), VERDICT_COLOURS["undecided"])
-            )
+            text = delta_text(rest)
+            rows.append(Bar("everything else", after - rest, after, text, VERDICT_COLOURS["undecided"]))
         between = [value for row in rows for value in (row.start, row.end)] or [before, after]
         low = max(0.0, min(between) - 0.15 * (max(between) - min(between)))
         ends = [Bar("before", 0, before, duration_text(before)), Bar("after", 0, after, duration_text(after))]
+        return [ends[0], *rows, ends[1]], low
+
+    def figure(self, by: str = "part", most: int = 12) -> Figure:
+        """Return a chart of the :meth:`waterfall` *by* one of :data:`PARTS`, between the two median steps."""
+        rows, low = self.waterfall_bars(by, most)
         title = f"{self.base.name} to {self.other.name}; the axis begins at {duration_text(round(low))}"
-        return bars([ends[0], *rows, ends[1]], title, low=low)
+        return bars(rows, title, low=low)
 
     def _repr_html_(self) -> str:
         shown = ["key", "base_ns", "other_ns", "delta_ns", "verdict", "change"]
@@ -465,7 +474,3 @@ def _largest_first(table: pd.DataFrame) -> pd.DataFrame:
     order = (-table["delta_ns"].abs()).argsort(kind="stable")
     ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
     return ordered
-
-
-def _signed(duration_ns: int) -> str:
-    return f"{'+' if duration_ns > 0 else ''}{duration_text(duration_ns)}"

@@ -85,14 +85,11 @@ class Diagnosis:
     def table(self) -> pd.DataFrame:
         """A row per anomaly, with the columns `ANOMALY_COLUMNS`."""
         rows = [
-            (
-                one.what, one.where, one.amount, one.confidence, one.cost.ns, one.cost.low_ns,
-                one.cost.high_ns, one.chance, one.detail, one.factor, one.factor_low, one.factor_high,
-                one.begin_ns, one.end_ns, one.lasted_ns, ", ".join(one.hosts), "; ".join(one.or_else),
-                one.shown_by, one.next_step,
-            )
+            vars(one)
+            | {"cost_ns": one.cost.ns, "cost_low_ns": one.cost.low_ns, "cost_high_ns": one.cost.high_ns}
+            | {"hosts": ", ".join(one.hosts), "or_else": "; ".join(one.or_else)}
             for one in self.anomalies
-        ]  # fmt: skip
+        ]
         table: pd.DataFrame = pd.DataFrame(rows, columns=list(ANOMALY_COLUMNS))
         return table
 

@@ -42,7 +42,6 @@ class SlowHost:
     high: float
     confidence: float
     chance: float
-    lost_ns: int
     against: str
     evidence: pd.DataFrame
     share: float = 1.0
@@ -185,9 +184,8 @@ def _slow_host(
     lost = own["took_ns"] - own["should_ns"]
     evidence = own.assign(lost=lost).nlargest(20, "lost")[["rank", "node_id", "took_ns", "should_ns"]]
     ranks = tuple(int(rank) for rank in sorted(own["rank"].unique()))
-    lost_ns = round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks)))
     host = str(own["host"].iloc[0])
-    return SlowHost(host, ranks, factor, low, high, confidence, chance, lost_ns, against, evidence)
+    return SlowHost(host, ranks, factor, low, high, confidence, chance, against, evidence)
 
 
 def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:

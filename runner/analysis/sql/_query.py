@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -24,9 +24,6 @@ from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError
 from ....support import bytes_text, end_with_parent
 from .._run import RunAnalysis
 from ._tables import SQL_TABLES, Made
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _WORKER = Path(__file__).with_name("_worker.py")
 _WORD = re.compile(r"[A-Za-z_]+")
@@ -92,37 +89,26 @@ def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequen
     streams = {}
     for name in names:
         table = SQL_TABLES[name]
-        if table.names:
-            streams[name] = _stream_of_columns(table.make(run, columns.get(name, table.names)))
-        else:
-            streams[name] = _stream_of_frame(table.make(run))
+        asked = (columns.get(name, table.names),) if table.names else ()
+        streams[name] = _stream(table.make(run, *asked))
     return streams
 
 
-def _stream_of_columns(columns: Made) -> bytes:
-    """Encode *columns* as an Arrow stream, texts as dictionaries."""
+def _stream(made: Made | pd.DataFrame) -> bytes:
+    """Encode columns, whose texts become dictionaries, or a table without its index as an Arrow stream."""
     import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s
 
-    arrays = [
-        pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
-        if isinstance(column, TextColumn)
-        else pa.array(column)
-        for column in columns.values()
-    ]
-    return _stream(pa.Table.from_arrays(arrays, names=[*columns]))
-
-
-def _stream_of_frame(table: pd.DataFrame) -> bytes:
-    """Encode *table* as an Arrow stream, without its index."""
-    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s
-
-    texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
-    return _stream(pa.Table.from_pandas(table.assign(**texts), preserve_index=False))
-
-
-def _stream(arrow: pa.Table) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - takes 0.1 s
-
+    if isinstance(made, pd.DataFrame):
+        texts = {str(name): made[name].astype("str") for name in made if made[name].dtype.kind == "O"}
+        arrow = pa.Table.from_pandas(made.assign(**texts), preserve_index=False)
+    else:
+        arrays = [
+            pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
+            if isinstance(column, TextColumn)
+            else pa.array(column)
+            for column in made.values()
+        ]
+        arrow = pa.Table.from_arrays(arrays, names=[*made])
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, arrow.schema) as writer:
         writer.write_table(arrow)
@@ -176,8 +162,7 @@ def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[st
         worker.stdin.write(json.dumps(head).encode() + b"\n")
         worker.stdin.flush()
     line = worker.stdout.readline()
-    needed: dict[str, list[str]] | None = json.loads(line) if line else None
-    return needed
+    return json.loads(line) if line else None
 
 
 def _too_much(memory_bytes: int) -> str:

@@ -174,8 +174,7 @@ def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
         "edges": lambda: _with_kinds(0, run.edges_of(0)),
         "slack": lambda: slack_table(nodes, pd.Series(0, nodes.index, dtype="int64")),
     }
-    table: pd.DataFrame = some[name]() if name in some else SQL_TABLES[name].make(run)
-    return table
+    return some[name]() if name in some else SQL_TABLES[name].make(run)
 
 
 def sql_columns(run: RunAnalysis) -> pd.DataFrame:

@@ -38,7 +38,8 @@ class Replay:
         """
 
         def block(what_ifs: slice, steps: slice) -> npt.NDArray[np.int64]:
-            return self._replay(_Mixed(self, measured[what_ifs], steps))
+            masks, work = measured[what_ifs, :, None], self.work_ns[:, steps]
+            return self._replay(lambda place: np.where(masks[:, place], work[place], self.ideal_ns[place]))
 
         return self._in_blocks(len(measured), self.layout.replicas, block)
 
@@ -129,19 +130,6 @@ class Replay:
                 continue
             for computation in (place for place in before if types[place] in COMPUTE_TYPES):
                 yield from ((place, computation) for place in before if types[place].endswith("-recv"))
-
-
-class _Mixed:
-    """Durations in what-ifs: measured where *masks* (what-ifs, operations, replicas) says so, else ideal."""
-
-    def __init__(self, replay: Replay, masks: npt.NDArray[np.bool_], window: slice) -> None:
-        self._work = replay.work_ns[:, window]
-        self._ideal = replay.ideal_ns
-        self._masks = masks
-
-    def __call__(self, place: int) -> npt.NDArray[np.int64]:
-        """Return the durations of one operation (what-ifs, steps, replicas)."""
-        return np.asarray(np.where(self._masks[:, place, None, :], self._work[place], self._ideal[place]))
 
 
 def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
