@@ -223,7 +223,7 @@ def _register_notes(server: Flask, view: StudyView) -> None:
 
     @server.post("/api/notes")
     def change() -> Response:
-        """Store a note (``text``, ``t0``, ``t1``, ``rank``, ``node``), or delete the note ``remove``."""
+        """Store a note (``text, t0, t1, rank, node, measured``), or delete the note ``remove``."""
         asked = request.get_json()
         if not isinstance(asked, dict):
             abort(400)
@@ -246,7 +246,10 @@ def _keep(view: StudyView, run: OpenRun, asked: dict[str, Any]) -> None:
     if node >= 0 and run.node(rank, node) is None:
         abort(404)
     where = (rank, node) if node >= 0 else (-1, -1)
-    add_timeline_note(view.study, run.info.id, str(asked.get("text", "")), (t0, t1), where)
+    measured = asked.get("measured")
+    if not isinstance(measured, bool | None):
+        abort(400)
+    add_timeline_note(view.study, run.info.id, str(asked.get("text", "")), (t0, t1), where, measured=measured)
 
 
 def _listed(view: StudyView, run: OpenRun) -> Response:
@@ -273,7 +276,7 @@ def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
         about = "" if found is None else str(found["name"])[:80]
     return {
         "id": note.id, "text": note.text, "t0_ns": t0_ns, "t1_ns": t1_ns, "rank": note.rank,
-        "node": note.node, "created": note.created, "about": about, "lane": lane,
+        "node": note.node, "created": note.created, "about": about, "lane": lane, "measured": note.measured,
     }  # fmt: skip
 
 

@@ -23,7 +23,8 @@ _LARGEST = 1 << 62
 class TimelineNote:
     """A note on a slice (*node* of *rank*) of a timeline, or on an interval (both are -1).
 
-    Times are in ns. *created* is an ISO time (UTC). *id* is unique within the run.
+    Times are in ns, *measured* or simulated (None: unknown, as in notes of earlier versions).
+    *created* is an ISO time (UTC). *id* is unique within the run.
     """
 
     id: str
@@ -33,6 +34,7 @@ class TimelineNote:
     rank: int = -1
     node: int = -1
     created: str = ""
+    measured: bool | None = None
 
 
 def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
@@ -44,11 +46,18 @@ def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
 
 
 def add_timeline_note(
-    study: Study, run_id: str, text: str, span_ns: tuple[int, int], node: tuple[int, int] = (-1, -1)
+    study: Study,
+    run_id: str,
+    text: str,
+    span_ns: tuple[int, int],
+    node: tuple[int, int] = (-1, -1),
+    *,
+    measured: bool | None = None,
 ) -> TimelineNote:
     """Attach *text* to the interval *span_ns* of a timeline, or to a *node* (rank, node id); return the note.
 
-    Raises `StudyError` for a missing run, an empty or too long text, and more than 1,000 notes.
+    *measured* states whether the interval is in measured or simulated times. Raises `StudyError` for a
+    missing run, an empty or too long text, and more than 1,000 notes.
     """
     checked = checked_note(text)
     if not checked:
@@ -57,7 +66,9 @@ def add_timeline_note(
     if not -_LARGEST < t0 <= t1 < _LARGEST:
         raise StudyError(f"A note on {t0} to {t1} ns covers no time; its start must be before its end.")
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    note = TimelineNote(secrets.token_hex(6), checked, int(t0), int(t1), int(node[0]), int(node[1]), now)
+    note = TimelineNote(
+        secrets.token_hex(6), checked, int(t0), int(t1), int(node[0]), int(node[1]), now, measured
+    )
     folder = _folder(study, run_id)
     with only_writer(folder):
         kept = _read(folder)
@@ -106,8 +117,12 @@ def _note(row: dict[str, Any]) -> TimelineNote:
     for name, number in numbers.items():
         if type(number) is not int or not -_LARGEST < number < _LARGEST:
             raise ValueError(f"{name} is {number!r}, which is not a whole number")
+    measured = row.get("measured")
+    if not isinstance(measured, bool | None):
+        raise TypeError(f"measured is {measured!r}, which is neither true nor false")
+    text = checked_note(str(row["text"]))
     return TimelineNote(
-        id=str(row["id"]), text=checked_note(str(row["text"])), created=str(row["created"]), **numbers
+        id=str(row["id"]), text=text, created=str(row["created"]), measured=measured, **numbers
     )
 
 

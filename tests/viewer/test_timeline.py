@@ -343,6 +343,27 @@ def test_notes_are_kept_with_the_run_and_lead_back(timeline, made):
     page.wait_for_selector("#timeline[data-notes='0']")
 
 
+def test_note_on_a_range_belongs_to_its_times(timeline, made):
+    page = timeline("&measured=1&t0=0&t1=2000000", made.run_b)
+    page.keyboard.press("t")
+    page.keyboard.type("slow here", delay=TYPED_MS)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#timeline[data-notes='1']")
+    try:
+        link = page.locator("#timeline-notes a")
+        assert "times" not in link.inner_text()
+        assert not state(page, "t.notes.isElsewhere(t.notes.all[0])")
+        page.locator("#timeline-measured").uncheck()
+        page.wait_for_selector("#timeline-notes a:has-text('measured times')")
+        assert state(page, "t.notes.isElsewhere(t.notes.all[0])")
+        assert "measured=1" in link.get_attribute("href")
+        link.click()
+        wait_until(page, "t.main.measured && t.view.t1 < 5000000")
+    finally:
+        page.get_by_role("button", name="Remove the note").click()
+        page.wait_for_selector("#timeline[data-notes='0']")
+
+
 def test_second_run_is_drawn_on_the_same_clock(timeline, made):
     page = timeline("&rank=1&node=13&rows=flat")
     page.wait_for_selector("#timeline[data-selected='1:13']")

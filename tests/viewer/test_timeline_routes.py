@@ -85,6 +85,7 @@ def test_nested_area_is_exported_by_name(client, made):
         ({"text": "x", "t0": True, "t1": 1}, 400),
         ([], 400),
         ({"remove": "none"}, 409),
+        ({"text": "x", "t0": 0, "t1": 1, "measured": "yes"}, 400),
     ],
 )
 def test_notes_that_cannot_be_kept_are_refused(client, made, body, status):
@@ -103,6 +104,19 @@ def test_other_sites_can_neither_write_nor_call(client, made):
 
 def test_notes_stand_in_the_report(client, made, tmp_path):
     text = "<b>rank 1</b> is late"
+def test_note_on_a_range_states_its_times(client, made, tmp_path):
+    address, body = f"/api/notes?run={made.run_b}", {"text": "a pause", "t0": 0, "t1": 9, "measured": True}
+    (kept,) = client.post(address, json=body).json["notes"]
+    try:
+        assert client.get(address).json["notes"][0]["measured"] is True
+        assert (
+            "the range at measured times"
+            in write_report(made.study, made.run_b, tmp_path / "r.html").read_text()
+        )
+    finally:
+        client.post(address, json={"remove": kept["id"]})
+
+
     kept = client.post(
         f"/api/notes?run={made.run_b}", json={"text": text, "t0": 0, "t1": 9, "rank": 1, "node": 4}
     )

@@ -179,7 +179,7 @@ def _notes(run: OpenRun) -> Sequence[Section]:
     notes = pd.DataFrame(timeline_notes(run.study, run.info.id))
     if notes.empty:
         return []
-    named = [_noted(run, int(note.rank), int(note.node)) for note in notes.itertuples()]
+    named = [_noted(run, note) for note in notes.itertuples()]
     titles: dict[str, tuple[str, Callable[[Any], str]]] = {
         "t0_ns": ("From", instant_text), "t1_ns": ("To", instant_text), "about": ("About", _short),
         "text": ("Note", str), "created": ("Written", str),
@@ -187,9 +187,12 @@ def _notes(run: OpenRun) -> Sequence[Section]:
     return [Section("Notes on the timeline", Table.of(notes.assign(about=named), titles))]
 
 
-def _noted(run: OpenRun, rank: int, node: int) -> str:
+def _noted(run: OpenRun, note: Any) -> str:
+    rank, node = int(note.rank), int(note.node)
     found = run.node(rank, node) if node >= 0 else None
-    return "the range" if found is None else f"{found['name']} (node {node} of rank {rank})"
+    if found is None:
+        return "the range at measured times" if note.measured else "the range"
+    return f"{found['name']} (node {node} of rank {rank})"
 
 
 def _segments(run: OpenRun) -> Sequence[Part]:

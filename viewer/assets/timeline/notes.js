@@ -64,21 +64,26 @@ export class Notes {
     form.append(input, element("button", "Keep", "timeline-button", { type: "submit" }));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      if (await this.change({ text: input.value, ...about })) { this.input.value = ""; timeline.focus(); }
+      if (await this.change({ text: input.value, measured: timeline.main.measured, ...about })) { this.input.value = ""; timeline.focus(); }
     });
     return form;
   }
 
+  /* Return whether a note is on an interval of measured times while the rows have simulated times, or the reverse. */
+  isElsewhere(note) { return note.node < 0 && note.measured !== null && note.measured !== this.timeline.main.measured; }
+
   item(note) {
-    const { timeline } = this, item = element("li"), isNode = note.node >= 0, room = Math.max(200, 0.3 * (note.t1_ns - note.t0_ns));
-    const where = isNode ? `${note.about || "node"} (node ${note.node} of rank ${note.rank})` : `${instantText(note.t0_ns)} to ${instantText(note.t1_ns)}`;
-    const query = new URLSearchParams(window.location.search);
+    const { timeline } = this, item = element("li"), isNode = note.node >= 0, isElsewhere = this.isElsewhere(note), room = Math.max(200, 0.3 * (note.t1_ns - note.t0_ns));
+    const where = isNode ? `${note.about || "node"} (node ${note.node} of rank ${note.rank})` : `${instantText(note.t0_ns)} to ${instantText(note.t1_ns)}${isElsewhere ? `, ${note.measured ? "measured" : "simulated"} times` : ""}`;
+    const query = new URLSearchParams(window.location.search), measured = note.measured ? "1" : "0";
+    if (isElsewhere) { query.set("measured", measured); }
     for (const [name, value] of Object.entries({ run: timeline.run, t0: Math.round(note.t0_ns - room), t1: Math.round(note.t1_ns + room) })) { query.set(name, value); }
     for (const name of ["rank", "node"]) { if (isNode) { query.set(name, note[name]); } else { query.delete(name); } }
     const link = element("a", where, "text-link", { href: `./timeline?${query}` });
-    link.addEventListener("click", (event) => {
+    link.addEventListener("click", async (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) { return; }
       event.preventDefault();
+      if (isElsewhere) { await timeline.set("measured", measured); }
       timeline.view.window(note.t0_ns - room, note.t1_ns + room);
       if (isNode) { timeline.selection.choose(note.rank, note.node).then(() => timeline.panel.open("notes")); }
     });

@@ -203,7 +203,7 @@ function paintArea({ context, rows, view, area, scheme }, pinned, top, bottom) {
 function paintNotes({ context, rows, view, main, notes }, pinned) {
   for (const note of notes.all) {
     const row = note.node >= 0 ? rows.of(main, note.lane) : null, x = view.x(note.t0_ns), wide = Math.max(view.x(note.t1_ns) - x, 2);
-    if (note.node >= 0 && (!row || row.pinned !== pinned)) { continue; }
+    if (notes.isElsewhere(note) || (note.node >= 0 && (!row || row.pinned !== pinned))) { continue; }
     context.fillStyle = NOTED;
     const y = row ? rows.y(row) : (pinned ? TOP : rows.top) + 1;
     context.fillRect(x, y, wide, 3);
