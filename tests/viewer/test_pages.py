@@ -409,6 +409,13 @@ def test_commands_in_texts_are_code():
 
 def test_the_graph_of_ranks_marks_the_rank_of_the_selected_node(run):
     drawing = _graph.draw(run, Selection.parse("?rank=1&node=4&fold=ranks"))
+def test_long_names_break_after_dots_before_they_break_inside_words():
+    pieces = _parts.breakable("model.build.<locals>.Block.forward takes 1.5 ms of layers.0.mlp")
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    assert texts == ["model.", "build.", "<locals>.", "Block.", "forward takes 1.5 ms of layers.", "0.mlp"]
+    assert len(pieces) == 2 * len(texts) - 1
+
+
     assert drawing.details[0] == ("Group", "rank 1")
     marked = [one["data"]["rank"] for one in drawing.elements if "focus" in one.get("classes", "").split()]
     assert marked == [1]

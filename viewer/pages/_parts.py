@@ -50,6 +50,7 @@ _SHORT_NS = 10_000_000
 _FINE = f"{_FORMATS['instant']}(params.value, 1)"
 _MAX_NAME = 120
 _CODE = re.compile("`([^`]+)`")
+_INSIDE_NAME = re.compile(r"(?<=[^\W\d][./]|>[./])(?=[<\w])")
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
@@ -127,6 +128,11 @@ def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
             )
             for kind in KINDS
             if kind in shown
+def breakable(text: str) -> list[Any]:
+    """Return *text* as the content of a component; its long names break after dots and slashes first."""
+    return [piece for part in _INSIDE_NAME.split(text) for piece in (part, html.Wbr())][:-1]
+
+
         ],
         className="legend",
     )
@@ -161,7 +167,7 @@ def no_workload(search: str) -> dmc.Paper:
     )
 
 
-def link_to(text: str, path: str, search: str) -> dcc.Link:
+def link_to(text: Any, path: str, search: str) -> dcc.Link:
     """Return a link to another page with the selection *search*."""
     return dcc.Link(text, href=page_address(path, search), className="text-link")
 

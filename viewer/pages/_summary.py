@@ -20,6 +20,7 @@ from .._theme import run_text
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
 from ..queries import fullest_curve, memory_facts, memory_verdict
 from ._parts import (
+    breakable,
     card,
     column,
     details_list,
@@ -321,7 +322,7 @@ def _anomalies(run: OpenRun) -> list[Any]:
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
     rows = [
-        [_cause(item, search), f"{gain_text(item)} ({share_text(item.share)})", advice_text(item)]
+        [_cause(item, search), f"{gain_text(item)} ({share_text(item.share)})", breakable(advice_text(item))]
         for item in run.advices()
     ]
     links = [link_to("See the critical path, and simulate what would help", "/critical-path", search)]
@@ -341,9 +342,10 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
 
 def _cause(item: Advice, search: str) -> Any:
     """Return the cause of *item*, as a link to its longest node if that is known."""
+    what = breakable(item.what)
     if item.node_id < 0:
-        return item.what
-    return link_to(item.what, "/timeline", Selection.parse(search).with_node(item.rank, item.node_id).search)
+        return what
+    return link_to(what, "/timeline", Selection.parse(search).with_node(item.rank, item.node_id).search)
 
 
 def _bars(run: OpenRun, by: str, scheme: str, search: str = "") -> dmc.Paper:
