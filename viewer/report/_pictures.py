@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -144,126 +143,62 @@ def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) ->
     return Markup(drawing(PICTURE_WIDTH, height + 20, *content, *ticks, label=title))
 
 
-Show = Callable[[Any], str]
-
-
 # Field -> heading of its column, and function that formats its values.
-Columns = Mapping[str, tuple[str, Show]]
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
+# The macro of report.html.j2 that draws a part of a section, and its argument.
+Part = tuple[str, Any]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of texts; columns whose *numeric* is true are right-aligned."""
-
-    titles: Sequence[str]
-    numeric: Sequence[bool]
-    rows: Sequence[Sequence[str]]
-    drawn_as: ClassVar[str] = "table"
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame, columns: Columns) -> list[Table]:
-        """Return the *columns* of *frame* as a table in a list, which is empty without rows."""
-        if frame.empty:
-            return []
-        shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
-        numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in columns]
-        return [cls([title for title, _ in columns.values()], numeric, list(zip(*shown, strict=True)))]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A duration and its share of the step, drawn as *percent* of the full width."""
-
-    label: str
-    percent: float
-    duration: str
-    share: str
-    colour: str = ""
-
-    @classmethod
-    def of(cls, row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> Bar:
-        """Return a bar for a *row* of a breakdown; *width* is a fraction of the full width."""
-        return cls(label, 100 * width, duration_text(row["duration_ns"]), share_text(row["share"]), colour)
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Stacked bars across the report's width, with a legend."""
-
-    bars: Sequence[Bar]
-    drawn_as: ClassVar[str] = "stack"
-
-    @classmethod
-    def of_kinds(cls, kinds: pd.DataFrame) -> Stack:
-        """Return stacked bars of a breakdown by kind, in their colours."""
-        rows = kinds.to_dict("records")
-        labels = [KIND_LABELS.get(row["key"], str(row["key"])) for row in rows]
-        pairs = zip(rows, labels, strict=True)
-        return cls([Bar.of(row, label, row["share"], kind_colour(row["key"])) for row, label in pairs])
-
-
-@dataclass(frozen=True)
-class Meters:
-    """Bars below each other, the longest of full width; *more* says how many were left out."""
-
-    bars: Sequence[Bar]
-    more: str
-    drawn_as: ClassVar[str] = "meters"
-
-    @classmethod
-    def of(cls, breakdown: pd.DataFrame, most: int) -> list[Meters]:
-        """Return bars for the first *most* rows in a list, which is empty without rows."""
-        if breakdown.empty:
-            return []
-        largest = max(float(breakdown["share"].max()), 1e-12)
-        bars = [
-            Bar.of(row, str(row["key"]), row["share"] / largest)
-            for row in breakdown.head(most).to_dict("records")
-        ]
-        more = len(breakdown) - len(bars)
-        return [cls(bars, f"{more:,}" if more else "")]
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Sentences or facts, one per line."""
-
-    lines: Sequence[str]
-    drawn_as: ClassVar[str] = "lines"
-
-    @classmethod
-    def of(cls, lines: Iterable[str]) -> list[Lines]:
-        """Return *lines* as a part in a list, which is empty without lines."""
-        kept = list(lines)
-        return [cls(kept)] if kept else []
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An SVG picture, whose texts are escaped."""
-
-    svg: Markup
-    drawn_as: ClassVar[str] = "picture"
-
-
-@dataclass(frozen=True)
-class Legend:
-    """A picture's legend: (label, colour) pairs."""
-
-    items: Sequence[tuple[str, str]]
-    drawn_as: ClassVar[str] = "legend"
-
-
-Part = Table | Stack | Meters | Lines | Picture | Legend
-
-
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A section: heading, parts, and a *note* that explains it."""
 
     title: str
     parts: Sequence[Part]
     note: str = ""
+
+
+def table(frame: pd.DataFrame, columns: Columns) -> list[Part]:
+    """Return the *columns* of *frame* as a table of texts in a list, which is empty without rows."""
+    if frame.empty:
+        return []
+    shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in columns]
+    titles = [title for title, _ in columns.values()]
+    return [("table", {"titles": titles, "numeric": numeric, "rows": [*zip(*shown, strict=True)]})]
+
+
+def stack(kinds: pd.DataFrame) -> Part:
+    """Return stacked bars of a breakdown by kind across the report's width, with a legend."""
+    rows = kinds.to_dict("records")
+    labels = [KIND_LABELS.get(row["key"], str(row["key"])) for row in rows]
+    pairs = zip(rows, labels, strict=True)
+    return "stack", [_bar(row, label, row["share"], kind_colour(row["key"])) for row, label in pairs]
+
+
+def meters(breakdown: pd.DataFrame, most: int) -> list[Part]:
+    """Return bars for the first *most* rows in a list, which is empty without rows.
+
+    The longest bar has the full width; a note counts the rows that are left out.
+    """
+    if breakdown.empty:
+        return []
+    largest = max(float(breakdown["share"].max()), 1e-12)
+    rows = breakdown.head(most).to_dict("records")
+    bars = [_bar(row, str(row["key"]), row["share"] / largest) for row in rows]
+    more = len(breakdown) - len(bars)
+    return [("meters", {"bars": bars, "more": f"{more:,}" if more else ""})]
+
+
+def _bar(row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> dict[str, Any]:
+    """Return a bar for a *row* of a breakdown; *width* is a fraction of the full width."""
+    texts = {"duration": duration_text(row["duration_ns"]), "share": share_text(row["share"])}
+    return {"label": label, "percent": 100 * width, "colour": colour, **texts}
+
+
+def lines(texts: Iterable[str]) -> list[Part]:
+    """Return sentences or facts, one per line, in a list, which is empty without *texts*."""
+    kept = list(texts)
+    return [("lines", kept)] if kept else []
 
 
 _HEIGHT, _HEADROOM = 170, 1.14
@@ -299,7 +234,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
         )
     title = "Memory contents of the fullest rank over the step"
     drawn = picture(title, LABEL_WIDTH, _HEIGHT, run.result.makespan_ns, *shapes, *marks)
-    return [Picture(drawn), Legend(list(MEMORY_PARTS.values()))]
+    return [("picture", drawn), ("legend", list(MEMORY_PARTS.values()))]
 
 
 def memory_note(run: OpenRun) -> str:

@@ -28,16 +28,15 @@ from ...runner.study import run_name, timeline_notes
 from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
 from ._pictures import (
-    Lines,
-    Meters,
     Part,
-    Picture,
     Section,
-    Stack,
-    Table,
+    lines,
     memory_note,
     memory_parts,
+    meters,
     path_picture,
+    stack,
+    table,
     timeline_note,
     timeline_picture,
 )
@@ -97,13 +96,13 @@ def _answer(run: OpenRun) -> str:
 
 def _sections(run: OpenRun) -> list[Section]:
     return [
-        Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)],
+        Section("Where the step's time goes", [stack(run.summary.kinds)],
                 "The critical path by kind. The step gets shorter only if this chain of work does."),
         Section("What would help", _advice(run), "A saving is the time saved by a replay of the run with "
                 "the change. \"At most\" marks upper bounds without a replay."),
         *_memory(run),
-        Section("The critical path across ranks", [Picture(path_picture(run))]),
-        Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
+        Section("The critical path across ranks", [("picture", path_picture(run))]),
+        Section("Timeline", [("picture", timeline_picture(run))], timeline_note(run)),
         *_notes(run),
         *(_breakdown(run, by) for by in sorted(BREAKDOWNS) if by != "kind"),
         Section("Longest segments of the critical path", _segments(run), _segments_note(run)),
@@ -146,15 +145,15 @@ def _breakdown(run: OpenRun, by: str) -> Section:
 
     A note states the share without a name.
     """
-    table = run.path.breakdown(by)
-    named = table[~table["key"].isin(["", "(none)"])]
+    whole = run.path.breakdown(by)
+    named = whole[~whole["key"].isin(["", "(none)"])]
     if by == "cause":
         named = named.assign(key=[HOST_CAUSES.get(key, key) for key in named["key"]])
-    return Section(f"Critical path by {by}", Meters.of(named, _MAX_KEYS), nameless_text(table, by))
+    return Section(f"Critical path by {by}", meters(named, _MAX_KEYS), nameless_text(whole, by))
 
 
 def _advice(run: OpenRun) -> Sequence[Part]:
-    return Table.of(
+    return table(
         run.advice.assign(
             how=[advice_text(item) for item in run.advices()],
             gain=[gain_text(item) for item in run.advices()],
@@ -184,7 +183,7 @@ def _notes(run: OpenRun) -> Sequence[Section]:
         "t0_ns": ("From", instant_text), "t1_ns": ("To", instant_text), "about": ("About", _short),
         "text": ("Note", str), "created": ("Written", str),
     }  # fmt: skip
-    return [Section("Notes on the timeline", Table.of(notes.assign(about=named), titles))]
+    return [Section("Notes on the timeline", table(notes.assign(about=named), titles))]
 
 
 def _noted(run: OpenRun, note: Any) -> str:
@@ -196,9 +195,8 @@ def _noted(run: OpenRun, note: Any) -> str:
 
 
 def _segments(run: OpenRun) -> Sequence[Part]:
-    table = segment_table(run.path).nlargest(_MAX_SEGMENTS, "duration_ns").sort_index()
-    return Table.of(
-        table,
+    return table(
+        segment_table(run.path).nlargest(_MAX_SEGMENTS, "duration_ns").sort_index(),
         {
             "rank": ("Rank", str),
             "name": ("Name", _short),
@@ -220,9 +218,8 @@ def _segments_note(run: OpenRun) -> str:
 
 
 def _collectives(run: OpenRun) -> Sequence[Part]:
-    table = run.collectives.nlargest(_MAX_COLLECTIVES, "on_path_ns").sort_values("collective")
-    return Table.of(
-        table,
+    return table(
+        run.collectives.nlargest(_MAX_COLLECTIVES, "on_path_ns").sort_values("collective"),
         {
             "operation": ("Operation", str),
             "module": ("Issued in", _short),
@@ -238,7 +235,7 @@ def _collectives(run: OpenRun) -> Sequence[Part]:
 
 
 def _layers(run: OpenRun) -> Sequence[Part]:
-    return Table.of(
+    return table(
         run.layers,
         {
             "module": ("Module", _short),
@@ -253,8 +250,8 @@ def _layers(run: OpenRun) -> Sequence[Part]:
 
 def _network(run: OpenRun) -> Sequence[Part]:
     if run.result.links.empty:
-        return Lines.of([f"The backend {run.info.backend} records no links."])
-    links = Table.of(
+        return lines([f"The backend {run.info.backend} records no links."])
+    links = table(
         link_table(run.result).head(_MAX_LINKS),
         {
             "source": ("From", str),
@@ -266,11 +263,11 @@ def _network(run: OpenRun) -> Sequence[Part]:
         },
     )
     facts = packet_facts(run.result.provenance)
-    return [*links, *Lines.of(f"{label}: {text}" for label, text in facts)]
+    return [*links, *lines(f"{label}: {text}" for label, text in facts)]
 
 
 def _ranks(run: OpenRun) -> Sequence[Part]:
-    return Table.of(
+    return table(
         run.summary.ranks,
         {
             "rank": ("Rank", str),
@@ -297,7 +294,7 @@ def _provenance(run: OpenRun) -> Sequence[Part]:
         if isinstance(settings, Mapping):
             facts.append(f"{part}: " + "; ".join(f"{key} = {value}" for key, value in settings.items()))
     facts += [f"Setting without effect: {line}" for line in provenance.get("ignored_keys", [])]
-    return Lines.of(facts)
+    return lines(facts)
 
 
 def _short(text: Any) -> str:
