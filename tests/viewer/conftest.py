@@ -9,6 +9,7 @@ from studies import make_captured_study, make_study
 from werkzeug.exceptions import NotFound
 
 from chakrascope.viewer import StudyView
+from chakrascope.viewer.timeline import TimelineIndex
 
 # What shows that a page of a run is complete, by its address.
 READY = {
@@ -25,6 +26,11 @@ READY = {
 def control(option):
     """Return the CSS selector of the control that is in the address as *option*."""
     return f"""[id$='"option":"{option}"}}']"""
+
+
+def whole(nodes):
+    """Return a timeline index of *nodes* as one part of all ranks."""
+    return TimelineIndex(lambda *_: nodes, lambda *_: None, [nodes["rank"].unique().tolist()], 0)
 
 
 @pytest.fixture(scope="session")

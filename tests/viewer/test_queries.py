@@ -33,9 +33,8 @@ from chakrascope.viewer.pages import _parts as parts
 from chakrascope.viewer.queries import Sides, placed_groups, placed_nodes
 from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network
-from chakrascope.viewer.timeline import TimelineIndex
 
-from .conftest import serving, settle
+from .conftest import serving, settle, whole
 from .test_accessibility import settled_violations
 
 
@@ -58,7 +57,7 @@ def timeline_of(run):
 
 def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
     nodes = run.nodes
-    index = TimelineIndex.whole(nodes)
+    index = whole(nodes)
     batch = index.window(0, index.makespan_ns, 1)
     assert len(batch.start_ns) == len(index.table)
     assert batch.count.sum() == len(nodes)
@@ -67,7 +66,7 @@ def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
 
 def test_encoded_batch_has_the_layout_the_script_reads(run):
     nodes = run.nodes
-    batch = TimelineIndex.whole(nodes).window(0, 10**9, 2000)
+    batch = whole(nodes).window(0, 10**9, 2000)
     data = batch.encode()
     count, _ = struct.unpack_from("<II", data)
     columns = 8 + count * (3 * 8 + 3 * 4 + 2)
@@ -90,7 +89,7 @@ def test_no_slice_is_lost_at_any_zoom(durations, pixels):
             "name": "op",
         }
     )
-    index = TimelineIndex.whole(nodes)
+    index = whole(nodes)
     assert index.window(-1, int(ends[-1]) + 1, pixels).count.sum() >= np.count_nonzero(durations)
 
 

@@ -18,6 +18,8 @@ from chakrascope.viewer.report._pictures import timeline_picture
 from chakrascope.viewer.timeline import TimelineIndex
 from chakrascope.viewer.timeline import _index as timeline
 
+from .conftest import whole
+
 
 @pytest.mark.parametrize(
     "query",
@@ -83,9 +85,9 @@ def test_nested_area_is_exported_by_name(client, made):
         ({"text": "x", "t0": 0, "t1": 1, "rank": 0, "node": 999}, 404),
         ({"text": "x", "t0": "0", "t1": 1}, 400),
         ({"text": "x", "t0": True, "t1": 1}, 400),
+        ({"text": "x", "t0": 0, "t1": 1, "measured": "yes"}, 400),
         ([], 400),
         ({"remove": "none"}, 409),
-        ({"text": "x", "t0": 0, "t1": 1, "measured": "yes"}, 400),
     ],
 )
 def test_notes_that_cannot_be_kept_are_refused(client, made, body, status):
@@ -102,8 +104,6 @@ def test_other_sites_can_neither_write_nor_call(client, made):
     assert client.post(address, data=body, content_type="text/plain").status_code == 415
 
 
-def test_notes_stand_in_the_report(client, made, tmp_path):
-    text = "<b>rank 1</b> is late"
 def test_note_on_a_range_states_its_times(client, made, tmp_path):
     address, body = f"/api/notes?run={made.run_b}", {"text": "a pause", "t0": 0, "t1": 9, "measured": True}
     (kept,) = client.post(address, json=body).json["notes"]
@@ -117,6 +117,8 @@ def test_note_on_a_range_states_its_times(client, made, tmp_path):
         client.post(address, json={"remove": kept["id"]})
 
 
+def test_notes_stand_in_the_report(client, made, tmp_path):
+    text = "<b>rank 1</b> is late"
     kept = client.post(
         f"/api/notes?run={made.run_b}", json={"text": text, "t0": 0, "t1": 9, "rank": 1, "node": 4}
     )
@@ -232,7 +234,7 @@ def test_empty_ranks_do_not_affect_lanes():
     index = TimelineIndex(lambda rank, _: frames[rank], lambda *_: None, [[rank] for rank in frames], 100)
     assert index.table["rank"].tolist() == [1, 1, 2, 2]
     assert index.window(0, 100, 10).count.sum() == 4
-    assert not TimelineIndex.whole(frames[0]).window(0, 100, 10).count.sum()
+    assert not whole(frames[0]).window(0, 100, 10).count.sum()
 
 
 def test_no_more_ranks_are_kept_or_answered_for_than_may_be(monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,15 +17,10 @@ from ...runner.analysis import KIND_LABELS, paths_table
 from ...support import bytes_text, change_text, duration_text, instant_text
 from .._state import OpenRun
 from .._theme import EDGE_KINDS, PATH_COLOUR
+from ..timeline import TimelineIndex
 
 _NAMED_STAND_INS = 8
-
-
-class Places(Protocol):
-    """Anything that knows where nodes are on the timeline."""
-
-    def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return (lane, start_ns, end_ns) of a node on the timeline."""
+_PATH_BARS = 800
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
@@ -87,7 +82,7 @@ def slack_text(slack_ns: int) -> str:
 
 
 def flows(
-    edges: pd.DataFrame, index: Places, node: Mapping[str, Any], count: int = 24
+    edges: pd.DataFrame, index: TimelineIndex, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
     """Return the positions of up to *count* dependencies and *count* dependents of *node*.
 
@@ -176,14 +171,14 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
     return _joined(path.segments, pixel_ns, ["rank", "kind"], ["rank", "kind", "name", "node_id"])
 
 
-def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.DataFrame:
+def paths_strip(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
     """Return two critical paths as bars over time.
 
     ``path`` is 0 for *base* and 1 for *other*, and ``apart`` is true for segments on only one path.
     ``rank``, ``node_id`` and ``name`` are those of the longest segment; ``start_ns`` and
     ``duration_ns`` are in ns. Consecutive segments with equal ``apart`` within a pixel are joined.
     """
-    pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
+    pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / _PATH_BARS)
     parts = paths_table(base, other).groupby("path")
     facts = ["rank", "node_id", "name", "apart"]
     joined = [_joined(own, pixel_ns, ["apart"], facts).assign(path=path) for path, own in parts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ._index import Hits as Hits
 from ._index import TimelineIndex as TimelineIndex
 from ._slices import COLOURED_BY as COLOURED_BY
 from ._slices import Colours as Colours

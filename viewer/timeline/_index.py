@@ -20,6 +20,7 @@ from ...support.table import Ints
 from .._theme import KINDS
 from ._slices import (
     COLOURED_BY,
+    COLUMNS,
     Colours,
     SliceBatch,
     Slices,
@@ -45,13 +46,6 @@ _NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class IndexColours(Colours):
-    """Colours by name; those of slices are set when their part is read."""
-
-    by: str = "kind"
-
-
-@dataclass(frozen=True)
 class Hits:
     """Search results in order of time, after *ranks* of the *of* requested ranks."""
 
@@ -74,18 +68,18 @@ class _Part:
     more: Callable[[Sequence[str]], pd.DataFrame]
     _matches: tuple[str, npt.NDArray[np.bool_]] | None = None
     _words: Words | None = None
-    _coloured: tuple[IndexColours, Colours] | None = None
+    _coloured: tuple[Colours, Colours] | None = None
 
     @property
     def size(self) -> int:
         return len(self.slices.row) + len(self.slices.nodes)
 
-    def colours(self, wanted: IndexColours) -> Colours:
+    def colours(self, wanted: Colours) -> Colours:
         """Return the colours of the part's slices, cached for the last *wanted*."""
         cached = self._coloured
         if cached is None or cached[0] is not wanted:
             nodes = self.slices.nodes if wanted.by == "kind" else self.whole()
-            cached = wanted, coloured(nodes, self.slices, wanted.by, KINDS, wanted.places)
+            cached = wanted, coloured(nodes, self.slices, wanted.by, wanted.places)
             self._coloured = cached
         return cached[1]
 
@@ -145,18 +139,12 @@ class TimelineIndex:
         self._streams: dict[int, dict[tuple[bool, int], int]] = {}
         self._kinds = [*kinds]
         self._names: dict[str, list[str]] = {}
-        self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
+        self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, Colours]] = {}
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
         self._stride = _MIN_STRIDE
         self._model = 0  # the part whose lanes are assumed for parts not read yet
         has_lanes = (place for place in range(len(self.parts)) if len(self._part(place).slices.table))
         self._model = next(has_lanes, 0)
-
-    @classmethod
-    def whole(cls, nodes: pd.DataFrame, makespan_ns: int = 0, **options: Any) -> TimelineIndex:
-        """Return an index of *nodes* in memory as one part; *options* go to the constructor."""
-        ranks = np.unique(nodes["rank"].to_numpy(np.int64)).tolist()
-        return cls(lambda *_: nodes, lambda *_: (np.zeros(0, bool), _NONE), [ranks], makespan_ns, **options)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -175,7 +163,7 @@ class TimelineIndex:
             table: pd.DataFrame = pd.concat(tables, ignore_index=True).set_axis(lanes)
             return table
 
-    def colours(self, by: str, like: TimelineIndex | None = None) -> IndexColours:
+    def colours(self, by: str, like: TimelineIndex | None = None) -> Colours:
         """Return colours *by* a property in `COLOURED_BY`, from the names in a few parts.
 
         Names that the index *like* colours, too, get its colours.
@@ -189,16 +177,16 @@ class TimelineIndex:
                 cached = self._colours[by, other is None] = other, self._coloured_by(by, known)
             return cached[1]
 
-    def _coloured_by(self, by: str, known: Mapping[str, int]) -> IndexColours:
+    def _coloured_by(self, by: str, known: Mapping[str, int]) -> Colours:
         if by not in COLOURED_BY[1:]:
             first = {*self._part(self._model).slices.nodes["kind"].unique()} if self.parts else set()
             shown = first | {*self._kinds}
-            return IndexColours(_NO_CODE, *kind_palette(KINDS, [kind for kind in KINDS if kind in shown]))
+            return Colours(_NO_CODE, *kind_palette([kind for kind in KINDS if kind in shown]))
         names = self._ordered(by)
         new = [name for name in names if name not in known]
         places = {**known, **{name: len(known) + number for number, name in enumerate(new)}}
         palette, legend, more = named_palette(names, places)
-        return IndexColours(_NO_CODE, palette, legend, more, places, by)
+        return Colours(_NO_CODE, palette, legend, more, places, by)
 
     def _ordered(self, by: str) -> list[str]:
         """Return the names in a few parts, most total time first."""
@@ -218,7 +206,7 @@ class TimelineIndex:
         pixels: int,
         lanes: Iterable[int] | None = None,
         *,
-        colours: IndexColours | None = None,
+        colours: Colours | None = None,
         sought: str = "",
     ) -> SliceBatch:
         """Return the slices in a time window of *lanes* (default: all), as `Slices.window` does.
@@ -381,18 +369,12 @@ class TimelineIndex:
 def _joined(parts: Sequence[tuple[int, SliceBatch]], stride: int, edition: int) -> SliceBatch:
     """Join the slices of several parts, with lane numbers of the whole timeline."""
     names: list[str] = []
-    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in COLUMNS}
     for place, batch in parts:
-        for name in _COLUMNS:
+        for name in COLUMNS:
             columns[name].append(getattr(batch, name))
         columns["lane"][-1] = (batch.lane + place * stride).astype(np.int32)
         columns["name"][-1] = np.where(batch.name < 0, -1, batch.name + len(names)).astype(np.int32)
         names += batch.names
-    whole = {name: np.concatenate([np.zeros(0, kind), *columns[name]]) for name, kind in _COLUMNS.items()}
+    whole = {name: np.concatenate([np.zeros(0, kind), *columns[name]]) for name, (kind, _) in COLUMNS.items()}
     return SliceBatch(**whole, names=names, edition=edition)
-
-
-_COLUMNS: dict[str, Any] = {
-    "start_ns": np.int64, "end_ns": np.int64, "node_id": np.int64, "lane": np.int32, "count": np.int32,
-    "name": np.int32, "colour": np.uint8, "found": np.bool_,
-}  # fmt: skip

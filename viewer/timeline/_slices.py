@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pandas as pd
 from ...converter.readers import HostCalls
 from ...runner.analysis import CALLS, KIND_LABELS, Lanes
 from ...support.table import Flags, Ints
-from .._theme import KIND_COLOURS, NAME_COLOURS
+from .._theme import KIND_COLOURS, KINDS, NAME_COLOURS
 
 # Minimum width in pixels of a slice that shows its name, and maximum number of characters of a name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
@@ -46,18 +47,17 @@ class SliceBatch:
         The bytes are the number of slices and the edition (u32), the columns in little-endian order (3 x
         f64, 3 x i32, 2 x u8), and the names as JSON.
         """
-        columns = (
-            self.start_ns.astype("<f8"),
-            self.end_ns.astype("<f8"),
-            self.node_id.astype("<f8"),
-            self.lane.astype("<i4"),
-            self.count.astype("<i4"),
-            self.name.astype("<i4"),
-            self.colour.astype("u1"),
-            self.found.astype("u1"),
-        )
+        columns = [getattr(self, name).astype(sent).tobytes() for name, (_, sent) in COLUMNS.items()]
         head = struct.pack("<II", len(self.start_ns), self.edition)
-        return head + b"".join(column.tobytes() for column in columns) + json.dumps(self.names).encode()
+        return head + b"".join(columns) + json.dumps(self.names).encode()
+
+
+# The columns of a batch: their types in memory and in the browser.
+COLUMNS: Mapping[str, tuple[Any, str]] = {
+    "start_ns": (np.int64, "<f8"), "end_ns": (np.int64, "<f8"), "node_id": (np.int64, "<f8"),
+    "lane": (np.int32, "<i4"), "count": (np.int32, "<i4"), "name": (np.int32, "<i4"),
+    "colour": (np.uint8, "u1"), "found": (np.bool_, "u1"),
+}  # fmt: skip
 
 
 class Slices(Lanes):
@@ -153,7 +153,7 @@ class Colours:
     """Each slice's colour as an index into *palette*; *legend* names those that occur.
 
     *more* is how many names share another's colour. A name's colour is its number in *places*
-    modulo the palette's size.
+    modulo the palette's size. *by* is the property that the colours show.
     """
 
     code: Codes
@@ -161,13 +161,13 @@ class Colours:
     legend: list[tuple[str, str]]
     more: int = 0
     places: Mapping[str, int] = field(default_factory=dict)
+    by: str = "kind"
 
 
 def coloured(
     nodes: pd.DataFrame,
     lanes: Lanes,
     by: str,
-    kinds: Sequence[str],
     places: Mapping[str, int] | None = None,
 ) -> Colours:
     """Return the colours of *lanes*, by a property *by* in :data:`COLOURED_BY`.
@@ -176,19 +176,18 @@ def coloured(
     """
     if by in COLOURED_BY[1:]:
         return _named(lanes, *_names_of(nodes, lanes, by), places or {})
-    codes = {kind: code for code, kind in enumerate(kinds)}
+    codes = {kind: code for code, kind in enumerate(KINDS)}
     which, found = pd.factorize(nodes["kind"])
     of_kind = np.array([*(codes.get(str(kind), codes["idle"]) for kind in found), codes["idle"]], np.uint8)
-    code: Codes = np.where(lanes.is_node, of_kind[which][lanes.row], np.uint8(len(kinds)))
-    is_shown = np.bincount(code, minlength=len(kinds)) > 0
-    shown = [kind for place, kind in enumerate(kinds) if is_shown[place]]
-    return Colours(code, *kind_palette(kinds, shown))
+    code: Codes = np.where(lanes.is_node, of_kind[which][lanes.row], np.uint8(len(KINDS)))
+    is_shown = np.bincount(code, minlength=len(KINDS)) > 0
+    return Colours(code, *kind_palette([kind for place, kind in enumerate(KINDS) if is_shown[place]]))
 
 
-def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the palette for *kinds*, and the legend for those *shown*."""
+def kind_palette(shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the palette of all kinds, and the legend of those *shown*."""
     legend = [(KIND_LABELS[kind], KIND_COLOURS[kind]) for kind in shown]
-    return [*(KIND_COLOURS[kind] for kind in kinds), _ABOVE], legend
+    return [*KIND_COLOURS.values(), _ABOVE], legend
 
 
 def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
