@@ -75,11 +75,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def new_token() -> str:
-    """Return a new secret token for access to the viewer."""
-    return secrets.token_urlsafe(24)
-
-
 def protect(app: Dash) -> None:
     """Limit the size of requests to *app*, and let browsers load nothing from other hosts."""
     app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES

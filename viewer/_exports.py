@@ -6,6 +6,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from flask import Response, abort, request
@@ -51,14 +52,15 @@ def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) 
             abort(408)
     if client is not None:
         client.settimeout(_STALL_S)
-    leave = _once(_places.release)
+    place = ExitStack()
+    place.callback(_places.release)  # once, however often the place is closed
     try:
-        pieces = _while_read(make(), client, leave)
+        pieces = _while_read(make(), client, place)
     except BaseException:
-        leave()
+        place.close()
         raise
     response = _file(pieces, file, mimetype)
-    response.call_on_close(leave)  # without a first piece, the iterator never runs, so it cannot call `leave`
+    response.call_on_close(place.close)  # without a first piece, the iterator never runs
     return response
 
 
@@ -68,15 +70,13 @@ def _file(pieces: Iterable[str] | Iterable[bytes], file: str, mimetype: str) -> 
 
 
 def _while_read(
-    pieces: Iterable[str | bytes], client: socket.socket | None, leave: Callable[[], None]
+    pieces: Iterable[str | bytes], client: socket.socket | None, place: ExitStack
 ) -> Iterator[bytes]:
-    try:
+    with place:
         for piece in pieces:
             if _is_gone(client):
                 return
             yield piece.encode() if isinstance(piece, str) else piece
-    finally:
-        leave()
 
 
 def _parquet(table: pd.DataFrame) -> Iterator[bytes]:
@@ -95,14 +95,3 @@ def _is_gone(client: socket.socket | None) -> bool:
         return bool(poll.poll(0)) and not client.recv(1, socket.MSG_PEEK)
     except (OSError, ValueError):  # it was reset, or is closed
         return True
-
-
-def _once(act: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that calls *act* the first time, and then does nothing."""
-    left = [act]
-
-    def call() -> None:
-        if left:
-            left.pop()()
-
-    return call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import socket
 import threading
 from collections import OrderedDict
@@ -19,7 +20,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from ..errors import ChakrascopeError, UsageError
 from ..runner import Study, Workspace
-from ._access import is_loopback, new_token, require_token, serve_only
+from ._access import is_loopback, require_token, serve_only
 from ._app import create_app
 from ._exports import table_file
 from ._shell import frame, new_dash
@@ -66,7 +67,7 @@ def serve(
             f"Other machines can reach {host}, so the viewer requires its token at this address. Next: leave "
             "out --no-token or --host."
         )
-    token = new_token() if with_token else ""
+    token = secrets.token_urlsafe(24) if with_token else ""
     application = _application(what, import_from, lambda server: _guard(server, host, token))
     secret = f"?token={token}" if token else ""
     with _listen(host, port) as listener:

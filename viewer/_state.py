@@ -30,49 +30,24 @@ from ..runner.analysis import (
 from ..support.table import Ints
 from .timeline import TimelineIndex
 
-# Settings in the address, by page: Compare (against, why), Critical path (by, change, times), Graph (edges,
-# fold, hops, open), Runs (find), Import (item), New run (setup), Query (sql), Stragglers (step), Diff
-# (before, after, starts), Sweep (sweep, over, aim, pareto), and Timeline (t0 and t1 in ns, rows, colour,
-# order, ranks, same, empty, fit, pinned, hidden, seek, measured, calls, `beside`, align).
-OPTIONS = (
-    "after",
-    "against",
-    "aim",
-    "before",
-    "align",
-    "beside",
-    "by",
-    "calls",
-    "change",
-    "colour",
-    "edges",
-    "empty",
-    "find",
-    "fit",
-    "fold",
-    "hidden",
-    "hops",
-    "item",
-    "measured",
-    "order",
-    "open",
-    "over",
-    "pareto",
-    "pinned",
-    "ranks",
-    "rows",
-    "same",
-    "seek",
-    "setup",
-    "sql",
-    "starts",
-    "step",
-    "sweep",
-    "t0",
-    "t1",
-    "times",
-    "why",
-)
+# Settings in the address, by page; t0 and t1 are in ns.
+_OPTIONS = {
+    "Compare": ("against", "why"),
+    "Critical path": ("by", "change", "times"),
+    "Diff": ("before", "after", "starts"),
+    "Graph": ("edges", "fold", "hops", "open"),
+    "Import": ("item",),
+    "New run": ("setup",),
+    "Query": ("sql",),
+    "Runs": ("find",),
+    "Stragglers": ("step",),
+    "Sweep": ("sweep", "over", "aim", "pareto"),
+    "Timeline": (
+        "t0", "t1", "rows", "colour", "order", "ranks", "same", "empty", "fit", "pinned", "hidden", "seek",
+        "measured", "calls", "beside", "align",
+    ),
+}  # fmt: skip
+OPTIONS = tuple(sorted(name for names in _OPTIONS.values() for name in names))
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000, "sql": 4_000}
 _OPEN_RUNS, _FEW_RANKS, _FIRST_RANKS = 4, 4, 16
@@ -154,8 +129,7 @@ class OpenRun(RunAnalysis):
                 "reads at once. Next: query the nodes with `chakrascope query`, or use `chakrascope summary "
                 "--view slack`, `compare`, `graph` or `diagnose`."
             )
-        nodes: pd.DataFrame = super().nodes
-        return nodes
+        return super().nodes
 
     @property
     def _path_kinds(self) -> list[str]:

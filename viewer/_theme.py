@@ -63,17 +63,23 @@ def kind_colour(kind: str) -> str:
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
 
 
+def short(text: str, most: int) -> str:
+    """Return *text*, cut in the middle if it has more than *most* characters."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
+
+
 def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
     """Return a line that distinguishes a run from the others of its study.
 
     A name of more than *longest* characters is cut in the middle, so that step time and ranks stay
     visible. With *workload*, the name of the workload is included.
     """
-    name = run_name(info)
-    if len(name) > longest:
-        name = f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
     steps = f" ({count_text(info.steps, 'step')})" if info.steps > 1 else ""
-    facts = [name, duration_text(info.makespan_ns) + steps, count_text(info.num_ranks, "rank")]
+    facts = [
+        short(run_name(info), longest),
+        duration_text(info.makespan_ns) + steps,
+        count_text(info.num_ranks, "rank"),
+    ]
     return " · ".join([*facts, info.workload] if workload else facts)
 
 

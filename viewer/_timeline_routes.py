@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -35,6 +36,7 @@ _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
 _MAX_RANGES, _LARGEST_RANGE, _MAX_TEXT = 4_096, 1_000_000, 200
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MAX_ARRIVALS = 400
 _MAX_NEIGHBOURS = 6
 _LAUNCHES = (EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE)
@@ -89,13 +91,14 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         if not len(rows):
             abort(404)
         row = counterpart(nodes, int(rows[0]), others, step if step >= 0 else None)
-        return jsonify(_counterpart(requested_index(other, "beside"), others, row))
+        found = (rank, int(others["node_id"].iloc[row])) if row >= 0 else (-1, -1)
+        return jsonify(_place(requested_index(other, "beside"), *found))
 
     @server.get("/api/area")
     def area() -> Response:
         run = requested_source(view)
         nodes, inside, left_out = _area(run)
-        table = _area_table(nodes, inside, nested=_is_nested(run))
+        table = _summed(run, nodes, inside)
         details = area_overview(nodes, inside, max(0, _integer("t1", 0) - _integer("t0", 0)))
         if left_out:
             text = (
@@ -161,12 +164,11 @@ def _main(view: StudyView) -> TimelineIndex | None:
 
 def requested_area(run: OpenRun) -> pd.DataFrame:
     """Return total times in the requested area: by name for nested rows, otherwise by operator."""
-    nodes, inside, _ = _area(run)
-    return _area_table(nodes, inside, nested=_is_nested(run))
+    return _summed(run, *_area(run)[:2])
 
 
-def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> pd.DataFrame:
-    return (area_names if nested else area_table)(nodes, inside)
+def _summed(run: OpenRun, nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
+    return (area_names if _is_nested(run) else area_table)(nodes, inside)
 
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
@@ -227,11 +229,8 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     return {"count": len(hits.rank), **place, **partial}
 
 
-def _counterpart(index: TimelineIndex, nodes: pd.DataFrame, row: int) -> dict[str, int]:
-    """Return rank, node, lane and times of a row of *nodes*; all ids are -1 for a negative *row*."""
-    if row < 0:
-        return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
-    rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
+def _place(index: TimelineIndex, rank: int, node: int) -> dict[str, int]:
+    """Return rank, node, lane and times of a node."""
     lane, start, end = index.lane_of(rank, node)
     return {"rank": rank, "node": node, "lane": lane, "start_ns": start, "end_ns": end}
 
@@ -240,17 +239,12 @@ def _node(
     run: OpenRun, rank: int, node_id: int, found: dict[str, Any], *, with_flows: bool
 ) -> dict[str, Any]:
     index = requested_index(run)
-    lane, start, end = index.lane_of(rank, node_id)
     edges = run.edges_of(rank) if with_flows else None
     # Slack is slow to compute in a large run, so a node under the pointer has none.
     slack = run.slack_of(rank, node_id) if with_flows else None
     called = [] if edges is None else _called(run, edges, found)
     return {
-        "rank": rank,
-        "node": node_id,
-        "lane": lane,
-        "start_ns": start,
-        "end_ns": end,
+        **_place(index, rank, node_id),
         "measured": _measured(found),
         "cause": int(found["cause_node"]),
         "details": [
@@ -360,12 +354,10 @@ def _ids(name: str, count: int) -> list[int]:
         return list(range(count))
     found: list[int] = []
     for part in text.split(",")[:_MAX_RANGES]:
-        first, _, last = part.partition("-")
-        if not (first.isascii() and first.isdigit() and len(first) <= 9):
+        match = _RANGE.fullmatch(part)
+        if match is None:
             abort(400)
-        if last and not (last.isascii() and last.isdigit() and len(last) <= 9):
-            abort(400)
-        low, high = int(first), int(last or first)
+        low, high = int(match[1]), int(match[2] or match[1])
         if high - low > _LARGEST_RANGE:
             abort(400)
         found += range(low, high + 1)

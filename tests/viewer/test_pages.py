@@ -13,6 +13,8 @@ from plotly.utils import PlotlyJSONEncoder
 from studies import LAYERS
 
 from chakrascope.runner import NetworkConfig, Study
+from chakrascope.runner._notebook import Bar
+from chakrascope.runner.analysis import VERDICT_COLOURS
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import Cluster, Request, search_plans
 from chakrascope.runner.prediction import Setting, keep_prediction, predict
@@ -22,7 +24,6 @@ from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import KIND_COLOURS, MEMORY_PARTS, ON_KIND_INK, PATH_COLOUR, kind_colour
 from chakrascope.viewer.charts import memory_area
-from chakrascope.viewer.charts._comparison import COLOURS
 from chakrascope.viewer.pages import PAGES, _critical_path, _graph, _parts, _summary, _sweep
 from chakrascope.viewer.report import report_html
 
@@ -309,7 +310,8 @@ VISIONS = {
         [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
     ),
 }
-DISTINCT_VERDICTS = {name: COLOURS[name] for name in ("more", "less", "undecided", "step")}
+DISTINCT_VERDICTS = {name: VERDICT_COLOURS[name] for name in ("more", "less", "undecided")}
+DISTINCT_VERDICTS["step"] = Bar.colour
 PAPER = {"light": "#ffffff", "dark": "#242424"}
 
 
@@ -407,8 +409,6 @@ def test_commands_in_texts_are_code():
     assert _parts.prose("a single ` stays") == "a single ` stays"
 
 
-def test_the_graph_of_ranks_marks_the_rank_of_the_selected_node(run):
-    drawing = _graph.draw(run, Selection.parse("?rank=1&node=4&fold=ranks"))
 def test_long_names_break_after_dots_before_they_break_inside_words():
     pieces = _parts.breakable("model.build.<locals>.Block.forward takes 1.5 ms of layers.0.mlp")
     texts = [piece for piece in pieces if isinstance(piece, str)]
@@ -416,6 +416,8 @@ def test_long_names_break_after_dots_before_they_break_inside_words():
     assert len(pieces) == 2 * len(texts) - 1
 
 
+def test_the_graph_of_ranks_marks_the_rank_of_the_selected_node(run):
+    drawing = _graph.draw(run, Selection.parse("?rank=1&node=4&fold=ranks"))
     assert drawing.details[0] == ("Group", "rank 1")
     marked = [one["data"]["rank"] for one in drawing.elements if "focus" in one.get("classes", "").split()]
     assert marked == [1]

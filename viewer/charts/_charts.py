@@ -12,7 +12,7 @@ from dash import dcc, html
 
 from ...runner.analysis import KIND_LABELS, Matrix
 from ...support import duration_text, share_text
-from .._theme import ON_KIND_INK, kind_colour
+from .._theme import ON_KIND_INK, kind_colour, short
 from ..queries import Dimension
 
 # By default, Plotly has a button that sends the figure to a hosted service.
@@ -29,6 +29,9 @@ _MAX_WORDS = 600
 # Units of a time axis: up to which time (ns), the unit's length in ns, and its suffix.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
+ABOVE = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"}
+"""The place of a legend above its chart."""
+MODE_BAR = {"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
 
@@ -158,8 +161,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         )
     figure.update_layout(barmode="stack", height=328, bargap=0.2)
     figure.update_layout(
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
-                "traceorder": "normal"}
+        legend={**ABOVE, "traceorder": "normal"}
     )  # fmt: skip
     # With fewer than 8 ranks, the chart leaves space for 8, so that bars stay narrow.
     few = len(ranks) < _FEW_RANKS
@@ -200,9 +202,9 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
             hovertemplate="%{hovertext}<br>%{y}, %{customdata[2]}<extra></extra>",
         )
     ranks = sorted(strip["rank"].unique())
-    figure.update_layout(modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"})
+    figure.update_layout(modebar=MODE_BAR)
     figure.update_layout(barmode="overlay", bargap=0.25, height=130 + 22 * len(ranks), hovermode="closest")
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_layout(legend=ABOVE)
     figure.update_yaxes(
         categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
     )
@@ -260,8 +262,8 @@ def _links(topology: str, count: int) -> list[tuple[int, int]]:
     return [(a, b) for a in range(count) for b in range(a)]
 
 
-def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
-    """Return a heat map of *matrix*; *texts* are its values with units."""
+def heat_map(matrix: Matrix, texts: Any, scheme: str, most: int = _MAX_LABELS) -> go.Figure:
+    """Return a heat map of *matrix*; *texts* are its values with units, shown in at most *most* cells."""
     figure = go.Figure(
         go.Heatmap(
             z=matrix.values,
@@ -269,7 +271,7 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
             y=matrix.rows,
             customdata=texts,
             text=texts,
-            texttemplate="%{text}" if matrix.values.size <= _MAX_LABELS else "",
+            texttemplate="%{text}" if matrix.values.size <= most else "",
             colorscale=shades(scheme),
             showscale=False,
             xgap=1,
@@ -317,11 +319,6 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = ""
     figure.update_xaxes(zerolinecolor=_GRID[scheme], **axes)
     figure.update_yaxes(zeroline=False, showgrid=False, ticklabelstandoff=5, **axes)
     return figure
-
-
-def short(text: str, limit: int = 36) -> str:
-    """Return *text*, cut in the middle if longer than about *limit* characters."""
-    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 
 def literal(text: str) -> str:

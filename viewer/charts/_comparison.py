@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,12 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from ...runner import Side
-from ...runner.analysis import KIND_LABELS, VERDICT_COLOURS, Matrix
+from ...runner import Side, StepDiff
+from ...runner.analysis import KIND_LABELS, Matrix
 from ...runner.sweep import setting_title
 from ...support import duration_text
-from .._theme import PATH_COLOUR, kind_colour
-from ._charts import listed, literal, short, styled, time_scale
+from .._theme import PATH_COLOUR, kind_colour, short
+from ._charts import ABOVE, MODE_BAR, heat_map, listed, literal, styled, time_scale
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
@@ -40,8 +41,7 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
             hovertemplate=f"{KIND_LABELS[kind]}: %{{customdata}}<extra></extra>",
         )
     figure.update_layout(barmode="stack", height=100 + 40 * len(runs), bargap=0.3)
-    legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"}
-    figure.update_layout(legend={**legend, "traceorder": "normal"})
+    figure.update_layout(legend={**ABOVE, "traceorder": "normal"})
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(ticksuffix=unit)
     return styled(
@@ -86,9 +86,9 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
             ],
             hovertemplate="%{hovertext}<extra></extra>",
         )
-    figure.update_layout(modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"})
+    figure.update_layout(modebar=MODE_BAR)
     figure.update_layout(barmode="overlay", bargap=0.35, height=170, hovermode="closest")
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_layout(legend=ABOVE)
     names = [literal(short(label, 40)) for label in labels]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
     figure.update_xaxes(ticksuffix=unit)
@@ -103,13 +103,16 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
     )
 
 
-def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
-    """Plot the durations of nodes in two runs against each other, for the first *most* rows.
+_MAX_POINTS = 3_000
+
+
+def difference_scatter(nodes: pd.DataFrame, scheme: str) -> go.Figure:
+    """Plot the durations of nodes in two runs against each other, for the first 3,000 rows.
 
     Both axes are logarithmic.
     """
     figure = go.Figure()
-    shown = nodes.head(most)
+    shown = nodes.head(_MAX_POINTS)
     for kind, part in shown.groupby("kind", sort=False):
         figure.add_scatter(
             x=part["base_ns"].clip(lower=1) / 1e3,
@@ -134,7 +137,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
             name="equal",
             hoverinfo="skip",
         )
-    figure.update_layout(height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
+    figure.update_layout(height=340, legend=ABOVE)
     figure.update_xaxes(type="log", title="this run (µs)", dtick=1)
     figure.update_yaxes(type="log", title="other run (µs)", dtick=1)
     return styled(
@@ -163,9 +166,7 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
             marker_color=kind_colour(str(kind)),
             hovertemplate="%{x}: %{y:,} nodes<extra></extra>",
         )
-    figure.update_layout(
-        barmode="stack", height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"}
-    )
+    figure.update_layout(barmode="stack", height=340, legend=ABOVE)
     figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
     figure.update_yaxes(title="nodes", showgrid=True)
     return styled(
@@ -180,73 +181,41 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 _MAX_BARS = 14
-_STEP = "step"
-COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
-"""Colours of waterfall bars by verdict, and of the two totals."""
 
 
-def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a bar for each of the first 14 rows of *table*, and one for all others.
+def waterfall_bars(found: StepDiff, by: str, scheme: str) -> go.Figure:
+    """Draw the waterfall of *found*: a bar for each of its 14 largest differences, and one for all others.
 
     Grey differences may be noise.
     """
-    bars = _bars(table)
-    scale, unit = time_scale(max(bar["to_ns"] for bar in bars))
+    bars, low = found.waterfall_bars(by, _MAX_BARS)
+    scale, unit = time_scale(max(bar.end for bar in bars))
     figure = go.Figure(
         go.Bar(
-            x=[(bar["to_ns"] - bar["from_ns"]) / scale for bar in bars],
-            base=[bar["from_ns"] / scale for bar in bars],
+            x=[(bar.end - bar.start) / scale for bar in bars],
+            base=[bar.start / scale for bar in bars],
             y=list(range(len(bars))),
             orientation="h",
-            marker_color=[COLOURS[bar["verdict"]] for bar in bars],
-            text=[bar["text"] for bar in bars],
+            marker_color=[bar.colour for bar in bars],
+            text=[bar.text for bar in bars],
             textposition="outside",
             cliponaxis=False,
-            hovertext=[literal(f"{bar['key']}: {bar['text']}") for bar in bars],
+            hovertext=[literal(f"{bar.label}: {bar.text}") for bar in bars],
             hovertemplate="%{hovertext}<extra></extra>",
         )
     )
-    ends = [bar[column] / scale for bar in bars[1:-1] or bars for column in ("from_ns", "to_ns")]
-    room = max(max(ends) - min(ends), 1e-6)
-    low = max(0.0, min(ends) - 0.15 * room)
+    ends = [max(bar.start, bar.end) for bar in bars[1:-1] or bars]
     figure.update_layout(height=70 + 28 * len(bars), showlegend=False, bargap=0.25)
-    figure.update_xaxes(ticksuffix=unit, range=[low, max(ends) + 0.25 * room])
+    # The texts to the right of the bars need a quarter of the space between the shortest and the longest bar.
+    most = max(ends) + 0.25 * max(max(ends) - low, 1)
+    figure.update_xaxes(ticksuffix=unit, range=[low / scale, most / scale])
     figure.update_yaxes(
         tickvals=list(range(len(bars))),
-        ticktext=[literal(short(str(bar["key"]), 46)) for bar in bars],
+        ticktext=[literal(short(bar.label, 46)) for bar in bars],
         autorange="reversed",
         automargin=True,
     )
     return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 8, "b": 36})
-
-
-def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a waterfall's bars: the step before, the differences, and the step after.
-
-    Each bar has the keys ``key, from_ns, to_ns, verdict, text``.
-    """
-    rows = table[table["delta_ns"] != 0]
-    before = int(table["base_ns"].sum())
-    after = int(table["other_ns"].sum())
-    bars = [_bar("before", 0, before, _STEP, duration_text(before))]
-    bars += [
-        _bar(str(row["key"]), row["from_ns"], row["to_ns"], str(row["verdict"]), _signed(row["delta_ns"]))
-        for row in rows.head(_MAX_BARS).to_dict("records")
-    ]
-    rest = rows.iloc[_MAX_BARS:]
-    if len(rest):
-        delta = int(rest["delta_ns"].sum())
-        key = f"{len(rest)} more"
-        bars.append(_bar(key, after - delta, after, "within noise", _signed(delta)))
-    return [*bars, _bar("after", 0, after, _STEP, duration_text(after))]
-
-
-def _bar(key: str, start: int, end: int, verdict: str, text: str) -> dict[str, Any]:
-    return {"key": key, "from_ns": start, "to_ns": end, "verdict": verdict, "text": text}
-
-
-def _signed(delta_ns: int) -> str:
-    return f"{'+' if delta_ns > 0 else ''}{duration_text(delta_ns)}"
 
 
 def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
@@ -299,37 +268,21 @@ def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") 
     *row* and *column* are the settings along its axes.
     """
     texts = np.vectorize(_time_text, otypes=[object])(matrix.values)
-    figure = go.Figure(
-        go.Heatmap(
-            z=np.log2(np.maximum(matrix.values, 1)),
-            x=matrix.columns,
-            y=matrix.rows,
-            text=texts,
-            texttemplate="%{text}" if matrix.values.size <= _MAX_TEXTS else "",
-            colorscale=_HEAT[scheme],
-            showscale=False,
-            xgap=1,
-            ygap=1,
-            hovertemplate="%{y}, %{x}: %{text}<extra></extra>",
-        )
+    logarithms = replace(matrix, values=np.log2(np.maximum(matrix.values, 1)))
+    figure = heat_map(logarithms, texts, scheme, _MAX_TEXTS)
+    rows, columns = (literal(setting_title(name, unit=True)) for name in (row, column))
+    figure.update_traces(colorscale=_HEAT[scheme])
+    figure.update_yaxes(type="category", title=rows)
+    figure.update_xaxes(type="category", title=columns, showgrid=False, tickangle=None)
+    values = matrix.values[np.isfinite(matrix.values)]
+    alt = (
+        f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "
+        f"{_time_text(values.min())} to {_time_text(values.max())}"
+        if len(values)
+        else "No point has a result"
     )
-    figure.update_layout(height=140 + 26 * min(30, max(5, len(matrix.rows))))
-    figure.update_yaxes(
-        autorange="reversed", automargin=True, type="category", title=literal(setting_title(row, unit=True))
-    )
-    figure.update_xaxes(
-        side="top", automargin=True, type="category", showgrid=False,
-        title=literal(setting_title(column, unit=True)),
-    )  # fmt: skip
-    return styled(
-        figure,
-        scheme,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        alt=f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "
-        f"{_time_text(np.nanmin(matrix.values))} to {_time_text(np.nanmax(matrix.values))}"
-        if np.isfinite(matrix.values).any()
-        else "No point has a result",
-    )
+    figure.update_layout(height=140 + 26 * min(30, max(5, len(matrix.rows))), meta=alt)
+    return figure
 
 
 def _time_text(nanoseconds: float) -> str:
@@ -360,7 +313,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
             hovertext=[_hover_text(row, settings) for row in part.to_dict("records")],
             hovertemplate=f"{title} %{{x:.6~g}}<br>%{{hovertext}}<extra></extra>",
         )
-    figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
+    figure.update_layout(height=320, legend=ABOVE)
     figure.update_xaxes(title=title, rangemode="tozero")
     figure.update_yaxes(title="step", ticksuffix=unit, showgrid=True)
     return styled(

@@ -15,7 +15,7 @@ from ...runner.analysis import Matrix, Use
 from ...runner.programs import Inspection, Traffic
 from ...support import bandwidth_text, bytes_text, count_text, ranks_text, share_text
 from ..queries import LinkMap
-from ._charts import heat_map, listed, shades, styled, time_scale
+from ._charts import ABOVE, heat_map, listed, shades, styled, time_scale
 
 # Lower bounds of the levels of link use, as fractions of the step; each has a line colour and width.
 _BUSY = (0.0, 0.1, 0.3, 0.6, 0.85)
@@ -49,7 +49,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
             hovertemplate=f"rank %{{x}} {direction}: %{{customdata}}<extra></extra>",
         )
     figure.update_layout(barmode="group", height=300, bargap=0.2)
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_layout(legend=ABOVE)
     figure.update_xaxes(title="rank", dtick=max(1, loads["rank"].nunique() // 16))
     unit, title = (" %", "busy, of the step") if shown == "busy_ns" else (" MiB", "carried")
     figure.update_yaxes(ticksuffix=unit, title=title, showgrid=True, rangemode="tozero")
@@ -263,7 +263,7 @@ def _arrows(found: Inspection, scheme: str) -> go.Figure:
         )  # fmt: skip
     figure.update_layout(
         hovermode="closest", showlegend=True,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
+        legend={**ABOVE,
                 "title": {"text": "sent in one step: ", "side": "left", "font_size": 13}},
     )  # fmt: skip
     for step in range(1, found.steps):

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 
 from ...runner.analysis import Roof
 from ...support import bytes_text, change_text, duration_text, share_text
-from .._theme import MEMORY_PARTS, NAME_COLOURS, ON_KIND_INK, kind_colour
-from ._charts import listed, literal, short, styled, time_scale
+from .._theme import MEMORY_PARTS, NAME_COLOURS, ON_KIND_INK, kind_colour, short
+from ._charts import ABOVE, listed, literal, styled, time_scale
 
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
@@ -72,7 +72,7 @@ def step_bars(operations: pd.DataFrame, scheme: str) -> go.Figure:
     workers = len(rows)
     figure.update_layout(
         barmode="overlay", height=110 + 20 * workers, bargap=0.2,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+        legend=ABOVE,
     )  # fmt: skip
     figure.update_xaxes(ticksuffix=unit)
     # In the order of the table, even if some ranks lack the operations of the first series.
@@ -123,7 +123,7 @@ def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go
         )
     for roof in roofs:
         _add_roof(figure, roof, points)
-    figure.update_layout(height=480, legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
+    figure.update_layout(height=480, legend=ABOVE)
     figure.update_xaxes(type="log", title="FLOP per byte", showgrid=True, exponentformat="none", dtick=1)
     figure.update_yaxes(type="log", showgrid=True, tickvals=[*_RATES.values()], ticktext=[*_RATES])
     longest = points.nlargest(3, "time_ns")

@@ -77,19 +77,14 @@ _COLLECTIVES = [
 ]
 _FIGURES = [
     text_column("quantity", "Figure", minWidth=130),
-    column("base_ns", "Before", "time"),
-    column("other_ns", "After", "time"),
-    column("delta_ns", "Difference", "±time", minWidth=104),
-    column("relative", "Relative", "±%", minWidth=96),
+    *_TIMES[:4],
     column("low_ns", "Interval, from", "±time", minWidth=100),
     column("high_ns", "Interval, to", "±time", minWidth=96),
     *_VERDICT_COLUMNS[:1],
 ]
 _PATHS = [
     text_column("part", "Part of the path", flex=4, minWidth=220),
-    column("base_ns", "Before", "time"),
-    column("other_ns", "After", "time"),
-    column("delta_ns", "Difference", "±time", minWidth=104),
+    *_TIMES[:3],
     _VERDICT_COLUMNS[1],
     column("start_base_ns", "From, before", "instant", minWidth=100),
     column("start_other_ns", "From, after", "instant", minWidth=100),
@@ -166,7 +161,6 @@ def _share(text: str) -> float | None:
 
 def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) -> Any:
     found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]), reading)
-    waterfall = sides.table(found, "waterfall", asked["by"])
     notes = [*found.base.notes, *found.other.notes]
     return dmc.Stack(
         [
@@ -180,7 +174,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
             ),
             card(
                 "The difference, part by part",
-                graph(waterfall_bars(waterfall, scheme), id="diff-waterfall"),
+                graph(waterfall_bars(found, asked["by"], scheme), id="diff-waterfall"),
                 note=_WATERFALL_NOTE,
                 exports=export_links("diff-waterfall", **asked),
             ),

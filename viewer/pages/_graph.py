@@ -27,7 +27,7 @@ from ...runner.analysis import (
 from ...support import duration_text, share_text
 from .._address import option_id
 from .._state import OpenRun, Selection, StudyView
-from .._theme import EDGE_KINDS, PATH_COLOUR, kind_colour
+from .._theme import EDGE_KINDS, PATH_COLOUR, kind_colour, short
 from ..queries import (
     PATH_EDGES,
     edge_choice,
@@ -280,7 +280,7 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
     elements += [_edge_element(row, along) for row in cut.edges.to_dict("records")]
     elements += _late_peer(run, node, nodes, middle)
     more = f" (nearest {len(nodes)} nodes)" if cut.cut else ""
-    title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
+    title = f"Around {short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
     among, metadata = run.measured_among(rank, focus), run.workload.metadata
     details = node_details(node, run.slack_of(rank, focus), among, metadata)
     return Drawing(
@@ -303,7 +303,7 @@ def _late_peer(
     here = drawn[drawn["node_id"] == focus].iloc[0]
     top = -float(middle.max() if len(middle) else 0) - 1
     place = {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)}
-    label = f"rank {other} came last\n{_short(str(peer['name']), 20)}"
+    label = f"rank {other} came last\n{short(str(peer['name']), 20)}"
     return [
         {
             "data": {"id": f"{other}:{its_node}", "rank": other, "node": its_node, "label": label,
@@ -346,7 +346,7 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
             "id": f"g{row['group']}",
             "rank": int(row["rank"]),
             "node": int(row["node_id"]),
-            "label": f"{_short(str(row['name']), 22)}\n{row['band'] and row['band'] + ', '}"
+            "label": f"{short(str(row['name']), 22)}\n{row['band'] and row['band'] + ', '}"
             f"{duration_text(row['duration_ns'])}",
             "weight": int(row["duration_ns"]),
             "colour": kind_colour(str(row["kind"])),
@@ -376,10 +376,6 @@ def _group_details(groups: Groups, chosen: int, run: OpenRun) -> list[tuple[str,
     return [(label, text) for label, text in pairs if text]
 
 
-def _short(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"
-
-
 def _node_element(row: dict[Any, Any], node: Any, rank: int, longest: int) -> dict[str, Any]:
     number, lasts = int(row["node_id"]), int(row["duration_ns"])
     marks = (("focus", row["focus"]), ("path", row["on_path"]), ("opened", row["opened"]),
@@ -391,7 +387,7 @@ def _node_element(row: dict[Any, Any], node: Any, rank: int, longest: int) -> di
             "id": str(number),
             "rank": rank,
             "node": number,
-            "label": f"{_short(str(node['name']), 24)}{length}",
+            "label": f"{short(str(node['name']), 24)}{length}",
             "weight": max(0, lasts),
             "colour": kind_colour(str(node["kind"])),
             "size": round(18 + 26 * (max(0, lasts) / longest) ** 0.5),

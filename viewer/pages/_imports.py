@@ -24,6 +24,7 @@ from ._parts import (
     empty,
     error_alert,
     export_links,
+    finding_line,
     fitting,
     page_title,
     table,
@@ -38,7 +39,6 @@ _MAX_FINDINGS = 100
 _MAX_FILES = 4
 _WITHOUT_STEPS = ("graphs", "logs")
 _STEPS = ("median", "all")
-_COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
     "trace set": "The output of 'chakrascope trace': a folder with a manifest.json and two traces per rank.",
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
@@ -153,13 +153,7 @@ def _findings(found: Sequence[Finding] | None) -> Any:
         return empty("Not checked yet. A check converts the item once and reports errors.")
     if not found:
         return dmc.Alert("No problems found.", color="green", variant="light", mt="sm")
-    lines = [
-        dmc.Group([
-            dmc.Badge(each.severity, color=_COLOURS[each.severity], variant="light", className="level"),
-            dmc.Text(f"{each.place}: {each.text}", size="sm", className="finding"),
-        ], gap="xs", wrap="nowrap", align="start")
-        for each in found[:_MAX_FINDINGS]
-    ]  # fmt: skip
+    lines = [finding_line(each.severity, f"{each.place}: {each.text}") for each in found[:_MAX_FINDINGS]]
     more = [empty(f"and {len(found) - _MAX_FINDINGS:,} more")] if len(found) > _MAX_FINDINGS else []
     return dmc.Stack([*lines, *more], gap=4, mt="sm")
 
@@ -167,13 +161,11 @@ def _findings(found: Sequence[Finding] | None) -> Any:
 def register(app: Dash, view: StudyView) -> None:
     """Register the callbacks that select, check and import items, if there is an import folder."""
     if view.near.import_from is not None:
-        _register_choice(app, view, view.near.import_from)
-        _register_steps(app, view, view.near.import_from)
-        _register_work(app, view, view.near.import_from)
+        _register(app, JobStore(view.study), view.near.import_from)
 
 
-def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
-    jobs = JobStore(view.study)
+def _register(app: Dash, jobs: JobStore, folder: Path) -> None:
+    place = str(folder.resolve())
 
     @app.callback(
         Output("import-details", "children"), Input("url", "search"), State("url", "pathname"),
@@ -192,13 +184,9 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
     def show_findings(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
         """Show the findings about the item, which can be imported only after a check without errors."""
         item = _known_item(folder, search)
-        found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
+        found = jobs.findings(ImportRequest(place, item.id)) if item else None
         blocked = found is None or any(each.severity == "error" for each in found)
         return _findings(found), blocked
-
-
-def _register_steps(app: Dash, view: StudyView, folder: Path) -> None:
-    jobs = JobStore(view.study)
 
     @app.callback(
         Output("import-step", "data"), Input("jobs-seen", "data"), Input("import-step", "id"),
@@ -207,13 +195,8 @@ def _register_steps(app: Dash, view: StudyView, folder: Path) -> None:
     def suggest(_seen: Any, _shown: Any, search: str | None) -> Any:
         """Offer the annotations of the trace as steps, once a check has found them."""
         item = _known_item(folder, search)
-        names = jobs.step_names(ImportRequest(str(folder.resolve()), item.id)) if item else []
+        names = jobs.step_names(ImportRequest(place, item.id)) if item else []
         return list(dict.fromkeys([*_STEPS, *names])) if names else no_update
-
-
-def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
-    jobs = JobStore(view.study)
-    place = str(folder.resolve())
 
     @app.callback(
         Output("import-told", "children"), Input("import-look", "n_clicks"), Input("import-go", "n_clicks"),

@@ -16,7 +16,7 @@ from ...support import duration_text
 from .._state import Selection, StudyView
 from .._theme import run_options
 from ..queries import form_of_workload
-from ._parts import card, empty, error_alert, page_address
+from ._parts import card, empty, error_alert, link_to
 
 _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
@@ -170,13 +170,12 @@ def _button(text: str, action: str, job: Job) -> dmc.Button:
 def _result(job: Job, known_runs: set[str]) -> list[Any]:
     """Return a link to a finished job's result; empty if that is gone."""
     if job.kind == "simulation" and job.experiment in known_runs:
-        address = page_address("/", Selection(job.experiment).search)
-        return [dcc.Link("Open the result", href=address, className="text-link")]
+        return [link_to("Open the result", "/", Selection(job.experiment).search)]
     if job.kind == "import":
         # The message has the workload's real name, which differs from the requested one if that was taken.
         made = job.message.partition("'")[2].rpartition("'")[0] or job.workload
         search = Selection().with_option("setup", form_of_workload(made)).search
-        return [dcc.Link("Simulate it", href=page_address("/new-run", search), className="text-link")]
+        return [link_to("Simulate it", "/new-run", search)]
     return []
 
 

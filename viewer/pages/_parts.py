@@ -51,6 +51,7 @@ _FINE = f"{_FORMATS['instant']}(params.value, 1)"
 _MAX_NAME = 120
 _CODE = re.compile("`([^`]+)`")
 _INSIDE_NAME = re.compile(r"(?<=[^\W\d][./]|>[./])(?=[<\w])")
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": "gray"}
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
@@ -70,13 +71,16 @@ def card(
     note: str = "",
     exports: html.Span | None = None,
     order: int = 3,
+    count: str = "",
     **properties: Any,
 ) -> dmc.Paper:
-    """Return a panel with a title, a *note* in small print, and export links.
+    """Return a panel with a title, a *count* next to it, a *note* in small print, and export links.
 
     *order* is the level of its heading: 2 if the panel fills the page.
     """
     heading: list[Any] = [dmc.Title(title, order=order, size="h5", mb=4)]
+    if count:
+        heading = [dmc.Group([*heading, dmc.Text(count, size="sm", c="dimmed")], gap="sm")]
     if exports is not None:
         heading = [dmc.Group([*heading, exports], justify="space-between", align="start")]
     if note:
@@ -112,10 +116,22 @@ def error_alert(text: str, **properties: Any) -> dmc.Alert:
     return dmc.Alert(prose(text), color="red", variant="light", **properties)
 
 
+def finding_line(severity: str, text: str) -> dmc.Group:
+    """Return a line with one finding of a check."""
+    badge = dmc.Badge(severity, color=_SEVERITIES[severity], variant="light", className="level")
+    words = dmc.Text(text, size="sm", className="finding")
+    return dmc.Group([badge, words], gap="xs", wrap="nowrap", align="start")
+
+
 def prose(text: str) -> Any:
     """Return *text* as the content of a component, with commands between backticks as code."""
     parts = _CODE.split(text)
     return [html.Code(part) if place % 2 else part for place, part in enumerate(parts)] if parts[1:] else text
+
+
+def breakable(text: str) -> list[Any]:
+    """Return *text* as the content of a component; its long names break after dots and slashes first."""
+    return [piece for part in _INSIDE_NAME.split(text) for piece in (part, html.Wbr())][:-1]
 
 
 def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
@@ -128,11 +144,6 @@ def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
             )
             for kind in KINDS
             if kind in shown
-def breakable(text: str) -> list[Any]:
-    """Return *text* as the content of a component; its long names break after dots and slashes first."""
-    return [piece for part in _INSIDE_NAME.split(text) for piece in (part, html.Wbr())][:-1]
-
-
         ],
         className="legend",
     )
@@ -213,6 +224,20 @@ def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
     return text_column(field, name, wrapText=True, autoHeight=True, cellClass="wrapped", **more)
 
 
+COLLECTIVE_COLUMNS = (
+    column("collective", "#", minWidth=50, maxWidth=64),
+    {"field": "operation", "headerName": "Operation", "minWidth": 128},
+    text_column("module", "Issued in", minWidth=90),
+    column("ranks", "Ranks", minWidth=70, maxWidth=90),
+    column("size_bytes", "Size", "bytes", minWidth=96),
+    column("skew_ns", "Skew", "time", minWidth=88),
+    column("transfer_ns", "Transfer", "time", minWidth=92),
+    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=98),
+    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=96),
+)
+"""The columns that all tables of collectives have."""
+
+
 def table(
     identity: str | dict[str, str],
     rows: pd.DataFrame,
@@ -277,19 +302,13 @@ def table_card(
         options["getRowId"] = f"'' + params.data.{row_id}"
     known = count_text(len(rows), "row")
     shown = known if len(rows) <= MAX_ROWS else f"{MAX_ROWS:,} of {known}"
-    head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
-    parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
-    if note:
-        parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
     # Callbacks find the table by its pattern id; style sheets and tests find the panel by its plain id.
     identity = table_id(name) if selects else f"{name}-table"
-    named = {"id": f"{name}-table"} if selects else {}
-    parts.append(
-        table(identity, rows, _fine(_filled(columns, rows), rows), scheme, **options)
-        if len(rows)
-        else empty("No rows.")
-    )
-    return dmc.Paper(parts, withBorder=True, p="md", radius="md", **named)
+    named: dict[str, Any] = {"id": f"{name}-table"} if selects else {}
+    grid = empty("No rows.")
+    if len(rows):
+        grid = table(identity, rows, _fine(_filled(columns, rows), rows), scheme, **options)
+    return card(title, grid, note=note, exports=export_links(name, **query), count=shown, **named)
 
 
 def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:

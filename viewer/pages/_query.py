@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import uuid
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -94,19 +94,16 @@ class _Queries:
         if not self._places.acquire(blocking=False):
             raise BackendTimeout(f"{_AT_ONCE} queries are already running; cancel one of them, or wait.")
         try:
-            answer = query_run(run, sql, rows=rows, timeout_s=_TIMEOUT_S, watch=self._watching(page))
+            answer = query_run(run, sql, rows=rows, timeout_s=_TIMEOUT_S, watch=partial(self._note, page))
             return answer.table, answer.more
         finally:
             self._places.release()
             with self._lock:
                 self._running.pop(page, None)
 
-    def _watching(self, page: str) -> Callable[[subprocess.Popen[bytes]], None]:
-        def watch(worker: subprocess.Popen[bytes]) -> None:
-            with self._lock:
-                self._running[page] = worker
-
-        return watch
+    def _note(self, page: str, worker: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running[page] = worker
 
     def cancel(self, page: str) -> None:
         """Kill the process of *page*'s query, if there is one."""

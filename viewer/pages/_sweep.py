@@ -42,6 +42,7 @@ from ._parts import (
     error_alert,
     export_links,
     fitting,
+    link_to,
     no_workload,
     page_address,
     page_title,
@@ -166,15 +167,20 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
         text += f"; the slowest point takes {longest:.3g} times as long." if longest > 1 else "."
     else:
         text += f"; the step takes {duration_text(int(best['makespan_ns']))}."
-    query = urlencode({"sweep": name, "point": best["id"]})
+    links = html.Div(_point_links(view, name, str(best["id"])), className="link-row")
+    return html.Div([dmc.Title(text, order=3, size="h4", id="sweep-best"), links])
+
+
+def _point_links(view: StudyView, name: str, identity: str) -> list[Any]:
+    """Return links to a point's run, if there is one, and to its files."""
+    query = urlencode({"sweep": name, "point": identity})
     zipped = page_address("/export/point.zip", f"?{query}")
-    links: list[Any] = [html.A("Files as a zip", href=zipped, className="text-link", download="point.zip")]
-    if best["id"] in {info.id for info in view.runs()}:
-        address = page_address("/", Selection(str(best["id"])).search)
-        links.insert(0, dcc.Link("Open this run", href=address, className="text-link"))
-    return html.Div(
-        [dmc.Title(text, order=3, size="h4", id="sweep-best"), html.Div(links, className="link-row")]
-    )
+    run = Selection(identity).search
+    is_run = identity in {info.id for info in view.runs()}
+    return [
+        *([link_to("Open this run", "/", run)] if is_run else []),
+        html.A("Files as a zip", href=zipped, className="text-link", download="point.zip"),
+    ]
 
 
 def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
@@ -243,14 +249,11 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
         return empty("This point has no result, so it cannot be opened as a run.")
-    query = urlencode({"sweep": name, "point": identity})
-    zipped = html.A("Files as a zip", href=page_address("/export/point.zip", f"?{query}"),
-                    className="text-link", download="point.zip")  # fmt: skip
-    if identity in {info.id for info in view.runs()}:
-        address = page_address("/", Selection(identity).search)
-        return dmc.Group([dcc.Link("Open this run", href=address, className="text-link"), zipped], mb="xs")
-    keep = dmc.Button("Simulate it as a run", id="sweep-point-go", size="compact-sm")
-    return dmc.Group([keep, zipped, html.Div(id="sweep-point-told")], mb="xs")
+    links = _point_links(view, name, identity)
+    if len(links) == 1:  # the point has no run
+        keep = dmc.Button("Simulate it as a run", id="sweep-point-go", size="compact-sm")
+        links = [keep, *links, html.Div(id="sweep-point-told")]
+    return dmc.Group(links, mb="xs")
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
