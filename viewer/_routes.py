@@ -46,14 +46,12 @@ from ._timeline_routes import (
     requested_source,
 )
 from .queries import (
-    Networks,
-    begun_from,
     command_line,
-    decode_form,
     edge_kinds,
     experiment_of,
     focus_of,
     fold_of,
+    form_at,
     has_selected,
     hops_of,
     opened_nodes,
@@ -176,12 +174,9 @@ def _register_configurations(server: Flask, view: StudyView) -> None:
 
     @server.get("/export/new-run.zip")
     def new_run() -> Response:
-        workloads = view.study.workloads()
-        if not workloads:
+        if not view.study.workloads():
             abort(404)
-        networks = Networks(view.study)
-        begun = begun_from(view.study, request.args.get("run", ""), networks)
-        form = decode_form(request.args.get("setup", ""), workloads, networks, begun.form)
+        form, _ = form_at(view, Selection.parse(request.query_string.decode()))
         if form.ignored:
             return _refusal(ConfigError(" ".join(form.ignored)))
         backend = form.backends[0] if form.backends else DEFAULT_BACKEND

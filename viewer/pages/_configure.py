@@ -20,10 +20,9 @@ from ..queries import (
     Form,
     Networks,
     Setup,
-    begun_from,
-    decode_form,
     first_form,
     fixed_keys_text,
+    form_at,
     is_offered,
     machine_of,
     machine_text,
@@ -68,8 +67,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     if not names:
         return no_workload(selection.search)
     networks = Networks(view.study)
-    begun = begun_from(view.study, view.resolve(selection.run), networks)
-    form = decode_form(selection.option("setup"), names, networks, begun.form)
+    form, begun = form_at(view, selection)
     return dmc.Stack(
         [
             page_title(TITLE, _ABOUT),
@@ -366,11 +364,10 @@ def _register_address(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any, Any]:
         """Redraw the form if the browser changed the address, for example by Back."""
-        text = Selection.parse(search).option("setup")
+        selection = Selection.parse(search)
+        text = selection.option("setup")
         if text == (written or ""):
             return no_update, no_update, no_update
-        names = view.study.workloads()
-        networks = Networks(view.study)
-        begun = begun_from(view.study, view.resolve(Selection.parse(search).run), networks)
-        form = decode_form(text, names, networks, begun.form)
-        return _form(form, names, networks, "dark" if dark else "light"), text, ignored_notice(form.ignored)
+        form, _ = form_at(view, selection)
+        drawn = _form(form, view.study.workloads(), Networks(view.study), "dark" if dark else "light")
+        return drawn, text, ignored_notice(form.ignored)

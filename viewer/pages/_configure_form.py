@@ -39,18 +39,18 @@ from ..queries import (
     machine_text,
     typed_text,
 )
-from ._parts import empty, error_alert, link_to, page_address
+from ._parts import empty, error_alert, finding_line, link_to, page_address
 
 Row = dict[str, Any]
 """A network dimension's fields by name; numbers are texts as typed."""
 
-# Numeric fields: key of the system file -> unit of bare numbers, and help text.
-_NUMBERS: dict[str, tuple[str, str]] = {
-    "preferred-dataset-splits": ("", "number of pieces of a collective"),
-    "active-chunks-per-dimension": ("", "in flight at once per dimension"),
-    "endpoint-delay": (" (ns)", "per message, at its endpoint"),
-    "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
-    "peak-perf": (" (TFLOP/s)", "per chip: roofline"),
+# Numeric fields: key of the system file -> help text.
+_NUMBERS: dict[str, str] = {
+    "preferred-dataset-splits": "number of pieces of a collective",
+    "active-chunks-per-dimension": "in flight at once per dimension",
+    "endpoint-delay": "per message, at its endpoint",
+    "local-mem-bw": "per chip: reductions, roofline",
+    "peak-perf": "per chip: roofline",
 }
 # Choices: key of the system file -> label, help text, and titles of the values, of which the first
 # is the default.
@@ -129,7 +129,7 @@ def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def dimension_rows(rows: Sequence[Row]) -> Any:
     """Return a table of fields, a row per dimension."""
-    head = ["#", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
+    head = ["#", "Shape", *(field.label for field in DIMENSION_FIELDS.values()), *COLLECTIVES]
     body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
     titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
     return dmc.Table([titles, dmc.TableTbody(body)], className="form-table", withRowBorders=False)
@@ -165,11 +165,11 @@ def system_fields(system: Mapping[str, Any]) -> Any:
     """Return the fields for all keys of a system file except collective algorithms."""
     fields: list[Any] = [
         html.Div([
-            dmc.TextInput(id={"form": "system", "field": key}, label=f"{NUMBER_FIELDS[key].title}{unit}",
+            dmc.TextInput(id={"form": "system", "field": key}, label=NUMBER_FIELDS[key].label,
                           description=text, value=typed_text(system.get(key)), placeholder="not given"),
             html.Div(id={"told": "system", "field": key}, className="understood"),
         ])
-        for key, (unit, text) in _NUMBERS.items()
+        for key, text in _NUMBERS.items()
     ]  # fmt: skip
     fields += [
         dmc.Select(
@@ -310,7 +310,6 @@ def _dimension(number: int, row: Row) -> Dimension:
 
 
 LABEL_LENGTH = 120
-_COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _CORRECT = "Correct the field that is marked first."
 _FIELDS: dict[str, Any] = {
     "dimensions": {"form": "dimension", "field": ALL, "number": ALL},
@@ -422,12 +421,8 @@ def _findings(found: list[Finding], changed: list[str] | None, start: str = "") 
     While a field is invalid, the changes are unknown, and *changed* is None.
     """
     lines = [
-        dmc.Group([
-            dmc.Badge(item.severity, color=_COLOURS[item.severity], variant="light", className="level"),
-            dmc.Text(f"{item.place[0].upper()}{item.place[1:]}: {item.text}", size="sm", className="finding"),
-        ], gap="xs", wrap="nowrap")
-        for item in found
-    ]  # fmt: skip
+        finding_line(item.severity, f"{item.place[0].upper()}{item.place[1:]}: {item.text}") for item in found
+    ]
     if changed is None:
         return dmc.Stack(lines, gap=4)
     title = dmc.Text(f"Changes to {start}", size="sm", fw=600, mt="xs")

@@ -21,17 +21,15 @@ from ..queries import (
     Aim,
     Begun,
     Form,
-    Networks,
     Plan,
     axis_names,
     axis_reading,
-    begun_from,
     decode_aim,
     decode_axes,
-    decode_form,
     differences,
     encode_aim,
     encode_axes,
+    form_at,
     parsed_aim,
     plan_of,
     request_of,
@@ -44,7 +42,7 @@ _NAME_LENGTH = 80
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     """Return the form of a new sweep as in the address; the study needs a workload."""
-    form = _form(view, selection.search)
+    form, begun = form_at(view, selection)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
     first, *others = [_axis(number, axes, names) for number in range(MAX_AXES)]
@@ -59,9 +57,9 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         align="end", mt="sm",
     )  # fmt: skip
     change = link_to("Change that on the New run page", "/new-run", selection.search)
-    begun = None if selection.option("setup") else _begun(view, selection)
-    of = f", the setup of the run on screen ({begun.of[:_NAME_LENGTH]})" if begun and begun.of else ""
-    notes = " ".join(begun.notes) if begun else ""
+    begun = Begun(form) if selection.option("setup") else begun
+    of = f", the setup of the run on screen ({begun.of[:_NAME_LENGTH]})" if begun.of else ""
+    notes = " ".join(begun.notes)
     begins = dmc.Text(
         ["Based on ", html.B(_begins(form)), f"{of}. {notes} ", change], size="sm", id="sweep-begins"
     )
@@ -158,13 +156,7 @@ def register_start(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _form(view: StudyView, search: str | None) -> Form:
-    selection, networks = Selection.parse(search), Networks(view.study)
-    begun = _begun(view, selection)
-    return decode_form(selection.option("setup"), view.study.workloads(), networks, begun.form)
-
-
-def _begun(view: StudyView, selection: Selection) -> Begun:
-    return begun_from(view.study, view.resolve(selection.run), Networks(view.study))
+    return form_at(view, Selection.parse(search))[0]
 
 
 def _register_axes(app: Dash, view: StudyView, path: str) -> None:

@@ -32,11 +32,11 @@ from ._form import TIMES as TIMES
 from ._form import TRIALS as TRIALS
 from ._form import Begun as Begun
 from ._form import Form as Form
-from ._form import NumberField as NumberField
 from ._form import begun_from as begun_from
 from ._form import decode_form as decode_form
 from ._form import encode_form as encode_form
 from ._form import first_form as first_form
+from ._form import form_at as form_at
 from ._form import form_of_workload as form_of_workload
 from ._form import typed_text as typed_text
 from ._graph import PATH_EDGES as PATH_EDGES

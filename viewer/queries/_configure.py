@@ -34,7 +34,9 @@ from ...runner.prediction import Origin, chip_of_network, find_machine, has_link
 from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
-_MAX_RANKS = 65_536
+MAX_RANKS = 65_536
+"""Maximum number of ranks that a browser may request."""
+CHANGED = " (changed)"
 _MACHINE = re.compile(r"\d{1,9}x[\w-]{1,60}")
 # Numbers of nodes that a form offers for machines.
 _NODES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -210,6 +212,11 @@ class Setup:
         return cls(dimensions, rest, "", "", network.without_dimensions())
 
     @property
+    def network_name(self) -> str:
+        """The name of the network in runs."""
+        return Path(self.network_preset).stem + CHANGED * self.changed
+
+    @property
     def num_ranks(self) -> int:
         """The number of ranks: the product of the dimensions."""
         return math.prod(dimension.size for dimension in self.dimensions)
@@ -246,8 +253,8 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
         network, system = setup.configs()
     except ConfigError as error:
         return [Finding("error", "configuration", error.message)]
-    if setup.num_ranks > _MAX_RANKS:
-        cause = f"{setup.num_ranks:,} ranks are more than the {_MAX_RANKS:,} a browser may ask for."
+    if setup.num_ranks > MAX_RANKS:
+        cause = f"{setup.num_ranks:,} ranks are more than the {MAX_RANKS:,} a browser may ask for."
         return [Finding("error", "network", cause, "Use the command line.")]
     return check_setup(network, system, workload, backends)
 
@@ -304,8 +311,7 @@ def machine_text(setup: Setup) -> str:
 
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return the experiment of the workload at *prefix*; raises the errors of `prepare`."""
-    name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
-    network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
+    network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", setup.network_name)
     # A replay needs no network, so its system has the algorithms of one dimension.
     replays = about_backend(backend).replays
     kept = setup.dimensions[:1] if replays else setup.dimensions

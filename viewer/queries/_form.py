@@ -27,7 +27,10 @@ from ...support import (
     parse_flops,
     parse_number,
 )
+from .._state import Selection, StudyView
 from ._configure import (
+    CHANGED,
+    MAX_RANKS,
     PRESETS,
     Dimension,
     Networks,
@@ -105,12 +108,25 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
         "label": form.label,
     }
     fields = {key: value for key, value in changes.items() if value not in (False, {}, "")}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
+    return to_address(fields)
+
+
+def to_address(value: Any) -> str:
+    """Return *value* as text for an address; "" for an empty one."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) if value else ""
+
+
+def of_address(text: str) -> Any:
+    """Parse what `to_address` wrote; None for "" and for invalid text."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def form_of_workload(name: str) -> str:
     """Return the initial form with the workload *name* as text, independent of the current run."""
-    return json.dumps({"workload": name}, separators=(",", ":"), ensure_ascii=False)
+    return to_address({"workload": name})
 
 
 def decode_form(
@@ -123,10 +139,7 @@ def decode_form(
     first, ignored = first_form(workloads), _Ignored()
     if not text:
         return begun or first
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        fields = None
+    fields = of_address(text)
     if not isinstance(fields, dict):
         return replace(first, ignored=("The setup in the address is incomplete or invalid.",))
     for key in fields.keys() - _PARTS:
@@ -218,11 +231,12 @@ def _is_row(row: Any) -> bool:
     if not isinstance(row, list) or len(row) != 4 + len(COLLECTIVES):
         return False
     texts, numbers = [row[0], *row[4:]], row[1:4]
-    whole = _is_number(row[1]) and float(row[1]).is_integer()
-    return all(isinstance(text, str) for text in texts) and all(map(_is_number, numbers)) and whole
+    whole = is_number(row[1]) and float(row[1]).is_integer()
+    return all(isinstance(text, str) for text in texts) and all(map(is_number, numbers)) and whole
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a JSON *value* is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -237,7 +251,7 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
         ignored.append("The system keys of the setup are not an object.")
         return changed
     for key, value in keys.items():
-        if key not in SYSTEM_FIELDS or not (value is None or isinstance(value, str) or _is_number(value)):
+        if key not in SYSTEM_FIELDS or not (value is None or isinstance(value, str) or is_number(value)):
             ignored.append(f"The key '{key[:40]}' of the system has an invalid value.")
         elif value is None:
             changed.pop(key, None)
@@ -247,7 +261,6 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
 
 
 MAX_TRIALS = 5_000
-_MAX_RANKS = 65_536  # maximum number of ranks that a browser may request
 _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 
@@ -267,7 +280,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class NumberField:
-    """A number from *least* to *most*, in the field's unit unless another one is typed.
+    """A number from *least* to *most*, in the field's *unit* unless another one is typed.
 
     *parse* converts typed text, and *text* formats the value. With *may_be_empty*, an empty text is also
     valid.
@@ -281,6 +294,12 @@ class NumberField:
     least: float = 0
     most: float = INTEGER
     may_be_empty: bool = False
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """The title with the unit of a bare number."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def read(self, typed: Any) -> Reading:
         """Parse *typed* text; what is invalid gives a problem and is never corrected."""
@@ -327,21 +346,23 @@ def _link_rate(gib_per_s: float) -> str:
     return f"{bandwidth_text(per_ns, 'GiB/s')} = {bandwidth_text(per_ns)}"
 
 
-def _count(title: str, noun: str, least: float, most: float, *, may_be_empty: bool = False) -> NumberField:
+def _count(
+    title: str, noun: str, least: float, most: float, *, may_be_empty: bool = False, unit: str = ""
+) -> NumberField:
     return NumberField(
         title, lambda typed: parse_number(typed, noun=noun), lambda value: count_text(int(value), noun[:-1]),
-        "a whole number", whole=True, least=least, most=most, may_be_empty=may_be_empty,
+        "a whole number", whole=True, least=least, most=most, may_be_empty=may_be_empty, unit=unit,
     )  # fmt: skip
 
 
 DIMENSION_FIELDS: Mapping[str, NumberField] = {
-    "size": _count("Size", "ranks", 2, _MAX_RANKS),
+    "size": _count("Size", "ranks", 2, MAX_RANKS, unit="ranks"),
     "bandwidth": NumberField(
         "Bandwidth", lambda typed: parse_bandwidth(typed, bare="GiB/s") / _GIB_PER_S, _link_rate,
-        "9.3, 10 GB/s or 80 Gb/s", least=BANDWIDTH[0], most=BANDWIDTH[1],
+        "9.3, 10 GB/s or 80 Gb/s", least=BANDWIDTH[0], most=BANDWIDTH[1], unit="GiB/s",
     ),
     "latency": NumberField(
-        "Latency", parse_duration, duration_text, "500, 500 ns or 1.5 us", most=DELAY_NS[1]
+        "Latency", parse_duration, duration_text, "500, 500 ns or 1.5 us", most=DELAY_NS[1], unit="ns"
     ),
 }  # fmt: skip
 """Fields of a network dimension: ranks, bandwidth in GiB/s, latency in ns."""
@@ -354,15 +375,15 @@ NUMBER_FIELDS: Mapping[str, NumberField] = {
     ),
     "endpoint-delay": NumberField(
         "Endpoint delay", parse_duration, duration_text, "10, 10 ns or 1.5 us", whole=True,
-        most=FIELDS["endpoint_delay"].largest, may_be_empty=True,
+        most=FIELDS["endpoint_delay"].largest, may_be_empty=True, unit="ns",
     ),
     "local-mem-bw": NumberField(
         "Memory bandwidth", parse_bandwidth, bandwidth_text, "1600, 1.6 TB/s or 1500 GiB/s",
-        most=FIELDS["local_mem_bw"].largest, may_be_empty=True,
+        most=FIELDS["local_mem_bw"].largest, may_be_empty=True, unit="GB/s",
     ),
     "peak-perf": NumberField(
         "Peak rate", lambda typed: parse_flops(typed) / 10**12, lambda value: f"{value:,.6g} TFLOP/s",
-        "312 or 1.2 PFLOP/s", most=FIELDS["peak_perf"].largest, may_be_empty=True,
+        "312 or 1.2 PFLOP/s", most=FIELDS["peak_perf"].largest, may_be_empty=True, unit="TFLOP/s",
     ),
 }  # fmt: skip
 """Numeric fields of a system file, in chunks, ns, GB/s or TFLOP/s."""
@@ -375,7 +396,6 @@ TRIALS = _count("Points to try", "points", 1, MAX_TRIALS, may_be_empty=True)
 """The number of points that a search tries."""
 SAVED_RUNS = _count("Best points to keep", "points", 0, 20)
 """The number of points that a sweep saves as runs."""
-_CHANGED = " (changed)"
 
 
 @dataclass(frozen=True)
@@ -425,6 +445,16 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
     return Begun(replace(begun, setup=setup), of, (*lost, *notes))
 
 
+def form_at(view: StudyView, selection: Selection) -> tuple[Form, Begun]:
+    """Return the form in the address *selection*, and the form that it would be without settings.
+
+    The study needs a workload.
+    """
+    networks = Networks(view.study)
+    begun = begun_from(view.study, view.resolve(selection.run), networks)
+    return decode_form(selection.option("setup"), view.study.workloads(), networks, begun.form), begun
+
+
 def _setup_of(
     configs: tuple[NetworkConfig, SystemConfig], title: str, workload: str, networks: Networks
 ) -> tuple[Setup | None, Sequence[str]]:
@@ -434,7 +464,7 @@ def _setup_of(
     machine = _machine_of(own, title, workload, networks)
     if machine is not None:
         return machine, ()
-    preset = _begins_as(own, title.removesuffix(_CHANGED), networks)
+    preset = _begins_as(own, title.removesuffix(CHANGED), networks)
     if preset is None:
         return None, ()
     start = Setup.of_presets(preset, "default", networks)

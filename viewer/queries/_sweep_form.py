@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,22 +14,27 @@ from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...runner.sweep import FIGURES, Goal, Prices, Range, Search, check_cost, grid, parse_axis, parse_limits
 from ...support import duration_text
 from ._configure import Setup, check, differences
-from ._form import Form, typed_text
+from ._form import (
+    DIMENSION_FIELDS,
+    MAX_TRIALS,
+    NUMBER_FIELDS,
+    Form,
+    is_number,
+    of_address,
+    to_address,
+    typed_text,
+)
 
 MAX_AXES = 4
-_MAX_POINTS = 5_000
 _MAX_TRIED = 200
 _TEXT_LENGTH = 400
-_FIELDS = {"topology": "shape", "npus_count": "size", "bandwidth": "bandwidth", "latency": "latency"}
-_UNITS = {"npus_count": "ranks", "bandwidth": "GiB/s", "latency": "ns"}
-_SYSTEM = {
-    "system.preferred-dataset-splits": "Chunks",
-    "system.active-chunks-per-dimension": "Active chunks",
-    "system.endpoint-delay": "Endpoint delay (ns)",
-    "system.local-mem-bw": "Memory bandwidth (GB/s)",
-    "system.peak-perf": "Peak rate (TFLOP/s)",
-    "system.collective-optimization": "Collective optimization",
+# Key of a network file -> title and unit of a dimension's values.
+_DIMENSION = {"topology": ("Shape", "")} | {
+    key: (field.title, f" ({field.unit})")
+    for key, field in zip(("npus_count", "bandwidth", "latency"), DIMENSION_FIELDS.values(), strict=True)
 }
+_SYSTEM = {f"system.{key}": field.label for key, field in NUMBER_FIELDS.items()}
+_SYSTEM["system.collective-optimization"] = "Collective optimization"
 _CHOICES: Mapping[str, Sequence[str]] = {
     "topology": TOPOLOGIES,
     "collective-optimization": ("baseline", "localBWAware"),
@@ -72,15 +76,12 @@ class Aim:
 def encode_aim(aim: Aim) -> str:
     """Return *aim* as text for an address; "" for the default."""
     fields = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
+    return to_address(fields)
 
 
 def decode_aim(text: str) -> Aim:
     """Parse what :func:`encode_aim` wrote; invalid parts get defaults."""
-    try:
-        fields = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        fields = {}
+    fields = of_address(text)
     return (
         parsed_aim(**{key: fields.get(key) for key in asdict(Aim())}) if isinstance(fields, dict) else Aim()
     )
@@ -88,12 +89,11 @@ def decode_aim(text: str) -> Aim:
 
 def parsed_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
     """Return the objective in a form's fields; invalid fields get defaults."""
-    known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
         least if least in FIGURES else Aim.least,
         limits[:_TEXT_LENGTH] if isinstance(limits, str) else "",
         prices[:_TEXT_LENGTH] if isinstance(prices, str) else "",
-        int(trials) if known and float(trials).is_integer() else 0,
+        int(trials) if is_number(trials) and float(trials).is_integer() else 0,
     )
 
 
@@ -169,10 +169,9 @@ def axis_names(setup: Setup) -> dict[str, str]:
     one = len(setup.dimensions) == 1
     names = {}
     for index in range(len(setup.dimensions)):
-        for name, title in _FIELDS.items():
-            unit = f" ({_UNITS[name]})" if name in _UNITS else ""
+        for name, (title, unit) in _DIMENSION.items():
             place, key = ("", "") if one else (f" of dimension {index + 1}", f"[{index}]")
-            names[f"network.{name}{key}"] = f"{title.capitalize()}{place}{unit}"
+            names[f"network.{name}{key}"] = f"{title}{place}{unit}"
     names |= {f"system.{name}-implementation": f"Algorithm of {name}" for name in COLLECTIVES}
     names |= _SYSTEM
     if not setup.machine and not differences(setup):
@@ -203,16 +202,12 @@ def _plain(number: float) -> str:
 
 def encode_axes(axes: Axes) -> str:
     """Return *axes* as text for an address; ``""`` if there are none."""
-    pairs = [list(axis) for axis in axes if any(axis)]
-    return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False) if pairs else ""
+    return to_address([axis for axis in axes if any(axis)])
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
     """Parse what :func:`encode_axes` wrote, dropping invalid axes."""
-    try:
-        parsed = json.loads(text) if text else []
-    except (ValueError, RecursionError):
-        return []
+    parsed = of_address(text)
     items = parsed if isinstance(parsed, list) else []
     pairs = [item for item in items if isinstance(item, list) and len(item) == 2]
     return [
@@ -229,12 +224,12 @@ def plan_of(form: Form, axes: Axes, workload: Communication, aim: Aim = Aim()) -
         over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
         if not over:
             return Plan({}, problem="Choose a setting to vary, and its values.")
-        goal, prices = checked_aim(aim, over, _network_name(form.setup), form.setup.network_preset)
+        goal, prices = checked_aim(aim, over, form.setup.network_name, form.setup.network_preset)
     except ChakrascopeError as error:
         return Plan(over, problem=error.message)
     plan = Plan(over, aim.trials or _count(over), goal=goal, prices=prices, trials=aim.trials)
-    if plan.points > _MAX_POINTS:
-        text = f"{plan.points:,} points are more than {_MAX_POINTS:,}; use fewer values, or the command line."
+    if plan.points > MAX_TRIALS:
+        text = f"{plan.points:,} points are more than {MAX_TRIALS:,}; use fewer values, or the command line."
         return replace(plan, problem=text)
     return _tried(form, plan, workload)
 
@@ -340,10 +335,6 @@ def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
     return replace(setup, dimensions=tuple(dimensions), system=system)
 
 
-def _network_name(setup: Setup) -> str:
-    return Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
-
-
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
     """Return the request for a job that runs the sweep of *plan*.
 
@@ -359,7 +350,7 @@ def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
         workload=form.workload,
         system=setup.system_mapping() if setup.changed or setup.machine else setup.system_preset,
         network=setup.network_mapping(),
-        network_name=_network_name(setup),
+        network_name=setup.network_name,
         backend=form.backends[0] if form.backends else DEFAULT_BACKEND,
         name=name,
         keep=keep,
