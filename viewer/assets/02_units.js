@@ -1,5 +1,6 @@
 "use strict";
-/* Formats quantities with the same rules and operations as support/_units.py; a test compares both implementations. */
+/* Formats quantities with the same rules and operations as support/_units.py; a test compares both implementations. Other
+   files add clientside callbacks by chakrascopeCallbacks. */
 (function () {
   const DURATIONS = ["ns", "µs", "ms", "s"], BYTES = ["B", "KiB", "MiB", "GiB", "TiB"];
   const OPERATIONS = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"], RATES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], MAX_DECIMALS = 9;
@@ -50,6 +51,9 @@
     return `${number === 0 ? "" : relative > 0 ? "+" : "-"}${digits(number, decimals)} %`;
   }
 
+  const dash = window.dash_clientside = window.dash_clientside || {};
+  dash.chakrascope = dash.chakrascope || {};
+  window.chakrascopeCallbacks = (callbacks) => { Object.assign(dash.chakrascope, callbacks); };
   window.chakrascopeUnits = {
     durationText: (ns) => inUnits(ns, 1000, DURATIONS),
     bytesText: (bytes) => inUnits(bytes, 1024, BYTES),

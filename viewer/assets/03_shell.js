@@ -22,8 +22,7 @@
     if (!chosen()) { window.dash_clientside.set_props("dark", { checked: system.matches }); }
   });
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     firstScheme() { const kept = chosen(); return kept ? kept === "dark" : system.matches; },
 
     scheme(dark) {
@@ -267,8 +266,7 @@
     }
   }).observe(document.documentElement, { childList: true, subtree: true });
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     title(navigation, run, runs, study) {
       const about = (runs || []).find((each) => each.value === run);
       const parts = [named(navigation), about ? about.label.split(" · ")[0] : "", study || "", "Chakrascope"];
@@ -319,8 +317,7 @@
     return String(query);
   }
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     returned(pathname, search) {
       const before = shown, settings = settingsOf(search), isReturn = target === pathname + search;
       shown = { pathname, settings };
@@ -342,8 +339,7 @@
 (function () {
   const timeline = new URL("timeline/timeline.js", document.currentScript.src).href;
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     async timeline(run, _scheme, selection) {
       (await import(timeline)).show(run, selection);
       return window.dash_clientside.no_update;

@@ -35,8 +35,7 @@
 (function () {
   const address = (name) => `/study/${encodeURIComponent(name)}/`;
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     /* Open the same page of another study, without the selection of the current study. */
     openStudy(name, pathname) {
       const parts = (pathname || "/").split("/"), page = parts.pop();
@@ -101,8 +100,7 @@
     window.setTimeout(() => go.click(), REPORT_MS);
   });
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     staleAnswer: (sql, answered) => (answered && answered !== sql ? "stale" : ""),
   });
 })();

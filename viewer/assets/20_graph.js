@@ -111,8 +111,7 @@
     observer.observe(holder);
   }
 
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
+  window.chakrascopeCallbacks({
     fitGraph() {
       watch();
       const holder = document.querySelector(".graph-holder");
