@@ -36,6 +36,11 @@ def bars_id(name: str) -> dict[str, str]:
     return {"bars": name}
 
 
+def later_id(name: str) -> dict[str, str]:
+    """Return the id of a part that the function LATER[*name*] of its page makes once the page is shown."""
+    return {"later": name}
+
+
 def go(path: str, search: str) -> None:
     """Navigate to the page *path* with the query string *search* once the callback responds."""
     set_props("url", {"pathname": path, "search": search})

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html
 
 from ..converter.building import stand_in_of
 from ..errors import ChakrascopeError
@@ -15,11 +15,11 @@ from ..support import duration_text
 from . import _perfetto as perfetto
 from . import _routes as routes
 from . import pages
-from ._address import register_address
+from ._address import later_id, register_address
 from ._shell import frame, new_dash, register_share, share_link
 from ._state import Selection, StudyView, Surroundings
 from ._theme import run_options
-from .pages import card, link_to, no_workload, node_search, page_address, prose
+from .pages import card, error_alert, link_to, no_workload, node_search, page_address, prose
 from .queries import rank_text, stragglers_of
 
 
@@ -106,6 +106,20 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
         view.shown.set()
         return page
+
+    makers = {name: make for page in pages.PAGES for name, make in getattr(page, "LATER", {}).items()}
+
+    @app.callback(
+        Output(later_id(MATCH), "children"), Input(later_id(MATCH), "id"), State("run", "data"),
+        State("dark", "checked"),
+    )  # fmt: skip
+    def make_later(_id: Any, run: str, dark: bool) -> Any:
+        """Make a part of a page that takes longer than the rest."""
+        make = makers.get(ctx.outputs_list["id"]["later"])
+        try:
+            return make and make(view.open(run), "dark" if dark else "light")
+        except ChakrascopeError as error:
+            return error_alert(error.message)
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:

@@ -153,14 +153,14 @@ def test_inaccurate_simulation_names_the_difference(tmp_path):
     excess_ns = ranks["exposed_comm_ns_other"] - ranks["exposed_comm_ns_base"]
     delta = (_makespan(study, simulated) - _makespan(study, measured)) / _makespan(study, measured)
     view = StudyView(study)
-    text = str(_summary._deviation(view.open(simulated)))
+    text = str(_summary._deviation(view.open(simulated), "light"))
     assert f"{share_text(delta)} longer than the measured step" in text
     worst = f"{duration_text(int(excess_ns.max()))} more on rank {ranks['rank'][excess_ns.idxmax()]}"
     assert f"most in exposed communication: {worst}" in text
     # The largest of the six messages.
     assert "all_reduce 5 differs most" in text
     assert f"/compare?run={simulated}&against={measured}" in text
-    assert _summary._deviation(view.open(measured)) is None
+    assert _summary._deviation(view.open(measured), "light") is None
 
 
 # The Diff page in a real browser: what is chosen is in the address, and nothing leaves this machine.

@@ -363,12 +363,23 @@ def test_programs_of_a_run_are_read_from_its_copies(with_programs):
 
 def test_losses_are_reported(with_programs):
     study, (filed, *_) = with_programs
-    run = StudyView(study).open(filed)
+    part = {"later": "programs"}
+    body = {
+        "output": '{"later":["MATCH"]}.children',
+        "outputs": {"id": part, "property": "children"},
+        "inputs": [{"id": part, "property": "id", "value": part}],
+        "changedPropIds": ['{"later":"programs"}.id'],
+        "state": [
+            {"id": "run", "property": "data", "value": filed},
+            {"id": "dark", "property": "checked", "value": False},
+        ],
+    }
     kept = next(study.path.rglob("*hierarchical_allreduce*"))
     content = kept.read_bytes()
     kept.unlink()
     try:
-        assert kept.name in str(programs._chooser(run, "light"))
+        answer = create_app(study).server.test_client().post("/_dash-update-component", json=body)
+        assert kept.name in answer.get_data(as_text=True)
     finally:
         kept.write_bytes(content)
 

@@ -1,7 +1,8 @@
 """The pages of the viewer.
 
 Each page is a module with PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app,
-view)``. If NEEDS_RUN is false, ``layout`` takes the view of the study instead of a run.
+view)``. If NEEDS_RUN is false, ``layout`` takes the view of the study instead of a run. LATER maps parts
+that take longer (see `later_id`) to functions of the run and the scheme.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from . import _summary as summary
 from . import _sweep as sweep
 from . import _timeline as timeline
 from ._parts import card as card
+from ._parts import error_alert as error_alert
 from ._parts import link_to as link_to
 from ._parts import no_workload as no_workload
 from ._parts import node_search as node_search

@@ -23,7 +23,7 @@ from ...runner.analysis import (
     why_no_links,
 )
 from ...support import duration_text, share_text
-from .._address import chart_id, option_id, set_option, table_id
+from .._address import chart_id, later_id, option_id, set_option, table_id
 from .._state import OpenRun, Selection, StudyView
 from ..charts import contributors_bar, graph, path_strip
 from ..queries import TIMES, strip
@@ -38,6 +38,7 @@ from ._parts import (
     table_card,
     text_column,
 )
+from ._timeline import path_stacks
 
 PATH, TITLE = "/critical-path", "Critical path"
 _BY, _SEGMENTS = option_id("by", "kind"), table_id("segments")
@@ -113,11 +114,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             ),
             what_if_card(run, selection),
             # Filled in later, because reading the traces is slow.
-            html.Div(id="path-stacks"),
+            html.Div(id=later_id("path-stacks")),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
             # Filled in later, because slack is slow to compute.
-            html.Div(id="slack"),
+            html.Div(id=later_id("slack")),
         ],
         gap="md",
     )  # fmt: skip
@@ -145,6 +146,9 @@ def _slack(run: OpenRun, scheme: str) -> Any:
                       note=f"{text} {_SLACK_NOTE}", selects=True)  # fmt: skip
 
 
+LATER = {"path-stacks": path_stacks, "slack": _slack}
+
+
 def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     missing = why_no_links(run.result) if by == "link" else ""
     if missing:
@@ -170,7 +174,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks for the breakdown, what-if simulations, slack, and the selected row."""
+    """Register the callbacks for the breakdown, what-if simulations, and the selected row."""
     register_what_if(app, view, PATH)
 
     @app.callback(
@@ -179,12 +183,6 @@ def register(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def break_down(by: str, run: str, dark: bool) -> Any:
         return _breakdown(view.open(run), _known(by), "dark" if dark else "light")
-
-    @app.callback(
-        Output("slack", "children"), Input("slack", "id"), State("run", "data"), State("dark", "checked")
-    )
-    def show_slack(_id: str, run: str, dark: bool) -> Any:
-        return _slack(view.open(run), "dark" if dark else "light")
 
     @app.callback(
         Output(_SEGMENTS, "selectedRows"), Output(_SEGMENTS, "scrollTo"),

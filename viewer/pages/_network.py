@@ -8,7 +8,6 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from ...errors import ChakrascopeError
 from ...runner import backends_that
 from ...runner.analysis import (
     TRAFFIC,
@@ -23,6 +22,7 @@ from ...runner.analysis import (
 )
 from ...runner.programs import Demand, Program, inspect_program, inspection_facts, program_ops
 from ...support import bytes_text, count_text, duration_text, share_text
+from .._address import later_id
 from .._state import OpenRun, Selection, StudyView
 from ..charts import (
     calibration_fit,
@@ -36,20 +36,23 @@ from ..charts import (
 )
 from ..charts import link_map as link_chart
 from ..queries import link_map
-from ._parts import card, column, details_list, empty, export_links, page_title, table_card, text_column
+from ._parts import (
+    COLLECTIVE_COLUMNS,
+    card,
+    column,
+    details_list,
+    empty,
+    export_links,
+    page_title,
+    table_card,
+    text_column,
+)
 
 PATH, TITLE = "/network", "Network"
 _COLLECTIVES = [
-    column("collective", "#", minWidth=50, maxWidth=64),
-    {"field": "operation", "headerName": "Operation", "minWidth": 128},
-    text_column("module", "Issued in", minWidth=90),
-    column("ranks", "Ranks", minWidth=70, maxWidth=90),
-    column("size_bytes", "Size", "bytes", minWidth=90),
+    *COLLECTIVE_COLUMNS[:5],
     column("start_ns", "First arrival", "instant", minWidth=112),
-    column("skew_ns", "Skew", "time", minWidth=88),
-    column("transfer_ns", "Transfer", "time", minWidth=92),
-    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=98),
-    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=96),
+    *COLLECTIVE_COLUMNS[5:],
     column("on_path_ns", "On critical path", "time", minWidth=92),
 ]
 _COLLECTIVES_NOTE = (
@@ -312,22 +315,12 @@ def programs_card(run: OpenRun) -> list[Any]:
     """
     if not run.has_programs:
         return []
-    waiting = html.Div(empty("Reading the programs …"), id="programs")
+    waiting = html.Div(empty("Reading the programs …"), id=later_id("programs"))
     return [card("Collective programs", dcc.Loading(waiting, delay_show=400), note=_PROGRAM_NOTE)]
 
 
 def register_programs(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that list a run's collective programs and draw the selected one."""
-
-    @app.callback(
-        Output("programs", "children"),
-        Input("programs", "id"),
-        State("run", "data"),
-        State("dark", "checked"),
-    )
-    def programs(identity: str, run: str, dark: bool) -> Any:
-        del identity  # a constant input, which triggers the callback once
-        return _chooser(view.open(run), _scheme(dark))
+    """Register the callback that draws the selected one of a run's collective programs."""
 
     @app.callback(
         Output("program", "children"), Input("program-shown", "value"), State("run", "data"),
@@ -338,11 +331,7 @@ def register_programs(app: Dash, view: StudyView) -> None:
         if not uses:
             return no_update
         place = int(shown) if str(shown).isdecimal() and int(shown) < len(uses) else 0
-        return _drawn(*uses[place], _scheme(dark))
-
-
-def _scheme(dark: bool) -> str:
-    return "dark" if dark else "light"
+        return _drawn(*uses[place], "dark" if dark else "light")
 
 
 def _uses(run: OpenRun) -> list[tuple[Demand, Program]]:
@@ -353,10 +342,7 @@ def _uses(run: OpenRun) -> list[tuple[Demand, Program]]:
 
 
 def _chooser(run: OpenRun, scheme: str) -> Any:
-    try:
-        uses = _uses(run)
-    except ChakrascopeError as error:
-        return empty(str(error))
+    uses = _uses(run)
     if not uses:
         return empty("The system of this run names programs, but no collective ran one.")
     choices = [
@@ -369,6 +355,9 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
         label="Collective", maw=640,
     )  # fmt: skip
     return [select, html.Div(_drawn(*uses[0], scheme), id="program")]
+
+
+LATER = {"programs": _chooser}
 
 
 def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:

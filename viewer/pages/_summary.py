@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, html
+from dash import ALL, Dash, Input, State, ctx, html
 
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
@@ -14,12 +14,13 @@ from ...runner import RunInfo, about_backend
 from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
 from ...runner.study import run_name
 from ...support import count_text, duration_text, share_text
-from .._address import bars_id, go
+from .._address import bars_id, go, later_id
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
 from ..queries import fullest_curve, memory_facts, memory_verdict
 from ._parts import (
+    COLLECTIVE_COLUMNS,
     breakable,
     card,
     column,
@@ -45,15 +46,7 @@ _ANOMALIES_NOTE = (
     "Their costs come from replays of the run without the anomaly."
 )
 _COLLECTIVES = [
-    column("collective", "#", minWidth=50, maxWidth=64),
-    {"field": "operation", "headerName": "Operation", "minWidth": 128},
-    text_column("module", "Issued in", minWidth=90),
-    column("ranks", "Ranks", minWidth=70, maxWidth=90),
-    column("size_bytes", "Size", "bytes", minWidth=96),
-    column("skew_ns", "Skew", "time", minWidth=84),
-    column("transfer_ns", "Transfer", "time", minWidth=90),
-    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=96),
-    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=96),
+    *COLLECTIVE_COLUMNS,
     column("on_path_ns", "On critical path", "time", minWidth=120, sort="desc"),
     column("share", "Share", "%", minWidth=76),
 ]
@@ -115,7 +108,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ]
             ),
             # Filled in later, because comparing with the measurement needs a replay.
-            html.Div(id="summary-deviation", role="status"),
+            html.Div(id=later_id("summary-deviation"), role="status"),
             _figures(run),
             *_prediction(run),
             card(
@@ -136,7 +129,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
             # Filled in later, so that the top of the page appears sooner.
-            html.Div(id="summary-tables"),
+            html.Div(id=later_id("summary-tables")),
             *_ignored(run),
         ],
         gap="md",
@@ -379,7 +372,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     )  # fmt: skip
 
 
-def _deviation(run: OpenRun) -> Any:
+def _deviation(run: OpenRun, _scheme: str) -> Any:
     """Return a warning, with a link, if the simulated step time is far from the measured one."""
     if not run.deviation:
         return None
@@ -420,7 +413,7 @@ def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that fill in slow cards, and that show a clicked bar on the timeline."""
+    """Register the callback that shows a clicked bar on the timeline."""
 
     @app.callback(
         Input({"bars": ALL}, "clickData"), State("run", "data"), State("url", "search"),
@@ -436,33 +429,18 @@ def register(app: Dash, view: StudyView) -> None:
                     shown = Selection.parse(search).with_run(run).with_node(rank, node)
                     go(page_address("/timeline", ""), shown.search)
 
-    @app.callback(
-        Output("summary-deviation", "children"), Input("summary-deviation", "id"), State("run", "data")
-    )
-    def fill_deviation(_id: str, run: str) -> Any:
-        return _deviation(view.open(run))
 
-    @app.callback(
-        Output("summary-tables", "children"), Input("summary-tables", "id"), State("run", "data"),
-        State("dark", "checked"),
-    )  # fmt: skip
-    def fill(_id: str, run: str, dark: bool) -> Any:
-        shown, scheme = view.open(run), "dark" if dark else "light"
-        tables = [
-            *_anomalies(shown),
-            *_steps(shown, scheme),
-            # Filled in later, because layers read every node.
-            html.Div(
-                card("Layers", dmc.Text("Summing up layers ...", size="sm", c="dimmed")), id="summary-layers"
-            ),
-            *_collectives(shown, scheme),
-            _ranks(shown, scheme),
-        ]
-        return dmc.Stack(tables, gap="md")
+def _tables(run: OpenRun, scheme: str) -> dmc.Stack:
+    # Layers are made later still, because they read every node.
+    waiting = card("Layers", dmc.Text("Summing up layers ...", size="sm", c="dimmed"))
+    tables = [
+        *_anomalies(run),
+        *_steps(run, scheme),
+        html.Div(waiting, id=later_id("summary-layers")),
+        *_collectives(run, scheme),
+        _ranks(run, scheme),
+    ]
+    return dmc.Stack(tables, gap="md")
 
-    @app.callback(
-        Output("summary-layers", "children"), Input("summary-layers", "id"), State("run", "data"),
-        State("dark", "checked"),
-    )  # fmt: skip
-    def fill_layers(_id: str, run: str, dark: bool) -> Any:
-        return _layers(view.open(run), "dark" if dark else "light")
+
+LATER = {"summary-deviation": _deviation, "summary-tables": _tables, "summary-layers": _layers}

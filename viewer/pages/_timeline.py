@@ -50,7 +50,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div(id="timeline-legend", className="legend"),
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
-                     **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _comparable_runs(run),
+                     **{"data-run": run.info.id, "data-scheme": scheme,
+                        "data-beside": json.dumps(Sides(run.view).beside(run.info.id)),
                         "data-measured": _default_times(run), "data-calls": _default_calls(run)}),
             dcc.Store(id="timeline-sink"),
             dcc.Store(id="timeline-stacks-asked"),
@@ -76,11 +77,6 @@ def _default_calls(run: OpenRun) -> str:
         return ""
     is_small = run.has_few_ranks and run.result.num_nodes <= MANY_NODES
     return str(int(is_small and run.calls.size_bytes <= _MAX_DEFAULT_BYTES))
-
-
-def _comparable_runs(run: OpenRun) -> str:
-    """Return the runs and captures that the timeline may show next to *run*, as JSON for the script."""
-    return json.dumps(Sides(run.view).beside(run.info.id))
 
 
 def _stand_ins(run: OpenRun) -> list[Any]:
@@ -176,7 +172,7 @@ def _measured_window(run: OpenRun, ranks: Sequence[int], window: tuple[int, int]
 
 
 def register_stacks(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that chart host calls, for the pages Timeline and Critical path."""
+    """Register the callback that charts host calls in a time window."""
 
     @app.callback(
         Output("timeline-stacks", "children"), Input("timeline-stacks-asked", "data"),
@@ -187,15 +183,5 @@ def register_stacks(app: Dash, view: StudyView) -> None:
             return None
         try:
             return _window_stacks(view.open(str(asked["run"])), asked, "dark" if dark else "light")
-        except ChakrascopeError as error:
-            return error_alert(error.message)
-
-    @app.callback(
-        Output("path-stacks", "children"), Input("path-stacks", "id"), State("run", "data"),
-        State("dark", "checked"),
-    )  # fmt: skip
-    def show_path(_id: str, run: str, dark: bool) -> Any:
-        try:
-            return path_stacks(view.open(run), "dark" if dark else "light")
         except ChakrascopeError as error:
             return error_alert(error.message)
