@@ -257,7 +257,8 @@ def _traffic(found: Inspection) -> pd.DataFrame:
         }
         for item in found.traffic
     ]
-    return pd.DataFrame(rows)
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
 
 
 def _plain(found: Inspection, proof: Proof) -> dict[str, Any]:
@@ -303,7 +304,8 @@ def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame
         for program, proof in zip(programs, proofs, strict=True)
         for problem in proof.problems
     ]
-    return pd.DataFrame(rows, columns=columns)
+    table: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+    return table
 
 
 def _print_proof(program: Program, proof: Proof) -> None:

@@ -224,7 +224,8 @@ def _points(found: Calibration) -> pd.DataFrame:
         }
         for point in found.points
     ]
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return table
 
 
 def _print(found: Calibration, output: Path | None) -> None:
@@ -271,7 +272,8 @@ def _dimensions(found: Calibration) -> pd.DataFrame:
                 "of it": f"{delays[1]} to {delays[2]}" if latency.known == "fitted" else latency.known,
             }
         )
-    return pd.DataFrame(rows)
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
 
 
 def fit_chip(study: Study, workload: str | None, name: str, output: Path | None, output_format: str) -> None:

@@ -216,7 +216,8 @@ def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
     rows = [(f"({others})", *rest)] * (len(table) > len(first)) + [("the step", *total)]
     ends = pd.DataFrame(rows, columns=[table.columns[0], *times])
     summed: pd.DataFrame = pd.concat([first, ends], ignore_index=True).fillna("")
-    return summed.astype(dict.fromkeys(times, "int64"))
+    frame: pd.DataFrame = summed.astype(dict.fromkeys(times, "int64"))
+    return frame
 
 
 def _print_figures(table: pd.DataFrame) -> None:

@@ -313,13 +313,15 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
         alike.setdefault(tuple(found.get(name, 0) for name in names), []).extend(programs[program]["ranks"])
     if len(alike) <= _MAX_COLUMNS:
         heads = [f"{'ranks' if len(ranks) > 1 else 'rank'} {ranks_text(ranks)}" for ranks in alike.values()]
-        return pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
-    rows = []
-    for name, values in zip(names, zip(*alike, strict=True), strict=True):
-        ends = [min(values), max(values)]
-        where = [_ranks_with(values, end, list(alike.values())) for end in ends]
-        rows.append((name, ends[0], where[0], ends[1], where[1]))
-    return pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
+        table: pd.DataFrame = pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
+    else:
+        rows = []
+        for name, values in zip(names, zip(*alike, strict=True), strict=True):
+            ends = [min(values), max(values)]
+            where = [_ranks_with(values, end, list(alike.values())) for end in ends]
+            rows.append((name, ends[0], where[0], ends[1], where[1]))
+        table = pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
+    return table
 
 
 def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:

@@ -132,7 +132,8 @@ def _link_table(network: NetworkConfig) -> pd.DataFrame:
         }
         for link in links
     ]
-    return pd.DataFrame(rows)
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
 
 
 def _print_facts(network: NetworkConfig, facts: NetworkFacts, output_format: str) -> None:

@@ -246,4 +246,5 @@ def _studies_shown(table: pd.DataFrame) -> pd.DataFrame:
     described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
     described["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
     texts = [column for column in ("tags", "note") if (described[column] != "").any()]
-    return described[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
+    frame: pd.DataFrame = described[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
+    return frame

@@ -288,7 +288,8 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
     done = points[points["state"] == "done"]
     if not against:
-        return done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
+        table: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
+        return table
     if against not in objectives(done):
         raise UsageError(
             "The second objective of the Pareto front cannot be "

@@ -237,7 +237,8 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
     joined = joined_operators(table)
     named = (joined["operator"] + "\n" + joined["arguments"]).str.rstrip()
     columns = {"operator": named, "reaches": joined["reached"], "roofline": joined["roofline_share"]}
-    return joined.assign(**columns)
+    frame: pd.DataFrame = joined.assign(**columns)
+    return frame
 
 
 def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -260,7 +261,8 @@ def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
     placed = table.assign(indent=indents)[[not one for one in passing]]
     longest = placed.nlargest(_MAX_STACKS, "total_ns").sort_index()
     thread = (longest["thread"] + ": ").where(longest["indent"] == 0, "")
-    return longest.assign(name=[" " * n for n in longest["indent"]] + thread + longest["name"])
+    frame: pd.DataFrame = longest.assign(name=[" " * n for n in longest["indent"]] + thread + longest["name"])
+    return frame
 
 
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
@@ -307,7 +309,8 @@ def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) 
 def _largest_pairs(table: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return a matrix's entries other than zero as pairs of ranks, the largest first."""
     pairs = table.melt(id_vars="from", var_name="to", value_name=value)
-    return pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
+    frame: pd.DataFrame = pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
+    return frame
 
 
 def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: int | None) -> None:

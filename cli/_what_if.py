@@ -130,4 +130,5 @@ def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> p
     ]
     row: dict[str, object] = {"target": "; ".join(words), "key": " ".join(keys), "makespan_ns": after}
     row |= {"delta_ns": after - before, "relative": (after - before) / max(1, before)}
-    return pd.DataFrame([row])
+    table: pd.DataFrame = pd.DataFrame([row])
+    return table

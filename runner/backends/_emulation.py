@@ -241,7 +241,8 @@ def _links(flows: pd.DataFrame) -> pd.DataFrame:
         (src, dst, int(part["bytes"].sum()), _covered_ns(part), 0, len(part))
         for (src, dst), part in flows.groupby(["src", "dst"])
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS["links"])).astype(COLUMNS["links"])
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS["links"])).astype(COLUMNS["links"])
+    return table
 
 
 def _covered_ns(flows: pd.DataFrame) -> int:

@@ -56,7 +56,7 @@ class FakeBackend:
             durations = np.where(is_comm, self.communication_ns, durations)
         ends = np.cumsum(durations)
         ids = graph.nodes["node_id"].to_numpy()
-        return pd.DataFrame(
+        table: pd.DataFrame = pd.DataFrame(
             {
                 "rank": rank,
                 "node_id": ids,
@@ -69,6 +69,7 @@ class FakeBackend:
                 "counts_as": np.where(is_comm, "communication", _device_kinds(graph)),
             }
         )
+        return table
 
 
 def _device_kinds(graph: Graph) -> npt.NDArray[np.object_]:

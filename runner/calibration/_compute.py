@@ -48,7 +48,8 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     table["class"] = table["operator"].astype(str).map(cost_class)
     by_ops = table["class"].isin(["gemm", "attention"])
     table["work"] = np.where(by_ops, table["num_ops"], table["tensor_size_bytes"]).astype(np.float64)
-    return table[table["work"] > 1].reset_index(drop=True)
+    frame: pd.DataFrame = table[table["work"] > 1].reset_index(drop=True)
+    return frame
 
 
 MEASURED = "measured"

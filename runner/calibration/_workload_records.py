@@ -75,7 +75,8 @@ def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
             ends = part.assign(**{own: rank, other: part[peer]})
             tables[kind].append(ends.assign(turn=ends.groupby(_KEY).cumcount()))
     sends, receives = (pd.concat(tables[kind], ignore_index=True) for kind in tables)
-    return sends.merge(receives, on=[*_KEY, "turn"], suffixes=("_sent", "_received"))
+    table: pd.DataFrame = sends.merge(receives, on=[*_KEY, "turn"], suffixes=("_sent", "_received"))
+    return table
 
 
 def _round_trips(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
@@ -244,7 +245,8 @@ def _calls(workload: Workload) -> pd.DataFrame:
     for rank in range(_captured_ranks(workload)):
         graph = workload.graphs[int(workload.program_of_rank[rank])]
         tables.append(_rank_calls(graph).assign(rank=rank))
-    return pd.concat(tables, ignore_index=True)
+    table: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    return table
 
 
 def _rank_calls(graph: Graph) -> pd.DataFrame:
@@ -259,7 +261,8 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
         request_ns=_request_ns(graph, times.end_ns)[chosen],
     )
     calls["turn"] = calls.groupby(["group", "comm_type"]).cumcount()
-    return calls
+    table: pd.DataFrame = calls
+    return table
 
 
 def _request_ns(graph: Graph, end_ns: np.ndarray) -> np.ndarray:

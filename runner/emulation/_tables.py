@@ -72,7 +72,8 @@ class MeasuredTables:
             rows.append(
                 row | {"finish_ns": int(finish[0])} | {name: float(figures[name]) for name in _ROOFLINE}
             )
-        return pd.DataFrame(rows)
+        table: pd.DataFrame = pd.DataFrame(rows)
+        return table
 
     def _nodes(self) -> pd.DataFrame:
         """Return the nodes of all ranks; if a node has an origin, the origin starts before the node."""
@@ -101,7 +102,8 @@ class MeasuredTables:
         nodes["origin_node"] = np.where(own, nodes["node_id"], merged["origin_node"].fillna(-1)).astype(
             np.int64
         )
-        return nodes.drop(columns=["node_index", "origin_index"])
+        table: pd.DataFrame = nodes.drop(columns=["node_index", "origin_index"])
+        return table
 
     def _flows(self) -> pd.DataFrame:
         """Return the messages in the order of arrival; a missing arrival is an error."""
@@ -137,7 +139,8 @@ class MeasuredTables:
         chosen["end_ns"] = np.maximum(chosen["end_ns"], chosen["start_ns"])
         order = chosen.sort_values(["end_ns", "src", "dst"], kind="stable", ignore_index=True)
         narrow = dict.fromkeys(("src", "dst", "src_nic", "dst_nic"), np.int32)
-        return order.astype(narrow)
+        table: pd.DataFrame = order.astype(narrow)
+        return table
 
 
 def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:

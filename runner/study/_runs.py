@@ -180,7 +180,8 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
     """Return :func:`run_rows` as a table."""
     import pandas as pd  # noqa: PLC0415 - most of the time that a list of runs would take
 
-    return pd.DataFrame(run_rows(runs, find), columns=list(_ROW))
+    table: pd.DataFrame = pd.DataFrame(run_rows(runs, find), columns=list(_ROW))
+    return table
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:

@@ -95,7 +95,8 @@ class Workspace:
         ]
         wanted = find.casefold()
         matching = [row for row in rows if any(wanted in str(row[name]).casefold() for name in _COLUMNS)]
-        return pd.DataFrame(matching, columns=_COLUMNS)
+        table: pd.DataFrame = pd.DataFrame(matching, columns=_COLUMNS)
+        return table
 
     @property
     def home(self) -> Path | None:

@@ -37,7 +37,8 @@ def swept_settings(points: pd.DataFrame) -> list[str]:
 def answered(points: pd.DataFrame) -> pd.DataFrame:
     """Return the successful points, shortest makespan first."""
     done = points[points["state"] == "done"]
-    return done.sort_values("makespan_ns", kind="stable", ignore_index=True)
+    table: pd.DataFrame = done.sort_values("makespan_ns", kind="stable", ignore_index=True)
+    return table
 
 
 def available_goal(points: pd.DataFrame, goal: Goal) -> Goal:
@@ -116,7 +117,8 @@ def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
     best = ordered["makespan_ns"].astype(float).cummin()
     first = ~ordered.duplicated([against]) & (ordered["makespan_ns"] == best)
     improves = first & (best < best.shift(fill_value=np.inf))
-    return improves.reindex(points.index, fill_value=False)
+    column: pd.Series[Any] = improves.reindex(points.index, fill_value=False)
+    return column
 
 
 def per_captured_step(points: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +135,8 @@ def per_captured_step(points: pd.DataFrame) -> pd.DataFrame:
         for name in ("makespan_ns", "rank_time_ns", "cost")
         if name in known
     }
-    return known.assign(**scaled)
+    table: pd.DataFrame = known.assign(**scaled)
+    return table
 
 
 def pair_table(points: pd.DataFrame) -> pd.DataFrame:
@@ -144,7 +147,8 @@ def pair_table(points: pd.DataFrame) -> pd.DataFrame:
     done = answered(points)
     settings = swept_settings(points)[:2]
     if not settings:
-        return done[["makespan_ns"]].head(1)
+        table: pd.DataFrame = done[["makespan_ns"]].head(1)
+        return table
     best = done.groupby(settings, sort=True, dropna=False)["makespan_ns"].min()
     return best.reset_index()
 
@@ -157,10 +161,11 @@ def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """
     done = answered(points)
     names = objectives(done)
-    if not names:
-        return done.head(1)
-    cost = against if against in names else names[0]
-    return done[worth_their_cost(done, cost)].sort_values(cost, ignore_index=True)
+    table: pd.DataFrame = done.head(1)
+    if names:
+        cost = against if against in names else names[0]
+        table = done[worth_their_cost(done, cost)].sort_values(cost, ignore_index=True)
+    return table
 
 
 SWEEP_TABLES: Mapping[str, Callable[[pd.DataFrame, str], pd.DataFrame]] = {
@@ -186,7 +191,8 @@ def with_work(study: Study, workload: str | None, points: pd.DataFrame) -> pd.Da
     work = work.where((work >= 1) & (points["state"] == "done"))
     rate = 1e9 * work / points["makespan_ns"]
     figures = (work, rate, rate / points["ranks"])
-    return points.assign(**dict(zip(WORK, figures, strict=True)))
+    table: pd.DataFrame = points.assign(**dict(zip(WORK, figures, strict=True)))
+    return table
 
 
 def comparison_notes(study: Study, name: str, points: pd.DataFrame) -> list[str]:

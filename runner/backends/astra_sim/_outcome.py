@@ -44,9 +44,10 @@ def _rank_row(rank: int, report: RankReport) -> dict[str, int]:
 def _node_table(intervals: Intervals) -> pd.DataFrame:
     keys = np.array(sorted(intervals), dtype=np.int64).reshape(-1, 2)
     times = np.array([intervals[rank, node] for rank, node in keys.tolist()], dtype=np.int64).reshape(-1, 2)
-    return pd.DataFrame(
+    table: pd.DataFrame = pd.DataFrame(
         {"rank": keys[:, 0], "node_id": keys[:, 1], "start_ns": times[:, 0], "end_ns": times[:, 1]}
     )
+    return table
 
 
 def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
@@ -63,11 +64,12 @@ def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     table["cause_node"] = table["cause_node"].fillna(-1).astype("int64")
     table["cause_is_dependency"] = table["cause_is_dependency"].eq(True)
     table = _origins(table)
-    return (
+    frame: pd.DataFrame = (
         table[list(COLUMNS["nodes"])]
         .astype(COLUMNS["nodes"])
         .sort_values(["rank", "node_id"], ignore_index=True)
     )
+    return frame
 
 
 _FACTS = ("node_id", "type", "comm_type", "group", "comm_size_bytes", "comm_src", "comm_dst", "comm_tag")
@@ -90,7 +92,8 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     own_target = (merged["type"] == NodeType.COMM_RECV) & (merged["comm_dst"] < 0)
     merged.loc[own_source, "comm_src"] = merged["rank"]
     merged.loc[own_target, "comm_dst"] = merged["rank"]
-    return merged
+    table: pd.DataFrame = merged
+    return table
 
 
 def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
@@ -116,9 +119,10 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     first = candidates.sort_values(
         ["rank", "node_id", "cause_is_dependency", "cause_node"], ascending=[True, True, False, True]
     )
-    return first.drop_duplicates(["rank", "node_id"])[
+    table: pd.DataFrame = first.drop_duplicates(["rank", "node_id"])[
         ["rank", "node_id", "cause_node", "cause_is_dependency"]
     ]
+    return table
 
 
 def _origins(table: pd.DataFrame) -> pd.DataFrame:
@@ -307,7 +311,8 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
         rows.append((source, destination, size, start, start + duration))
     if not rows:
         return empty_table("flows")
-    return pd.DataFrame(rows, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
+    return table
 
 
 def read_pauses(folder: Path) -> tuple[int, int]:

@@ -83,7 +83,8 @@ class Flows:
         """Return the table ``flows`` of all messages in order of arrival; *resent* counts their segments."""
         table = pd.DataFrame(self._done, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
         table["retransmissions"] = pd.Series([resent.get(one, 0) for one in self._ids], dtype="int64")
-        return table
+        frame: pd.DataFrame = table
+        return frame
 
 
 _ALIAS = (
@@ -171,7 +172,8 @@ def _link_table(links: pd.DataFrame) -> pd.DataFrame:
     times = {"busy_ns": links["busy_ps"] // 1000, "queue_ns": links["queue_ps"] // 1000}
     table = links.assign(**times, messages=links["packets"])
     kinds = COLUMNS["links"] | dict.fromkeys(("drops", "marks", "largest_queue_bytes"), "int64")
-    return table[list(kinds)].astype(kinds)
+    frame: pd.DataFrame = table[list(kinds)].astype(kinds)
+    return frame
 
 
 def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:

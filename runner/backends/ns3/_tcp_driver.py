@@ -226,7 +226,8 @@ def _history(rows: list[list[int]]) -> pd.DataFrame:
         times = {"start_ns": start_ns, "end_ns": start_ns + widest // 1000}
         parts.append(pd.DataFrame({"src": src, "dst": dst, **times, "bytes": sums[used]}))
     whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS["link_use"]))
-    return whole.astype(COLUMNS["link_use"])
+    table: pd.DataFrame = whole.astype(COLUMNS["link_use"])
+    return table
 
 
 _CONTROLS = {

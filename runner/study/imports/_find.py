@@ -379,7 +379,8 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
     ranks = pd.Series([item.ranks or None for item in items], dtype=object)
     table = pd.DataFrame([vars(item) for item in items], columns=_COLUMNS)
     table["ranks"], table["files"] = ranks, counts
-    return table
+    frame: pd.DataFrame = table
+    return frame
 
 
 def proposed_name(item: ImportItem) -> str:
