@@ -178,7 +178,7 @@ def csv_text(table: pd.DataFrame) -> str:
 
 def frame_pieces(table: pd.DataFrame) -> Iterator[str]:
     """Yield `csv_text` in pieces."""
-    yield _lines([[_cell(name)] for name in table.columns])
+    yield _lines([[_cell(name)] for name in table.columns]) or "\n"
     for start in range(0, len(table), _ROWS):
         part = table.iloc[start : start + _ROWS]
         yield _lines([_values(column) for _, column in part.items()])

@@ -99,6 +99,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the Summary page for *run*."""
     search = selection.with_run(run.info.id).search
     kinds = run.summary.kinds
+    waiting = dmc.Text("Summing up layers ...", size="sm", c="dimmed")
     return dmc.Stack(
         [
             html.Div(
@@ -129,7 +130,9 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
             # Filled in later, so that the top of the page appears sooner.
-            html.Div(id=later_id("summary-tables")),
+            html.Div(id=later_id("summary-steps")),
+            html.Div(card("Layers", waiting), id=later_id("summary-layers")),
+            html.Div(id=later_id("summary-ranks")),
             *_ignored(run),
         ],
         gap="md",
@@ -430,17 +433,16 @@ def register(app: Dash, view: StudyView) -> None:
                     go(page_address("/timeline", ""), shown.search)
 
 
-def _tables(run: OpenRun, scheme: str) -> dmc.Stack:
-    # Layers are made later still, because they read every node.
-    waiting = card("Layers", dmc.Text("Summing up layers ...", size="sm", c="dimmed"))
-    tables = [
-        *_anomalies(run),
-        *_steps(run, scheme),
-        html.Div(waiting, id=later_id("summary-layers")),
-        *_collectives(run, scheme),
-        _ranks(run, scheme),
-    ]
-    return dmc.Stack(tables, gap="md")
+def _steps_later(run: OpenRun, scheme: str) -> dmc.Stack | None:
+    parts = [*_anomalies(run), *_steps(run, scheme)]
+    return dmc.Stack(parts, gap="md") if parts else None
 
 
-LATER = {"summary-deviation": _deviation, "summary-tables": _tables, "summary-layers": _layers}
+def _ranks_later(run: OpenRun, scheme: str) -> dmc.Stack:
+    return dmc.Stack([*_collectives(run, scheme), _ranks(run, scheme)], gap="md")
+
+
+LATER = {
+    "summary-deviation": _deviation, "summary-steps": _steps_later, "summary-layers": _layers,
+    "summary-ranks": _ranks_later,
+}  # fmt: skip
