@@ -18,7 +18,6 @@ from chakrascope.converter import Workload, microbenchmark
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import JobStore, Study
 from chakrascope.runner._checksums import write_checksums
-from chakrascope.runner.jobs._job import ImportRequest, findings_file
 from chakrascope.runner.study import Workspace, add_network, find_items, import_item, safe_name
 from chakrascope.runner.sweep import run_sweep
 
@@ -92,7 +91,7 @@ MAKERS = {
     "a run": lambda study, name: study.run_dir(name).mkdir(),
     "a run removed": lambda study, name: study.delete_run(name),
     "a recording": lambda study, name: study.recording_dir(name).mkdir(parents=True),
-    "findings": lambda study, name: findings_file(study, ImportRequest("x", name)).parent.mkdir(parents=True),
+    "findings": lambda study, name: study.findings_file(name).parent.mkdir(parents=True),
     "a job's algorithms": lambda study, name: study.algorithms_dir(name).mkdir(parents=True),
     "an import's ranks": lambda study, name: study.import_target(name),
 }  # fmt: skip
