@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError, did_you_mean
-from ...support import new_folder
+from ...support import new_folder, write_file
 from ...support.documents import read_yaml
 from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
 from ..programs import PROGRAM_NAMES, is_program_name
@@ -166,8 +166,8 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
             else file or BUILTIN
             for place, file in enumerate(files)
         )
-    if per_node:
-        (folder / inside / "nodes.yml").write_text(yaml.safe_dump(per_node), encoding="utf-8")
+    if getattr(system, _PER_NODE) is not None:  # the table may name no node
+        write_file(folder / inside / "nodes.yml", yaml.safe_dump(per_node), parents=True)
         changes[_PER_NODE] = f"{lead}nodes.yml"
     return replace(system, folder=folder, **changes)
 

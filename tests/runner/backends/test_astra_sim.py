@@ -38,6 +38,7 @@ from chakrascope.runner.backends.astra_sim import (
     read_trace,
 )
 from chakrascope.runner.backends.astra_sim._backend import locate
+from chakrascope.runner.backends.astra_sim._inputs import write_inputs
 from chakrascope.runner.backends.astra_sim._log import Trace, log_lines
 from chakrascope.runner.config import PacketPart
 
@@ -140,6 +141,17 @@ def test_custom_algorithms_are_copied(program, monkeypatch, tmp_path):
     (tmp_path / "mine.0.et").unlink()
     with pytest.raises(ConfigError, match="'mine' has no files"):
         run(program, "ok", monkeypatch, system=SystemConfig.load(tmp_path / "system.json"))
+
+
+@pytest.mark.parametrize(("table", "kept"), [("{7: mine}", "7: custom/node-7\n"), ("{}", "{}\n")])
+def test_the_table_of_custom_algorithms_is_copied(table, kept, tmp_path):
+    (tmp_path / "mine.0.et").write_bytes(b"x")
+    (tmp_path / "table.yml").write_text(table)
+    system = SystemConfig(per_node_custom_implementation="table.yml", folder=tmp_path)
+    (tmp_path / "run").mkdir()
+    write_inputs(replace(experiment(), system=system), "analytical-unaware", tmp_path / "run", trace=False)
+    written = SystemConfig.load(tmp_path / "run" / "system.json")
+    assert (tmp_path / "run" / str(written.per_node_custom_implementation)).read_text() == kept
 
 
 def test_captured_semantics_are_named_as_lost(program, monkeypatch):
