@@ -344,7 +344,7 @@ def _explained(
     function = function_at(place)
     least_ns = _REGULAR * sum(steps[index].took_ns - times.median_ns for index in long)
     is_distinct = bool(function) and not visits[False, function] and visits[True, function] >= least_ns
-    if visits[False, function]:
+    if function and visits[False, function]:
         place = _caller_of_long_steps(chains, len(long) * longer_ns / 2) or place
     return times._replace(cause=cause, place=place, is_distinct=int(is_distinct))
 

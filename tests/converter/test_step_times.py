@@ -213,6 +213,18 @@ def test_collections_at_no_period_are_counted(tmp_path):
     )
 
 
+@pytest.mark.parametrize("others", [(TRAIN,), (("backward", "torch/autograd/graph.py", 9, "library"),)])
+def test_counted_causes_have_no_place(tmp_path, others):
+    long = {5, 6, 13, 21}
+    times = run(
+        tmp_path,
+        [90_000 if number in long else 30_000 for number in range(30)],
+        lambda number: (SCORE, TRAIN) if number in long else others,
+        collected=lambda number: 60_000 if number in long else 0,
+    )
+    assert (times.cause, times.place) == ("garbage_collection", "")
+
+
 @pytest.mark.parametrize(("others", "distinct"), [((TRAIN,), 1), ((SCORE, TRAIN), 0)])
 def test_a_function_that_only_long_steps_run_distinguishes_them(tmp_path, others, distinct):
     long = {5, 6, 13, 21}
