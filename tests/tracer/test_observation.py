@@ -18,6 +18,7 @@ from processes import wait_for
 
 from chakrascope.errors import TraceError, TraceFormatError
 from chakrascope.tracer import TraceSet, read_evidence
+from chakrascope.tracer._agent import evidence as evidence_module
 from chakrascope.tracer._agent.evidence import EvidenceRecorder
 from chakrascope.tracer._agent.readings import CoreReadings, quota_cores
 from chakrascope.tracer._agent.sources import callee, line_of
@@ -62,6 +63,21 @@ def called_at_the_end(evidence, since_ns):
     rows = zip(*evidence.samples.columns.values(), strict=True)
     stacks = Counter(row[3] for row in rows if row[2] == 0 and row[0] >= since_ns)
     return [evidence.frames_of(stack)[0] for stack, _ in stacks.most_common()]
+
+
+def test_a_capture_may_end_while_evidence_starts(monkeypatch, tmp_path):
+    recorder = EvidenceRecorder(stacks=True)
+
+    def interrupted(*_):  # what the handler of a signal does
+        recorder.enter_window(False)
+        assert not recorder.save(tmp_path, 0, 1)
+        recorder.stop()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evidence_module, "StepClock", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.start()
+    assert not recorder.is_on
 
 
 def test_new_pages_are_counted_and_have_a_cost(recorder, tmp_path):

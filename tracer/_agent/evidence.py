@@ -76,16 +76,17 @@ class EvidenceRecorder:
         if self.is_of_this_thread():
             return
         self.stop()
-        self._thread, self._tid = threading.get_ident(), threading.get_native_id()
+        thread, self._tid = threading.get_ident(), threading.get_native_id()
         self._garbage = GarbageWatch()
         self.clock = StepClock(self._garbage)
-        self._sampler = StackSampler((self._thread, self._tid))
+        self._sampler = StackSampler((thread, self._tid))
         self._step_file: StepFile | None = None
         _running.clear()
         _running[os.getpid()] = self
-        PHASES.thread = self._thread
         self._started_ns = time.time_ns()
         self._save_ns = self._started_ns + FIRST_SAVE_NS
+        # Only now, because the handler of a signal may close the capture at any time.
+        self._thread = PHASES.thread = thread
         self._garbage.start()
         if self._samples_stacks:
             self._sampler.start()
