@@ -381,7 +381,7 @@ class StepDiff:
         if rest:
             text = delta_text(rest)
             rows.append(Bar("everything else", after - rest, after, text, VERDICT_COLOURS["undecided"]))
-        between = [value for row in rows for value in (row.start, row.end)] or [before, after]
+        between = [value for row in rows for value in (row.start, row.end)] or [0, before]
         low = max(0.0, min(between) - 0.15 * (max(between) - min(between)))
         ends = [Bar("before", 0, before, duration_text(before)), Bar("after", 0, after, duration_text(after))]
         return [ends[0], *rows, ends[1]], low

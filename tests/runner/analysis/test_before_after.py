@@ -136,6 +136,14 @@ def device_step(works):
     return read_step(measured_result(workload), workload, name="step", start="", exact=True)
 
 
+def test_the_axis_of_equal_steps_begins_at_0():
+    """Otherwise, the two bars would be left of the axis."""
+    step = side(step_of([[("layers.0", 1000)]], exact=True))
+    rows, low = diff_steps(step, step).waterfall_bars("part", 12)
+    assert [(row.label, row.start, row.end) for row in rows] == [("before", 0, 1000), ("after", 0, 1000)]
+    assert low == 0
+
+
 def test_operators_of_two_chips_are_matched_and_sum_to_the_difference():
     base = device_step(
         [
