@@ -418,15 +418,15 @@ def _communications(
             most = mostly.removeprefix(f"{name} of ") if most_ns >= MAJORITY * sum_ns(segments, own) else ""
             what = f"{name}{sizes}" + f", mostly {most}" * bool(most)
         what += in_place(segments, own)
-        slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
-        slow = slow_ns > sum_ns(segments, own) / 2
         target = Target("collective", name)
-        if slow and about_backend(result.backend).network:
-            target = _slowest_dimension(result) or target
         if name == "broadcast" and largest(segments, own, "module")[0] == "DistributedDataParallel":
             what, path_ns = f"{what}: buffers of the model in each forward pass", sum_ns(segments, own)
             yield Candidate(what, "communication", "", "buffers", target, GONE, own, path_ns, path_ns)
             continue
+        slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
+        slow = slow_ns > sum_ns(segments, own) / 2
+        if slow and about_backend(result.backend).network:
+            target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
         # Operators that issue messages may wait for the peer, so the what-if leaves out their time.

@@ -14,7 +14,7 @@ from workloads import coll, comp, workload
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
-from chakrascope.runner import summarize
+from chakrascope.runner import NetworkConfig, summarize
 from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._advice import advise
 from chakrascope.runner.analysis._advised import REMEDIES
@@ -1158,6 +1158,16 @@ def test_broadcasts_of_buffers_in_each_forward_pass_can_be_avoided(module, is_of
     first = analysed(workload(nodes, nodes)).advices()[0]
     assert (REMEDIES["buffers"] in first.how) == is_of_buffers
     assert (first.gain_ns, first.half_ns) == (6 * MS, 0 if is_of_buffers else 3 * MS)
+
+
+def test_advice_on_buffers_does_not_promise_a_network_without_latency():
+    facts = {"comm_type": CollectiveType.BROADCAST, "module": "DistributedDataParallel"}
+    nodes = [coll(0, 64, (), **facts), comp(1, 4 * MS, (0,)), coll(2, 64, (1,))]
+    network = NetworkConfig(("Switch",), (2,), (10.0,), (float(MS),))
+    items = analysed(workload(nodes, nodes), "analytical-unaware", network).advices()
+    assert any(item.key.startswith("latency:0=") for item in items)
+    buffers = next(item for item in items if REMEDIES["buffers"] in item.how)
+    assert buffers.key == "collective:broadcast=inf"
 
 
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
