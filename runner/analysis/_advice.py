@@ -29,7 +29,7 @@ from ._advised import LOWER, MORE_THREADS, NOT_LOWER, REMEDIES, UNKNOWN, Advice,
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._host_time import DELAYED, contention
+from ._host_time import DELAYED, INSIDE_CALLS, contention
 from ._mean_gain import delays_on, over_the_run
 from ._path_facts import collective_label
 from ._what_if import Target
@@ -158,7 +158,11 @@ def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
     """Drop candidates with the same path segments as a larger candidate of the same kind."""
     kept: list[Candidate] = []
     for one in found:
-        alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
+        alike = (
+            other
+            for other in kept
+            if other.kind == one.kind and not {one.remedy, other.remedy} & {"skew", "small"}
+        )
         if not any(
             len(other.rows) == len(one.rows) and np.array_equal(other.rows, one.rows) for other in alike
         ):
@@ -284,7 +288,8 @@ def _without_covered(
 ) -> list[tuple[Candidate, Advice]]:
     """Drop advice on faster kernels, and on each of many small collectives, where better advice covers it.
 
-    Advice on a function is better than advice on an operator that it mostly calls.
+    Advice on a function is better than advice on an operator that it mostly calls. Advice on small
+    collectives does not replace advice that avoids some of them, such as one communication per step.
     """
     kept: list[tuple[Candidate, Advice]] = []
     functions = [other for other, _ in items if other.remedy == "function"]
@@ -292,7 +297,9 @@ def _without_covered(
         if one.remedy == "compute" and _is_called_by(functions, one, path):
             continue
         covering = {other.remedy for other, _ in kept if _shared(one, other, path) > _COVERED}
-        if "small" not in covering and not (covering and one.remedy in ("compute", "wait", "operators")):
+        is_covered = one.remedy in ("compute", "wait", "operators") and len(covering) > 0
+        is_covered |= one.remedy in ("communication", "latency", INSIDE_CALLS) and "small" in covering
+        if not is_covered:
             kept.append((one, item))
     return kept
 

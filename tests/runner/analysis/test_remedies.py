@@ -282,6 +282,15 @@ def test_gradients_need_to_be_reduced_once_a_step(batch, what, key, waits):
     assert "no_sync()" in first.how
 
 
+@pytest.mark.parametrize(("place", "gain_ms"), [("gathered parameters of FSDP", 6), ("", 4)])
+def test_many_small_collectives_do_not_hide_that_they_are_repeated(place, gain_ms):
+    items = advised(step(*[SHARDED] * 10, copied=place))
+    assert items[0].what == "30 small collectives (all_gather, reduce_scatter)"
+    assert not [item for item in items if item.what.startswith(("all_gather of", "Host time in calls"))]
+    repeated = next(item for item in items if item.what.endswith("in each of 10 micro-batches"))
+    assert repeated.gain_ns == pytest.approx(30 * gain_ms * MS * 9 / 10, rel=0.01)
+
+
 @pytest.mark.parametrize(("place", "gain_ms"), [("gathered parameters of FSDP", 6), ("elsewhere", 5)])
 def test_calls_and_copies_are_part_of_repeated_communication(place, gain_ms):
     first = advised(step(*[SHARDED] * 4, copied=place))[0]
