@@ -55,7 +55,7 @@ _NAMED_SHARE = 0.1
 _MAX_CAUSES = 10
 _PAGE_FAULTS = "page_faults"
 _MIN_FAULTS = 0.05  # minimum fraction of the median step for advice
-_LOWER_PRECISION = re.compile(r",(?: or)? lower precision")
+_LOWER_PRECISION = re.compile(r"(?:, ([^,]+))?, or lower precision|, lower precision")
 _FREE = 0.5  # minimum number of free cores for advice to use more threads
 
 
@@ -184,7 +184,8 @@ def _advice_of(
     if cores is not None and MORE_THREADS in how:
         how = how.replace(MORE_THREADS, f"{MORE_THREADS} ({cores.text})" * (cores.free >= _FREE))
     if lacks_bfloat16(workload.metadata) and one.kind == "compute":
-        how = _LOWER_PRECISION.sub("", how.replace(LOWER, NOT_LOWER))
+        how = how.replace(LOWER, NOT_LOWER)
+        how = _LOWER_PRECISION.sub(lambda found: f", or {found[1]}" if found[1] else "", how)
     number = "inf" if one.times == math.inf else f"{one.times:g}"
     if one.times != math.inf and not one.is_moved:
         how = f"{one.times:.3g} times as fast: {how}"

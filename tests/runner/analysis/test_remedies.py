@@ -228,6 +228,20 @@ def test_bfloat16_is_avoided_on_a_processor_that_emulates_it(has_units):
     assert all(REMEDIES["bfloat16"] in item.how for item in found)
 
 
+@pytest.mark.parametrize(
+    ("operator", "has_units", "end"),
+    [
+        ("aten::add", True, "(torch.compile), in-place operators, or lower precision"),
+        ("aten::add", False, "(torch.compile), or in-place operators"),
+        ("aten::native_layer_norm", False, "fusing it with its neighbours (torch.compile)"),
+    ],
+)
+def test_lower_precision_is_no_remedy_on_a_processor_that_emulates_it(operator, has_units, end):
+    nodes = [comp(0, 2_000_000, operator=operator), comp(1, 1000, [0], operator="aten::mm")]
+    first = analysis_of(workload(nodes, metadata={"bfloat16": has_units})).advices()[0]
+    assert first.how.endswith(end)
+
+
 # Communication that each micro-batch repeats.
 
 
