@@ -197,8 +197,8 @@ def _bar(row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> 
 
 def lines(texts: Iterable[str]) -> list[Part]:
     """Return sentences or facts, one per line, in a list, which is empty without *texts*."""
-    kept = list(texts)
-    return [("lines", kept)] if kept else []
+    rows = list(texts)
+    return [("lines", rows)] if rows else []
 
 
 _HEIGHT, _HEADROOM = 170, 1.14

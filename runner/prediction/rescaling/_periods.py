@@ -95,8 +95,8 @@ def metadata_with(
     workload: Workload, *assumptions: str, stale: Sequence[str] = ("accounting",)
 ) -> dict[str, Any]:
     """Return the metadata of *workload* with *assumptions* added, and without the facts *stale*."""
-    kept = {key: value for key, value in workload.metadata.items() if key not in stale}
-    return {**kept, "assumptions": [*kept.get("assumptions", []), *assumptions]}
+    metadata = {key: value for key, value in workload.metadata.items() if key not in stale}
+    return {**metadata, "assumptions": [*metadata.get("assumptions", []), *assumptions]}
 
 
 def does_something(graph: Graph) -> np.ndarray:
