@@ -163,8 +163,9 @@ def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
 
 
 def operators_in(precision: str, graph: Graph, metadata: Mapping[str, Any]) -> Flags:
-    """Return a mask of the operators of *graph* in a *precision* of `PRECISIONS`."""
-    operators, sizes = graph.node_columns["operator"], _sizes_in(PRECISIONS[precision], metadata)
+    """Return a mask of the operators of *graph* in *precision*, which is empty if not in `PRECISIONS`."""
+    recorded = PRECISIONS.get(precision)
+    operators, sizes = graph.node_columns["operator"], _sizes_in(recorded, metadata) if recorded else {}
     size_bytes = np.asarray(graph.node_columns["tensor_size_bytes"])
     found: Flags = np.zeros(len(size_bytes), bool)
     for number, name in enumerate(operators.texts):

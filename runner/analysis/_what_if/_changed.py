@@ -174,6 +174,8 @@ def with_faster_nodes(
         )
     if not count and target == Target("fusion", FUSIBLE):
         raise UsageError("The workload has no chains of elementwise operators that could be fused.")
+    if not count and target.what == "precision" and target.name in PRECISIONS:
+        raise UsageError(f"The workload has no operators in {target.name}.")
     if not count and target == Target("repeated", REPEATED):
         raise UsageError("The workload has no casts or copies that repeat an earlier one.")
     if not count:
@@ -265,7 +267,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return texts["place"].passes(lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
         return _communications(graph, target.name, metadata)
-    if target.what == "precision" and target.name in PRECISIONS:
+    if target.what == "precision":
         return operators_in(target.name, graph, metadata)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)

@@ -212,6 +212,16 @@ def test_the_advice_on_double_precision_promises_half_of_its_time(precisions):
     assert REMEDIES["precision"] in advice.how
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("bfloat16", "no operators in bfloat16"), ("half", "no precision 'half'.*Allowed: bfloat16, double")],
+)
+def test_a_precision_that_no_operator_has_is_refused(name, message):
+    run = prepare(copying("aten::copy_", "aten::mm", repeated={}), "default", None, backend="replay")
+    with pytest.raises(UsageError, match=message):
+        what_if(run, [(Target("precision", name), 2.0)])
+
+
 @pytest.mark.parametrize("has_units", [True, False])
 def test_bfloat16_is_avoided_on_a_processor_that_emulates_it(has_units):
     kinds = [["aten::mm", "gemm", "bf16", "", 9, 60, 40]]
