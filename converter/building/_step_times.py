@@ -137,15 +137,19 @@ class _Step(NamedTuple):
 
 
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
-    """Return the workload's metadata on the steps of a run, or {} if too few steps were timed."""
+    """Return the workload's metadata on the steps of a run, and on the processors.
+
+    There is nothing on steps if too few were timed.
+    """
     evidence = {
         entry.rank: read_evidence(folder / entry.evidence) for entry in entries[:_MAX_RANKS] if entry.evidence
     }
     slowest = _slowest(evidence)
     if len(slowest) >= _FEWEST + _FIRST:
         slowest = {index: slowest[index] for index in sorted(slowest)[_FIRST:]}
+    units = _units(evidence)
     if len(slowest) < _FEWEST:
-        return {}
+        return units
     times, long = _times(slowest)
     if not times.every and _are_consecutive(long, sorted(slowest)) and _alike(long, slowest, evidence):
         times, long = StepTimes(*times[:5]), set()  # only the machine was slower for a while
@@ -175,7 +179,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
     by_rank = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
     of_ranks = {rank: round(median(one.delay_ns for one in own)) for rank, own in by_rank.items() if own}
-    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: of_ranks, **late, **cores}
+    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: of_ranks, **late, **cores, **units}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
@@ -425,7 +429,7 @@ class FreeCores(NamedTuple):
 
 
 def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
-    """Return metadata on the CPU cores of each rank in unprofiled steps, and on units for bfloat16, if known.
+    """Return metadata on the CPU cores of each rank in unprofiled steps, if known.
 
     Ranks of one host share its cores with the workers of their data loaders. Ranks without *evidence* are
     assumed to be as busy as the other ranks. Cores that other processes use do not count as free.
@@ -449,9 +453,13 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
         busy = max(0.0, min(used[hosts[rank]], own.cores - idle))
         usable = min(own.cores, own.quota_cores or math.inf)
         cores[str(rank)] = [usable, busy, max(0.0, min(idle, usable - busy))]
+    return {_CORES: cores} if cores else {}
+
+
+def _units(evidence: Mapping[int, Evidence]) -> dict[str, Any]:
+    """Return metadata on the processors' units for bfloat16, if all ranks know the same."""
     units = {own.bfloat16 for own in evidence.values()}
-    found: dict[str, Any] = {_CORES: cores} if cores else {}
-    return found | ({_BFLOAT16: units.pop()} if len(units) == 1 and None not in units else {})
+    return {_BFLOAT16: units.pop()} if len(units) == 1 and None not in units else {}
 
 
 def lacks_bfloat16(metadata: Mapping[str, Any]) -> bool:

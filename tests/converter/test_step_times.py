@@ -380,11 +380,14 @@ def test_ranks_without_evidence_are_as_busy_as_the_others(tmp_path):
     ("units", "expected"), [((False, False), True), ((True, True), False), ((False, None), False)]
 )
 def test_workload_lacks_bfloat16_if_no_processor_has_units_for_it(tmp_path, units, expected):
-    evidence = {}
+    """Even if too few steps were timed for anything else."""
+    entries = []
     for rank, has_units in enumerate(units):
-        cores_of(tmp_path, (1, 2, {"cores": 8, "bfloat16": has_units}))
-        evidence[rank] = read_evidence(tmp_path / "rank0.evidence.json.gz")
-    metadata = cores_of_ranks([RankEntry(rank, hostname="a") for rank in evidence], evidence)
+        evidence = EvidenceFile()
+        evidence.step(0, START)
+        evidence.write(tmp_path / f"{rank}.gz", rank, bfloat16=has_units)
+        entries.append(types.SimpleNamespace(rank=rank, hostname="", evidence=f"{rank}.gz"))
+    metadata = measured_steps(entries, tmp_path)
     assert lacks_bfloat16(metadata) is expected
 
 
