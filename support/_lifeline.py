@@ -7,13 +7,15 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
 
 _GUARD = Path(__file__).with_name("_guard.py")
 _POLL_S = 0.2
@@ -42,6 +44,8 @@ class Lifeline:
         but not if it ends after Ctrl-C or another signal to end.
         Raises `OSError` if the program does not exist or is not executable.
         """
+        import subprocess  # noqa: PLC0415 - slow, and most commands start no program
+
         if shutil.which(command[0]) is None:
             code = errno.EACCES if os.path.exists(command[0]) else errno.ENOENT
             raise OSError(code, os.strerror(code), command[0])

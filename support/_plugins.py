@@ -5,7 +5,6 @@ Plug-ins are entry points of installed distributions.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -101,6 +100,8 @@ def package_version() -> str:
 @cache
 def code_version() -> str:
     """Return a digest of the version and the code of Chakrascope, for caches of computed answers."""
+    import hashlib  # noqa: PLC0415 - slow, and rarely needed
+
     digest = hashlib.blake2b(package_version().encode(), digest_size=12)
     for part in ("converter", "runner", "support"):
         for file in sorted((Path(__file__).parent.parent / part).rglob("*.py")):
