@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -171,8 +171,7 @@ def _busiest_thread(events: Events, window: Window) -> np.ndarray:
 _OWN_WORK = ("", "descheduled")
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     """One piece of the host thread: the row of `Pieces` at index *place*."""
 
     place: int
@@ -221,7 +220,8 @@ class _Builder:
         """Append *node*, which waits for *waits* and starts at *start_ns* in the replay; return its id."""
         self.start_ns.append(start_ns)
         self.end_ns.append(start_ns + node["duration_ns"])
-        return self.built.add({**node, "measured_start_ns": measured_start_ns - self.window.start_ns}, waits)
+        node["measured_start_ns"] = measured_start_ns - self.window.start_ns
+        return self.built.add(node, waits)
 
     def graph(self, rank: int) -> Graph:
         """Return the graph of *rank* with the final durations of its nodes."""
@@ -271,7 +271,7 @@ class _Builder:
             self.wait_ns += ready - before
         node = self._host_node(piece, part)
         node["duration_ns"] = part.end_ns - begin_ns
-        after = dict.fromkeys(waits, EdgeKind.COMM_WAIT)
+        after = dict.fromkeys(waits, EdgeKind.COMM_WAIT) if waits else {}
         if self.last_host >= 0:
             after[self.last_host] = EdgeKind.PROGRAM_ORDER
         number = self.last_host = self.add(node, ready, begin_ns, after)
@@ -289,24 +289,28 @@ class _Builder:
         return True
 
     def _host_node(self, piece: _Piece, part: Part) -> dict[str, Any]:
-        about = piece.op if piece.op >= 0 else piece.next_op
+        about, cause = piece.op if piece.op >= 0 else piece.next_op, part.cause
         node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
-        if part.place or self.buffers[piece.op]:
-            node["place"] = self.buffers[piece.op] or part.place
+        place = self.buffers[piece.op] or part.place
+        if place:
+            node["place"] = place
         if about >= 0:
-            node |= {"module": self.modules[about], "phase": self.phases[about]}
+            node["module"], node["phase"] = self.modules[about], self.phases[about]
         if piece.op < 0:
-            name = f"{HOST_BEFORE}{self.names[about]}" if about >= 0 else HOST_END
-            return node | {"name": name, "kind": "host", "cause": part.cause}
-        cause = part.cause
-        if cause in ("", "descheduled") and self.names[about].startswith(_COMM_LIBRARIES):
-            cause = "communication_call"
-        elif not cause and is_python_operator(self.names[about], part.place):
-            cause = "python"
-        if not part.cause:
+            node["name"] = f"{HOST_BEFORE}{self.names[about]}" if about >= 0 else HOST_END
+            node["kind"], node["cause"] = "host", cause
+            return node
+        name = node["name"] = node["operator"] = self.names[about]
+        if not cause:
             node["num_ops"], node["tensor_size_bytes"] = self.costs.pop(piece.place, (1, 1))
-        node |= {"name": self.names[about], "operator": self.names[about]}
-        return node | ({"kind": "host", "cause": cause} if cause else {"kind": "compute"})
+        if cause in ("", "descheduled") and name.startswith(_COMM_LIBRARIES):
+            cause = "communication_call"
+        elif not cause and is_python_operator(name, part.place):
+            cause = "python"
+        node["kind"] = "host" if cause else "compute"
+        if cause:
+            node["cause"] = cause
+        return node
 
     def add_comm(self, comm: Communication, group: int, place: str) -> int:
         """Append *comm*, issued by the newest host node, with the duration that leads to its measured end.

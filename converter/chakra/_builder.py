@@ -37,7 +37,8 @@ class GraphBuilder:
             self._gather()
         number = self.size
         self._rows.append(columns)
-        self._ties += [(source, number, int(kind)) for source, kind in (waits or {}).items()]
+        if waits:
+            self._ties += [(source, number, kind) for source, kind in waits.items()]
         self.size += 1
         return number
 
@@ -114,10 +115,18 @@ class GraphBuilder:
         rows, self._rows, ties, self._ties = self._rows, [], self._ties, []
         self._edges.append(np.array(ties, dtype=np.int64).reshape(-1, 3))
         block: dict[str, np.ndarray] = {}
-        for name in dict.fromkeys(name for row in rows for name in row):
-            dtype, default = NODE_COLUMNS[name]
-            values = [row.get(name, default) for row in rows]
-            block[name] = _typed(name, [*map(self.text, values)] if dtype == "str" else values, len(rows))
+        same: dict[tuple[str, ...], list[int]] = {}  # rows by their columns
+        for place, row in enumerate(rows):
+            same.setdefault(tuple(row), []).append(place)
+        for names, places in same.items():
+            for name, values in zip(names, zip(*(rows[place].values() for place in places), strict=True)):
+                dtype, default = NODE_COLUMNS[name]
+                if dtype == "str":
+                    numbers = {text: self.text(text) for text in dict.fromkeys((default, *values))}
+                    default, values = numbers[default], [numbers[text] for text in values]
+                if name not in block:
+                    block[name] = _typed(name, default, len(rows)).copy()
+                block[name][places] = values
         self._blocks.append((len(rows), block))
 
 
