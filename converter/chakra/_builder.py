@@ -119,14 +119,15 @@ class GraphBuilder:
         for place, row in enumerate(rows):
             same.setdefault(tuple(row), []).append(place)
         for names, places in same.items():
-            for name, values in zip(names, zip(*(rows[place].values() for place in places), strict=True)):
+            columns = zip(*(rows[place].values() for place in places), strict=True)
+            for name, values in zip(names, columns, strict=True):
                 dtype, default = NODE_COLUMNS[name]
+                numbers: dict[Any, Any] = {}  # of texts
                 if dtype == "str":
                     numbers = {text: self.text(text) for text in dict.fromkeys((default, *values))}
-                    default, values = numbers[default], [numbers[text] for text in values]
                 if name not in block:
-                    block[name] = _typed(name, default, len(rows)).copy()
-                block[name][places] = values
+                    block[name] = _typed(name, numbers.get(default, default), len(rows)).copy()
+                block[name][places] = [numbers[text] for text in values] if numbers else values
         self._blocks.append((len(rows), block))
 
 

@@ -31,16 +31,15 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
 
 
 def slowdown_matrix(stragglers: Stragglers) -> Matrix:
-    """Return slowdowns minus one: a row per rank, a column per step.
+    """Return slowdowns minus one, to 0.01: a row per rank, a column per step.
 
     A cell of several ranks or steps has the largest of them.
     """
     values, ranks = _by_rank(stragglers)
     rows, columns = _bounds(len(values), _MAX_ROWS), _bounds(len(stragglers.layout.steps), _MAX_COLUMNS)
     largest = np.maximum.reduceat(np.maximum.reduceat(values, rows, axis=0), columns, axis=1)
-    return Matrix(
-        _labels("rank", ranks, rows), _labels("step", stragglers.layout.steps, columns), largest - 1
-    )
+    shown = np.round(largest - 1, 2)  # equal figures have equal colours
+    return Matrix(_labels("rank", ranks, rows), _labels("step", stragglers.layout.steps, columns), shown)
 
 
 def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
