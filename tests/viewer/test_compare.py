@@ -322,7 +322,7 @@ def test_the_map_has_the_slowdown_of_each_worker_and_step(table):
     matrix = slowdown_matrix(found)
     assert matrix.values.shape == (16, 2)
     assert matrix.rows[matrix.values[:, 0].argmax()] == "rank 0"
-    assert matrix.values.max() + 1 == pytest.approx(found.slowdowns.by_worker.max())
+    assert matrix.values.max() + 1 == round(found.slowdowns.by_worker.max(), 2)
     assert worst_step(found, "rank 0", matrix.columns[1]) == found.layout.steps[1]
     assert worst_step(found, "rank 1000", matrix.columns[1]) == -1
 

@@ -200,6 +200,16 @@ def test_strip_of_two_paths_holds_both_whole(run, simulated):
     assert not details.paths_strip(run.path, run.path)["apart"].any()
 
 
+def test_a_bar_of_the_path_is_of_one_rank_and_within_a_pixel(run):
+    segments = run.path.segments
+    strip = details.strip(run.path, bars=2)
+    assert strip["duration_ns"].sum() == run.path.makespan_ns
+    assert strip["count"].sum() == len(segments)
+    half = run.path.makespan_ns / 2
+    runs = (segments.assign(half=(segments["start_ns"] // half))[["half", "rank"]].diff() != 0).any(axis=1)
+    assert len(strip) == runs.sum()
+
+
 def test_table_cuts_long_text_and_keeps_numbers():
     """Text of numbers would be sorted as text, and formatted by nothing."""
     table = pd.DataFrame({"text": ["x" * 400, "y"], "number": [2, 7], "cost": [0.5, 1.5]}).astype(object)

@@ -164,11 +164,11 @@ def _cause(node: Mapping[str, Any]) -> str:
 def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
     """Return the critical path as at most about *bars* bars.
 
-    Consecutive segments of a rank and kind within a pixel are joined. The columns are rank and
-    kind, name and node_id of the longest segment, start_ns, duration_ns, and count.
+    Consecutive segments of a rank within a pixel are joined. The columns are rank, and kind, name and
+    node_id of the longest segment, start_ns, duration_ns, and count.
     """
     pixel_ns = max(1.0, path.makespan_ns / bars)
-    return _joined(path.segments, pixel_ns, ["rank", "kind"], ["rank", "kind", "name", "node_id"])
+    return _joined(path.segments, pixel_ns, ["rank"], ["rank", "kind", "name", "node_id"])
 
 
 def paths_strip(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
