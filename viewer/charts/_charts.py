@@ -281,7 +281,7 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str, most: int = _MAX_LABELS) -
     )
     figure.update_layout(height=120 + 18 * min(40, max(10, len(matrix.rows))))
     figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(side="top", automargin=True, tickangle=-45)
+    figure.update_xaxes(side="top", automargin=True, tickangle=-45, showgrid=False)
     return styled(
         figure,
         scheme,
@@ -317,7 +317,8 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = ""
     )
     axes = {"gridcolor": _GRID[scheme], "title_font_size": 13}
     figure.update_xaxes(zerolinecolor=_GRID[scheme], **axes)
-    figure.update_yaxes(zeroline=False, showgrid=False, ticklabelstandoff=5, **axes)
+    figure.update_yaxes(zeroline=False, ticklabelstandoff=5, **axes)
+    figure.for_each_yaxis(lambda axis: axis.update(showgrid=bool(axis.showgrid)))
     return figure
 
 

@@ -273,7 +273,7 @@ def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") 
     rows, columns = (literal(setting_title(name, unit=True)) for name in (row, column))
     figure.update_traces(colorscale=_HEAT[scheme])
     figure.update_yaxes(type="category", title=rows)
-    figure.update_xaxes(type="category", title=columns, showgrid=False, tickangle=None)
+    figure.update_xaxes(type="category", title=columns, tickangle=None)
     values = matrix.values[np.isfinite(matrix.values)]
     alt = (
         f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "

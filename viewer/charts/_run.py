@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -240,7 +242,8 @@ _FIT_COLOURS = {
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
 }
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x")
-_TICKS_APART = 4  # maximum distance of two ticks, in powers of two
+_MAX_TICKS = 7
+_MARGIN = 0.03  # space beyond the ticks at the ends of an axis, in decades
 
 
 def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
@@ -268,21 +271,37 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
             hovertext=[_hover_text(row) for row in ordered.to_dict("records")],
             hovertemplate="%{hovertext}<extra></extra>",
         )  # fmt: skip
-    lowest, highest = (int(points["size_bytes"].agg(end)).bit_length() - 1 for end in ("min", "max"))
-    ticks = [
-        1 << power for power in range(lowest, highest + 1, max(1, min(_TICKS_APART, (highest - lowest) // 4)))
-    ]
-    figure.update_layout(height=400, legend={"y": 1, "yanchor": "top"})
-    figure.update_xaxes(
-        type="log", title="size", tickvals=ticks, ticktext=[bytes_text(size) for size in ticks]
+    sizes = _scale(
+        points["size_bytes"].min(), points["size_bytes"].max(), [1 << power for power in range(63)]
     )
-    figure.update_yaxes(type="log", title="time", ticksuffix=" ms", dtick=1, showgrid=True)
+    columns = points[["measured_ns", "model_ns", "messages_ns"]]
+    lowest, highest = columns[columns > 0].min().min(), columns.max().max()
+    digits = (1,) if highest > 100 * lowest else (1, 2, 5)
+    times = _scale(lowest, highest, [digit * 10**power for power in range(18) for digit in digits])
+    figure.update_layout(height=400, legend={"y": 1, "yanchor": "top"})
+    for update, title, ticks, text, unit in (
+        (figure.update_xaxes, "size", sizes, bytes_text, 1),
+        (figure.update_yaxes, "time", times, duration_text, 1e6),
+    ):
+        update(
+            type="log", title=title, showgrid=True, tickvals=[tick / unit for tick in ticks],
+            ticktext=[text(tick) for tick in ticks],
+            range=[math.log10(ticks[0] / unit) - _MARGIN, math.log10(ticks[-1] / unit) + _MARGIN],
+        )  # fmt: skip
     return styled(
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 40},
         alt="Measured times by size compared with the network; the table of measurements contains the values",
     )
+
+
+def _scale(lowest: float, highest: float, values: Sequence[int]) -> list[int]:
+    """Return at most about eight of the sorted *values* as ticks of an axis from *lowest* to *highest*."""
+    first = max(0, bisect_right(values, lowest) - 1)
+    last = max(first + 1, bisect_left(values, highest))
+    apart = -(-(last - first) // _MAX_TICKS)
+    return [*values[first:last:apart], values[last]]
 
 
 def _hover_text(row: dict[str, float]) -> str:

@@ -47,7 +47,7 @@ _COLUMNS = [
     column("rank", "Rank", minWidth=64, maxWidth=84),
     text_column("name", "Name", minWidth=140, flex=3),
     kind_column(),
-    column("start_ns", "Start", "instant", minWidth=106, maxWidth=120),
+    column("start_ns", "Start", "instant", maxWidth=140),
     column("duration_ns", "Duration", "time", minWidth=108, maxWidth=130, sort="desc"),
     column("share", "Share", "%", minWidth=72, maxWidth=90),
     text_column("module", "Module", minWidth=100, flex=1),
@@ -68,7 +68,7 @@ _SLACK = [
     text_column("name", "Name", minWidth=180, flex=3),
     kind_column(),
     text_column("module", "Module"),
-    column("start_ns", "Start", "instant", minWidth=106, maxWidth=120),
+    column("start_ns", "Start", "instant", maxWidth=140),
     column("duration_ns", "Duration", "time", minWidth=116, maxWidth=130, sort="desc"),
     column("slack_ns", "Slack", "time", maxWidth=110),
 ]

@@ -86,8 +86,8 @@ _PATHS = [
     text_column("part", "Part of the path", flex=4, minWidth=220),
     *_TIMES[:3],
     _VERDICT_COLUMNS[1],
-    column("start_base_ns", "From, before", "instant", minWidth=100),
-    column("start_other_ns", "From, after", "instant", minWidth=100),
+    column("start_base_ns", "From, before", "instant"),
+    column("start_other_ns", "From, after", "instant"),
     column("rank_base", "Rank, before", maxWidth=96),
     column("rank_other", "Rank, after", maxWidth=96),
 ]

@@ -51,7 +51,7 @@ from ._parts import (
 PATH, TITLE = "/network", "Network"
 _COLLECTIVES = [
     *COLLECTIVE_COLUMNS[:5],
-    column("start_ns", "First arrival", "instant", minWidth=112),
+    column("start_ns", "First arrival", "instant"),
     *COLLECTIVE_COLUMNS[5:],
     column("on_path_ns", "On critical path", "time", minWidth=92),
 ]

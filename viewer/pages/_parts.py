@@ -203,7 +203,8 @@ def export_links(name: str, **query: str) -> html.Span:
 
 def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]:
     """Return a numeric column; *unit* is a key of ``_FORMATS``, or "" for plain numbers."""
-    made: dict[str, Any] = {"field": field, "headerName": name, "type": "rightAligned", "minWidth": 84}
+    width = 124 if unit == "instant" else 84  # such as 12,345.678 ms
+    made: dict[str, Any] = {"field": field, "headerName": name, "type": "rightAligned", "minWidth": width}
     if unit:
         made["valueFormatter"] = {"function": f"{_FORMATS[unit]}(params.value)"}
     return made | more

@@ -61,13 +61,14 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             ("Types", "types", _TYPES), ("Workers", "workers", _WORKERS), ("Steps", "steps", _STEPS),
         )
     ]  # fmt: skip
-    drawn = graph(heat_map(matrix, _texts(matrix), scheme), id=_MAP)
+    drawn = heat_map(matrix, _texts(matrix), scheme)
+    drawn.update_traces(zmin=0, zmax=max(0.01, matrix.values.max()))  # no colour where nothing is slower
     return dmc.Stack(
         [
             page_title(TITLE, _ABOUT),
             html.Div([dmc.Text(prose(text), mb=4) for text in stragglers.sentences], id="stragglers-text"),
             *(dmc.Text(prose(f"Note: {remark}."), size="sm", c="dimmed") for remark in stragglers.remarks),
-            card("Workers and steps", drawn, note=_MAP_NOTE),
+            card("Workers and steps", graph(drawn, id=_MAP), note=_MAP_NOTE),
             html.Div(_step_card(stragglers, selection, scheme), id=_STEP),
             *tables,
         ],
