@@ -174,7 +174,7 @@ def read_model(path: str | Path) -> Transformer:
     file = Path(path)
     read = read_json if file.suffix == ".json" else read_yaml
     data: Mapping[str, Any] = read(file, "model file")
-    if "model_type" in data or "architectures" in data:
+    if "model_type" in data or "architectures" in data or (file.suffix == ".json" and "layers" not in data):
         data, remarks = of_hugging_face(data, file)
         return replace(_of_mapping(data, file), remarks=tuple(remarks))
     return _of_mapping(data, file)

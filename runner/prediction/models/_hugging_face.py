@@ -17,13 +17,13 @@ _SHARED_KEYS = "keys and values that layers share"
 _RESIDUAL = "a feed-forward part next to the experts"
 _STATE_KEYS = ("mamba_d_state", "mamba_d_ssm", "mamba_d_conv", "mamba_expand", "ssm_state_size", "state_size",
                "ssm_cfg", "attn_layer_period", "hybrid_override_pattern", "hybrid_layer_ids")  # fmt: skip
-# Any value of these keys except null, zero, false or an empty value means that some layers are of the given
+# Any value of these keys except null, zero, false or an empty list means that some layers are of the given
 # kind.
 _REFUSED_KEYS = {
     "full_attention_interval": _LINEAR,
     "linear_attn_config": _LINEAR,
-    "linear_num_value_heads": _LINEAR,
-    "attention_hidden_size": _LINEAR,
+    **dict.fromkeys(("linear_num_value_heads", "attention_hidden_size", "layer_group_size"), _LINEAR),
+    **dict.fromkeys(("attn_mode", "expand_v", "qk_dim_factor"), _LINEAR),
     **dict.fromkeys(_STATE_KEYS, _STATE_SPACE),
     **dict.fromkeys(("index_topk", "index_topk_blocks", "index_n_heads", "num_landmarks"), _SPARSE),
     "compress_ratios": _SPARSE,
@@ -31,8 +31,9 @@ _REFUSED_KEYS = {
     "sparse_attention_config": _SPARSE,
     "blocksparse_block_size": _SPARSE,
     "attention_window": _SPARSE,
-    "conv_L_cache": _CONVOLUTION,
-    "conv_kernel_size": _CONVOLUTION,
+    **dict.fromkeys(("conv_L_cache", "conv_kernel_size", "conv_window"), _CONVOLUTION),
+    **dict.fromkeys(("num_conv_pos_embeddings", "hyena_layer_idxs"), "convolutions"),
+    "depths": "layers of different sizes",
     "num_kv_shared_layers": _SHARED_KEYS,
     "use_cla": _SHARED_KEYS,
     "cross_attention_layers": "layers that attend to an image",
@@ -44,10 +45,14 @@ _REFUSED_KEYS = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "altup_num_inputs": "several predictions of a layer",
     "zero_expert_num": "experts without computation",
-    "num_hidden_groups": "weights that layers share",
-    "H_cycles": "layers that run several times",
-    "num_loops": "layers that run several times",
+    **dict.fromkeys(("num_hidden_groups", "layer_sharing"), "weights that layers share"),
+    **dict.fromkeys(
+        ("H_cycles", "num_loops", "loop_num", "total_ut_steps", "mean_recurrence"),
+        "layers that run several times",
+    ),
+    "position_encoding_2d": "positions in two dimensions",
 }
+_UNUSED = (None, False, 0, "", [])
 _HYBRID = "granitemoehybrid"  # Granite 4.0 Micro and 350M have attention layers only
 _ATTENTION = ("sliding_attention", "full_attention", "chunked_attention", "attention")
 _EMBEDDINGS = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
@@ -61,7 +66,10 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
     would be misread to the reasons.
     """
     reason = _reason(data)
-    if not reason and kind in misread and not (kind == _HYBRID and _has_attention_only(data)):
+    decided = (kind == _HYBRID and _has_attention_only(data)) or (
+        "embeddings of another width" in misread.get(kind, "") and any(key in data for key in _EMBEDDINGS)
+    )
+    if not reason and kind in misread and not decided:
         reason = f"'model_type: {kind}' means {misread[kind]}"
     if reason:
         raise UsageError(
@@ -74,7 +82,7 @@ def _reason(data: Mapping[str, Any]) -> str:
     """Return the key and the value that show unsupported layers, or ``""`` without unsupported layers."""
     if data.get("is_encoder_decoder"):
         return "'is_encoder_decoder: true' means an encoder and a decoder"
-    for key in ("layer_types", "layers_block_type", "block_types"):
+    for key in ("layer_types", "layers_block_type", "block_types", "mixer_types"):
         types = data.get(key)
         if not isinstance(types, (list, tuple)):
             continue
@@ -83,7 +91,7 @@ def _reason(data: Mapping[str, Any]) -> str:
             return f"'{key}' has layers of another kind ({', '.join(others)})"
     unused = _STATE_KEYS if _has_attention_only(data) else ()
     for key, what in _REFUSED_KEYS.items():
-        if data.get(key) and key not in unused:
+        if data.get(key) not in _UNUSED and key not in unused:
             return f"'{key}: {_short(data[key])}' means {what}"
     types = data.get("attn_type_list") or []
     if isinstance(types, list) and any(each != 1 for each in types):  # MiniMax: 0 is linear, 1 is softmax
@@ -92,7 +100,7 @@ def _reason(data: Mapping[str, Any]) -> str:
         return "'attention_type: block_sparse' means sparse attention"
     hidden = data.get("hidden_size")
     for key in _EMBEDDINGS:
-        if data.get(key) and hidden is not None and data[key] != hidden:
+        if data.get(key) and hidden is not None and data[key] not in (hidden, data.get("vocab_size")):
             return (
                 f"'{key}: {_short(data[key])}' means embeddings of another width than the layers ({hidden})"
             )
@@ -117,12 +125,33 @@ _KEYS = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model", "n_embed", "dim"),
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "kv_heads": ("num_key_value_heads", "kv_n_heads", "multi_query_group_num"),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
+    "kv_heads": (
+        "num_key_value_heads",
+        "kv_n_heads",
+        "n_kv_heads",
+        "num_kv_heads",
+        "multi_query_group_num",
+        "num_key_value_heads_per_layer",
+    ),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "mlp_hidden_size"),
     "vocab": ("vocab_size", "padded_vocab_size"),
-    "sequence": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"),
+    "sequence": (
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "seq_length",
+        "n_ctx",
+        "max_sequence_length",
+        "model_max_length",
+    ),
     "head_size": ("head_dim", "v_head_dim"),
-    "experts": ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"),
+    "experts": (
+        "num_local_experts",
+        "n_routed_experts",
+        "num_experts",
+        "moe_num_experts",
+        "moe_num_primary_experts",
+    ),
     "top_k": (
         "num_experts_per_tok",
         "experts_per_token",
@@ -130,8 +159,9 @@ _KEYS = {
         "moe_k",
         "moe_top_k",
         "moe_topk",
+        "moe_num_active_primary_experts",
     ),
-    "expert_ffn": ("moe_intermediate_size",),
+    "expert_ffn": ("moe_intermediate_size", "moe_ffn_hidden_size"),
     "shared_experts": (
         "n_shared_experts",
         "num_shared_experts",
@@ -145,7 +175,7 @@ _KEYS = {
     "kv_rank": ("kv_lora_rank",),
     "query_rank": ("q_lora_rank",),
     "rope_size": ("qk_rope_head_dim",),
-    "tied": ("tie_word_embeddings",),
+    "tied": ("tie_word_embeddings", "weight_tying"),
 }
 _OF_LAYERS = ("moe_layer_freq",)  # keys with a list of one value per layer
 _TEXT_PARTS = ("text_config", "language_config", "llm_config")
@@ -158,9 +188,12 @@ _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
 # Model types with three matrices per feed-forward part, regardless of the activation function.
 _GATED = (
     "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
-    "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid", "step3",
+    "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid", "step3", "hf_olmo", "molmo", "llada",
+    "grok", "telechat", "motif", "smallthinker",
 )  # fmt: skip
-_GATES = ("silu", "swish", "swiglu")
+_GATES = ("silu", "swish", "swiglu", "geglu", "reglu")
+_ACTIVATIONS = ("hidden_act", "activation_function", "feed_forward_type", "use_gated_mlp")
+_BOTH_HALVES = ("qwen", "molmo", "hf_olmo")  # the width of their feed-forward parts includes the gate
 _LEARNED_POSITIONS = (
     "gpt2",
     "gpt-sw3",
@@ -173,9 +206,11 @@ _LEARNED_POSITIONS = (
     "electra",
 )
 _ENCODERS = (
-    "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert",
+    "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert", "esm",
+    "llada", "dream",
 )  # fmt: skip
-_IMAGES = ("vit", "deit", "dinov2")
+_COMPUTED_POSITIONS = ("alibi", "rotary", "rope")
+_IMAGES = ("vit", "deit", "dinov2", "dinov3")
 # Model types without defaults in the table. The sizes that are read for these types agree with published
 # parameter counts.
 _UNTIED = (
@@ -190,6 +225,7 @@ _NO_SIZES = (
     "layer_types", "mask", "version", "bias", "theta", "loss", "logit", "alibi", "base",
 )  # fmt: skip
 _FURTHER_TOKENS = ("num_nextn_predict_layers", "num_mtp_modules")
+_RATIOS = ("expansion_ratio", "mlp_ratio")
 _PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_layer_interval")
 
 
@@ -201,7 +237,8 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
     """
     remarks: list[str] = []
     given = _text_part(data, remarks)
-    nested = [given[key] for key in ("ffn_config", "attn_config") if isinstance(given.get(key), Mapping)]
+    parts = ("ffn_config", "attn_config", "moe_config")
+    nested = [given[key] for key in parts if isinstance(given.get(key), Mapping)]
     given = {key: value for part in (*nested, given) for key, value in part.items()}
     kind = str(given.get("model_type", "")).lower()
     usual = _defaults()
@@ -259,6 +296,8 @@ def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
 
 def _one_value(key: str, value: Any, file: Path) -> Any:
     """Return *value*, or its common element if it is a list with one element per layer."""
+    if isinstance(value, str):
+        raise UsageError(f"{file}: '{key}' must be a whole number, not {value!r}.")
     if not isinstance(value, list) or key in _OF_LAYERS:
         return value
     if not value or any(each != value[0] for each in value):
@@ -271,8 +310,13 @@ def _one_value(key: str, value: Any, file: Path) -> Any:
 
 def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
     """Add the default values for the model type *kind* to the sizes *found*."""
-    found["gated"] = kind.startswith(_GATED) or "gemma" in kind or data.get("hidden_act") in _GATES
+    activations = [data.get(key) for key in _ACTIVATIONS]
+    found["gated"] = (
+        kind.startswith(_GATED) or "gemma" in kind or any(each in (*_GATES, True) for each in activations)
+    )
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
+    if data.get("position_embedding_type") in _COMPUTED_POSITIONS:
+        found["learned_positions"] = False
     if kind == "mpt":
         found["learned_positions"] = not data.get("alibi")
     if kind.startswith(_ENCODERS) and not data.get("is_decoder"):
@@ -290,11 +334,8 @@ def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks:
 
 def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
     """Return the keys of a config.json that are not read, but may contain sizes."""
-    read = {key for keys in _KEYS.values() for key in keys} | {
-        *_SHARED_WIDTHS,
-        *_PATTERNS,
-        "qk_nope_head_dim",
-    }
+    read = {key for keys in _KEYS.values() for key in keys}
+    read |= {*_SHARED_WIDTHS, *_PATTERNS, *_EMBEDDINGS, *_RATIOS, "qk_nope_head_dim", "patch_size"}
     return [
         key
         for key, value in data.items()
@@ -311,7 +352,7 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
     if kind.startswith("falcon"):
         groups = data.get("num_kv_heads") if data.get("new_decoder_architecture") else None
         found["kv_heads"] = groups or (1 if data.get("multi_query", True) else found.get("heads", 0))
-    elif kind.startswith("gpt_bigcode"):
+    elif kind.startswith("gpt_bigcode") or "multi" in str(data.get("attention_head_type")):
         found["kv_heads"] = 1 if data.get("multi_query", True) else found.get("heads", 0)
     if found.get("kv_rank") and data.get("v_head_dim"):
         found["head_size"] = data["v_head_dim"]  # with a 'kv_rank', 'head_dim' is the size of positions
@@ -377,15 +418,15 @@ def _feed_forward(
     found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str], file: Path
 ) -> None:
     """Add the widths of feed-forward parts and of experts to the sizes *found*."""
-    ratio = data.get("expansion_ratio")
-    if "ffn" not in found and isinstance(ratio, int) and isinstance(found.get("hidden"), int):
-        found["ffn"] = ratio * found["hidden"]
+    ratio = next((data[key] for key in _RATIOS if data.get(key)), None)
+    if "ffn" not in found and isinstance(ratio, (int, float)) and isinstance(found.get("hidden"), int):
+        found["ffn"] = round(ratio * found["hidden"])
     if "ffn" not in found and found["gated"]:
         remarks.append(
             "No intermediate_size is given; feed-forward parts are four times the hidden size wide"
         )
-    if kind == "qwen" and isinstance(found.get("ffn"), int):
-        found["ffn"] //= 2  # Qwen's size includes both halves of the gate
+    if kind in _BOTH_HALVES and isinstance(found.get("ffn"), int):
+        found["ffn"] //= 2
     if found.get("experts", 0) in (0, 1):  # the number of experts is a list if layers differ
         for key in _OF_EXPERTS:
             found.pop(key, None)
