@@ -140,6 +140,7 @@ def _meeting(plan: Plan) -> Mapping[int, int]:
         AXIS_LANES["overlap"]: plan.tp,
         AXIS_LANES["cp"]: plan.tp * plan.cp,
         AXIS_LANES["ep"]: plan.tp * plan.ep,
+        AXIS_LANES["dispatch"]: plan.tp * plan.ep,
         AXIS_LANES["experts"]: plan.tp * plan.ep,
         AXIS_LANES["etp"]: plan.expert_split,
         **({AXIS_LANES["gather"]: data} if plan.shards_each_pass else {}),

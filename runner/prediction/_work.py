@@ -39,12 +39,16 @@ AMOUNTS = (
     "within_ns", "across_ns", "hops_ns", "copy_bytes", "host_bytes", "parts",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
-_ROWS = ("stages", "products", "tensor", "overlapped", "offloaded", "data", "end")
+_ROWS = (
+    "stages", "products", "attention_products", "tensor", "attention_tensor", "overlapped", "offloaded",
+    "dispatched", "data", "end",
+)  # fmt: skip
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
 _EXPERT_LANES = (22, 23)
+_DISPATCH_LANES = (18, 19)
 _ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # the axes along which ranks exchange activations
-_OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
+_OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DISPATCH_LANES, *_DATA_LANES)
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,14 @@ class StepWork:
     """The amounts of work in a step, in the order of `AMOUNTS`.
 
     * *stages* contains the amounts of a micro-batch on each pipeline stage.
-    * *products* contains the amounts of matrix products that run during collectives of activations.
-    * *tensor* contains the amounts of the collectives of activations, with copies.
+    * *products* contains the amounts of matrix products that run during collectives of activations, and
+      *attention_products* the amounts of those around attention.
+    * *tensor* contains the amounts of the collectives of activations, with copies, and *attention_tensor* the
+      amounts of the collectives around attention.
     * *overlapped* contains the amounts of collectives of experts and sharded weights during computation.
     * *offloaded* contains the amounts of the forward pass of layers with activations on the host.
+    * *dispatched* contains the amounts of exchanges of experts with a transfer within and between nodes at
+      the same time.
     * *data* contains the amounts of collectives that run once per step.
     * *end* contains the amounts at the end of a step, such as the optimizer.
     * *message* contains the amounts of one message between stages.
@@ -68,9 +76,12 @@ class StepWork:
     zero_bubble: bool
     stages: Floats
     products: Floats
+    attention_products: Floats
     tensor: Floats
+    attention_tensor: Floats
     overlapped: Floats
     offloaded: Floats
+    dispatched: Floats
     data: Floats
     end: Floats
     message: Floats
@@ -215,9 +226,9 @@ def _sample(  # noqa: PLR0917 - all arguments form the cache key
 
 
 def _joined(line: Floats, exchanges: Floats) -> Floats:
-    *computed, tensor, experts, offloaded = line
+    *computed, experts, offloaded, dispatched = line
     overlapped, data, end = exchanges
-    return np.stack([*computed, tensor, overlapped + experts, offloaded, data, end])
+    return np.stack([*computed, overlapped + experts, offloaded, dispatched, data, end])
 
 
 @lru_cache(1 << 8)
@@ -252,9 +263,12 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
     nodes = [*forward, *passes.backward(0).nodes]
     of_layers = [node for node in forward if node.get("module", "").startswith("layers.")]
     offloaded = of_layers if plan.recompute == OFFLOAD else []
-    overlapped = [_sum(nodes, place, links, lanes) for lanes in (_TENSOR_LANES, _EXPERT_LANES)]
-    computed = [_sum(part, place, links) for part in (nodes, [node for node in nodes if node.get("hides")])]
-    return np.stack([*computed, *overlapped, _sum(offloaded, place, links)])
+    attention = [node for node in nodes if node.get("module", "").endswith(".attention")]
+    hiding = [[node for node in part if node.get("hides")] for part in (nodes, attention)]
+    computed = [_sum(part, place, links) for part in (nodes, *hiding)]
+    tensor = [_sum(part, place, links, _TENSOR_LANES) for part in (nodes, attention)]
+    experts, dispatched = (_sum(nodes, place, links, lanes) for lanes in (_EXPERT_LANES, _DISPATCH_LANES))
+    return np.stack([*computed, *tensor, experts, _sum(offloaded, place, links), dispatched])
 
 
 class _Exchanges(Passes):
@@ -383,6 +397,7 @@ class Batch:
     def step_ns(self, price: Floats, costs: Costs) -> Floats:
         """Return the time of each step in ns, with a *price* from `coefficients` and with *costs*."""
         times = {name: row @ price for name, row in self._rows.items()}
+        times["stages"] += times["dispatched"] - self._concurrent_ns("dispatched", price)
         each = self._micro_batch_ns(times, price, costs)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
@@ -408,7 +423,10 @@ class Batch:
         copies = rows["tensor"][:, _PLACE["copy_bytes"]] * copy_ns
         tensor = times["tensor"] - copies
         slowed = costs.exposed_tensors * rows["tensor"] + costs.exposed * rows["overlapped"]
-        worked = times["stages"] + slowed @ transfers + np.maximum(tensor - times["products"], 0)
+        worked = times["stages"] + slowed @ transfers
+        # A long collective of attention is not hidden by the matmuls of the feed-forward part.
+        alone = times["attention_tensor"] - times["attention_products"]
+        worked += np.maximum(alone, 0) + np.maximum(tensor - times["products"] - alone, 0)
         worked += rows["tensor"][:, _PLACE["parts"]] * costs.part_ns
         worked = self._with_host(worked, price, costs)
         worked += self._awaited_ns(copies / 2, price)
@@ -435,7 +453,7 @@ class Batch:
         return idle + np.maximum(busy, np.maximum(forward, ahead) + backward)
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
-        """Return how long transfers within nodes overlap another layer's transfers between nodes (ns)."""
+        """Return how long transfers within nodes overlap transfers between nodes (ns)."""
         rows = sum((self._rows[other] for other in more), self._rows[name])
         within, across = (
             rows[:, _PLACE[level]] * price[_PLACE[level]] for level in ("within_ns", "across_ns")

@@ -17,7 +17,8 @@ GroupKey = tuple[tuple[str, ...], str]
 # The streams of the device. Nodes on the same stream run one after another.
 LANES = {"compute": 0, "host": 1, "store": 24, "load": 26, "send": 30, "receive": 31}
 AXIS_LANES = {
-    "tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "experts": 22, "gather": 40, "scatter": 42,
+    "tp": 10, "cp": 12, "ep": 14, "etp": 16, "dispatch": 18, "overlap": 20, "experts": 22, "gather": 40,
+    "scatter": 42,
 }  # fmt: skip
 
 
@@ -141,7 +142,8 @@ class Stage:
                     block.nodes[block.last]["hides"] = True
                 overlapped = self.exchange(block, item, waits, AXIS_LANES["overlap"])
             else:
-                block.last = self.exchange(block, item, [block.last, overlapped], AXIS_LANES[item.axes[0]])
+                lane = AXIS_LANES["dispatch" if item.routing else item.axes[0]]
+                block.last = self.exchange(block, item, [block.last, overlapped], lane)
                 overlapped = -1
 
     def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> None:
@@ -180,7 +182,11 @@ class Stage:
         )
 
     def exchange(self, block: Block, exchange: Exchange, waits: Sequence[int], lane: int) -> int:
-        """Append the phases of a collective that begins after *waits*, and return its last node."""
+        """Append the phases of a collective that begins after *waits*, and return its last node.
+
+        With a routing, tokens are sent in many parts, so that both phases run at the same time: DeepEP
+        reaches the bandwidth between nodes while it forwards within nodes, and HybridEP pipelines chunks.
+        """
         where = self.where(exchange.axes)
         last = list(waits)
         start = self.prices.start_ns(where)
@@ -198,6 +204,12 @@ class Stage:
                 kind="host",
             )
             last = [node]
+        if exchange.routing and len(steps) > 1:
+            both = [self._phase(block, exchange, step, where, last, lane) for step in steps]
+            return block.add(
+                both, name=f"end {exchange.name}", type=NodeType.COMP, duration_ns=1, stream=lane + 100,
+                operator="end", module=exchange.module, phase="communication", kind="host",
+            )  # fmt: skip
         for step in steps:
             last = [self._phase(block, exchange, step, where, last, lane)]
         return last[-1] if last else -1

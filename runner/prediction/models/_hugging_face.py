@@ -52,7 +52,7 @@ _REFUSED_KEYS = {
     ),
     "position_encoding_2d": "positions in two dimensions",
 }
-_UNUSED = (None, False, 0, "", [])
+_UNUSED: tuple[Any, ...] = (None, False, 0, "", [])
 _HYBRID = "granitemoehybrid"  # Granite 4.0 Micro and 350M have attention layers only
 _ATTENTION = ("sliding_attention", "full_attention", "chunked_attention", "attention")
 _EMBEDDINGS = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")

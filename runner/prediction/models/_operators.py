@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -210,15 +210,27 @@ class _Sizes:
         return Operator(name, kind, 2 * rows * inner * columns, moved, module)
 
     def gemm(  # noqa: PLR0917 - a matmul has three sizes
-        self, name: str, rows: float, inner: float, columns: float, module: str, matrices: float = 1
-    ) -> Iterator[Operator]:
-        """Yield a matmul, after the cast of its input; *matrices* matrices divide the rows."""
+        self,
+        name: str,
+        rows: float,
+        inner: float,
+        columns: float,
+        module: str,
+        matrices: float = 1,
+        gathers: Iterable[Item] | None = None,
+    ) -> Iterator[Item]:
+        """Yield a matmul, after the cast of its input; *matrices* matrices divide the rows.
+
+        If *gathers* is given, its collectives gather the rows of the input. The ranks cast their own rows
+        before.
+        """
         operand, size = self.plan.operand_bytes, self.plan.element_bytes
         if operand < size:
             # The cast reads its input once and writes two copies: one for the matmul, and a transposed one
             # for the gradient of the weights.
-            moved = rows * inner * (size + 2 * operand)
-            yield Operator(f"{name} cast", "cast", 0, moved, module)
+            own = rows if gathers is None else self.full_row_tokens
+            yield Operator(f"{name} cast", "cast", 0, own * inner * (size + 2 * operand), module)
+        yield from gathers or ()
         moved = operand * inner * (rows + matrices * columns) + size * rows * columns
         yield Operator(name, "gemm", 2 * rows * inner * columns, moved, module)
 
@@ -342,16 +354,16 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     model, plan = sizes.model, sizes.plan
     tokens, hidden = sizes.tokens, model.hidden
     yield sizes.pointwise("norm", sizes.full_row_tokens * hidden, 2, module)
-    yield from sizes.joined("attention", module, gather=True)
+    gathers = sizes.joined("attention", module, gather=True)
     if plan.frozen:
         # The adapter of queries, keys and values has a separate input, which consists of the rows before the
         # all-gather.
-        yield from sizes.joined("adapter", module, gather=True, alone=True)
+        gathers += sizes.joined("adapter", module, gather=True, alone=True)
     inner = model.query_size / plan.tp
     inputs = model.attention_inputs / plan.tp
     if not model.kv_rank:
         inputs = inner + 2 * model.kv_size_on(plan.tp)
-    yield from sizes.gemm("qkv", tokens, hidden, inputs, module)
+    yield from sizes.gemm("qkv", tokens, hidden, inputs, module, gathers=gathers)
     if plan.lora:
         yield sizes.half_gemm("adapter down", tokens, hidden, plan.lora / plan.tp, module)
         yield sizes.half_gemm("adapter up", tokens, plan.lora, inputs, module)
@@ -392,17 +404,23 @@ def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
 def _dense(sizes: _Sizes, module: str) -> Iterator[Item]:
     model, plan = sizes.model, sizes.plan
     yield sizes.pointwise("norm", sizes.full_row_tokens * model.hidden, 2, module)
-    yield from sizes.joined("mlp", module, gather=True)
-    yield from _feed_forward(sizes, sizes.tokens, model.ffn / plan.tp, module)
+    gathers = sizes.joined("mlp", module, gather=True)
+    yield from _feed_forward(sizes, sizes.tokens, model.ffn / plan.tp, module, gathers=gathers)
     yield from sizes.joined("mlp", module, gather=False)
     yield sizes.pointwise("residual", sizes.full_row_tokens * model.hidden, 2, module)
 
 
-def _feed_forward(
-    sizes: _Sizes, tokens: float, width: float, module: str, experts: float = 1
+def _feed_forward(  # noqa: PLR0917 - the sizes of both matmuls
+    sizes: _Sizes,
+    tokens: float,
+    width: float,
+    module: str,
+    experts: float = 1,
+    gathers: Iterable[Item] | None = None,
 ) -> Iterator[Item]:
     model = sizes.model
-    yield from sizes.gemm("up", tokens, model.hidden, width * (model.matrices - 1), module, experts)
+    columns = width * (model.matrices - 1)
+    yield from sizes.gemm("up", tokens, model.hidden, columns, module, experts, gathers)
     touches = model.matrices + (_CLAMP_TOUCHES if model.clamped else 0)
     yield sizes.pointwise("activation", tokens * width, touches, module)
     yield from sizes.gemm("down", tokens, width, model.hidden, module, experts)

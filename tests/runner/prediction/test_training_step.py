@@ -24,6 +24,7 @@ from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.prediction import predicted_system
 from chakrascope.runner.prediction.models import (
     SCHEDULES,
+    Operator,
     Plan,
     Routing,
     Spread,
@@ -32,6 +33,7 @@ from chakrascope.runner.prediction.models import (
     fullest_memory,
     in_flight,
     list_models,
+    pass_over_layer,
     phases,
     rank_memory,
     read_model,
@@ -169,6 +171,27 @@ def test_low_precisions_cast_what_their_products_read():
     assert low["half_gemm"] > 0  # the logits
     assert lower["gemm"] < low["gemm"] < half["gemm"] - low["half_gemm"]
     assert lower["cast"] < low["cast"]
+
+
+def test_ranks_cast_their_rows_before_they_gather_them():
+    """Transformer Engine gathers the operands of a low precision, so that ranks cast their own rows."""
+    plan = Plan(tp=4, sequence_parallel=True, tensor_overlap=True, precision="fp8")
+    names = [item.name for item in pass_over_layer(TINY, plan, 0)]
+    for cast, gather, product in (
+        ("qkv cast", "attention all_gather", "qkv"),
+        ("up cast", "mlp all_gather", "up"),
+    ):
+        place = names.index(cast)
+        assert names[place : place + 3] == [cast, gather, product]
+
+    def casts(changed: Plan) -> dict[str, float]:
+        items = pass_over_layer(TINY, changed, 0)
+        return {item.name: item.moved_bytes for item in items if isinstance(item, Operator)}
+
+    own, whole = casts(plan), casts(replace(plan, sequence_parallel=False, tensor_overlap=False))
+    assert own["qkv cast"] == whole["qkv cast"] / 4
+    assert own["up cast"] == whole["up cast"] / 4
+    assert own["down cast"] == whole["down cast"]
 
 
 def test_adapters_gather_their_own_input():
