@@ -1,7 +1,7 @@
 """Steps that Megatron Bridge publishes (docs/performance-summary); no cost was fitted to them.
 
 The launches and copies of experts were counted with all releases in view. Only the number of launches in a
-low precision was chosen by its errors. The same number is best if any of the four models is left out.
+low precision was chosen by its errors.
 Three rows of 25.11 have the plans of its recipes, because the page repeats plans of older releases for them:
 GPT-OSS on B200 and H100, and Qwen3 30B on H100. In 26.02, these recipes reach the same time per layer.
 """
@@ -171,8 +171,8 @@ _TABLE = """
 
 
 # Qwen3 30B on 16 H100 in BF16, which Megatron Bridge 067f987 compares with and without overlap in
-# skills/nemo-mbridge-perf-expert-parallel-overlap/SKILL.md: HybridEP or all-to-all, overlap, seconds. These
-# steps were predicted after the model of experts was complete.
+# skills/nemo-mbridge-perf-expert-parallel-overlap/SKILL.md: HybridEP or all-to-all, overlap, seconds. The
+# overlap of transfers within and between nodes was modelled with these steps in view.
 _COMPARED = ((True, False, 24.7138), (True, True, 20.992), (False, False, 41.25), (False, True, 31.31))
 
 

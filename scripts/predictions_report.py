@@ -169,7 +169,7 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
         "## Error against distance", "", *_distance(found), "",
         "## The best configuration", "", *_best(rows), "",
         "## Odd rows", "",
-        *_neighbours(), "",
+        *_neighbours(rows, never), "",
         "## Limits", "", *_missing(), "",
     ])  # fmt: skip
 
@@ -194,12 +194,13 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
         "Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
-        "All rows use the estimate of `predict search`, which is up to 8% below the simulation. The "
-        "launches and copies of experts were counted with all releases of Megatron Bridge in view. The "
-        "number of launches in a low precision, which was chosen by its errors, is the same if any of the "
-        "four models is left out. The steps *compared* (one plan with two dispatchers, with and without "
-        "overlap) were predicted afterwards. Other chips than GB200 and H100 are predicted with the costs of "
-        "GB200. The error of memory compares the predicted memory of the fullest rank "
+        "Rows of Megatron Bridge use the estimate of `predict search`, which is up to 8% below the "
+        "simulation. The launches and copies of experts were counted with all releases of Megatron Bridge in "
+        "view, and the number of launches in a low precision was chosen by its errors. That casts precede "
+        "gathers, and that dispatchers send within and between nodes at the same time, was found with these "
+        "steps in view. The steps *compared* are one plan with two dispatchers, with and without overlap. "
+        "Other chips than GB200 and H100 are predicted with the costs of GB200. The error of memory compares "
+        "the predicted memory of the fullest rank "
         "with the memory that PyTorch reserved, including fragments."
     )
     yield ""
@@ -269,17 +270,43 @@ def _best(rows: Sequence[Row]) -> Iterator[str]:
     yield f"| **mean** | | | | {means[0]} | | {means[1]} |"
 
 
-def _neighbours() -> Iterator[str]:
-    for line in (
-        "In six of ten rows of GPT 39.1B with tensor parallelism 2 or 4, the predicted step is 12 to 38 % "
-        "too short.",
-        "The predicted step of GPT-OSS 120B in BF16 is 8 to 24 % too short if experts are exchanged within "
-        "nodes, for an unknown reason.",
-        "The predicted step of Qwen3 30B on 16 H100 with HybridEP of mid-2026 is 20 to 28 % too long.",
-        "The predicted step of Llama 3 405B in FP8 on GB200 and GB300 is 4 to 20 % too long, because the "
-        "fitted steps are a year older.",
-    ):
-        yield f"* {line}"
+def _neighbours(rows: Sequence[Row], never: Sequence[Row]) -> Iterator[str]:
+    """Yield the errors of groups of rows that are odd for the same reason."""
+    gpt = [row for row in rows if row.step.family == "39.1" and row.step.plan.tp in {2, 4}]
+    odd = [row for row in gpt if row.error < -ODD]
+    yield (
+        f"* In {len(odd)} of {len(gpt)} rows of GPT 39.1B with tensor parallelism 2 or 4, the error of the "
+        f"predicted step is {_span(odd)}."
+    )
+    within = [
+        row
+        for row in never
+        if row.step.model.name == "gpt-oss-120b"
+        and row.step.plan.precision == "bf16"
+        and row.step.plan.ep <= row.step.network.npus_count[0]
+    ]
+    yield (
+        "* The error of GPT-OSS 120B in BF16 with experts exchanged within nodes is "
+        f"{_span(within)}, for an unknown reason."
+    )
+    hybrid = [row for row in never if row.step.data.endswith("compared") and row.step.plan.deduplicate]
+    yield f"* The error of Qwen3 30B on 16 H100 with HybridEP of mid-2026 is {_span(hybrid)}."
+    newer = [
+        row
+        for row in never
+        if row.step.model.name == "llama3-405b"
+        and row.step.chip in {"gb200", "gb300"}
+        and row.step.plan.precision == "fp8"
+    ]
+    yield (
+        f"* The error of Llama 3 405B in FP8 on GB200 and GB300 is {_span(newer)}; the fitted steps are a "
+        "year older."
+    )
+
+
+def _span(rows: Sequence[Row]) -> str:
+    errors = [row.error for row in rows]
+    return f"{min(errors):+.0%} to {max(errors):+.0%}"
 
 
 def _missing() -> Iterator[str]:

@@ -148,9 +148,9 @@ class Chip:
     * *network* is the preset of the chip's usual node (``""``: none), and *host* is the host of this node,
       for CPU offload.
     * *products* are the shares of the peaks that large matmuls reach when measured in isolation, by
-      precision.
+      precision. *fused_attention* is this share for fused attention in half precision.
     * *like* maps a software stack to a shipped chip. A chip without measured steps has the costs of the chip
-      in *like*, with the shares of matmuls scaled by the shares measured in isolation.
+      in *like*, with the shares of matmuls and attention scaled by the shares measured in isolation.
     """
 
     name: str
@@ -165,6 +165,7 @@ class Chip:
     like: Mapping[str, str] = field(default_factory=dict)
     host: Host | None = None
     products: Mapping[str, float] = field(default_factory=dict)
+    fused_attention: float | None = None
     network: str = ""
 
     @property
@@ -197,7 +198,7 @@ class Chip:
         return self.costs[software]
 
     def costs_like(self, other: Chip, software: str) -> Costs:
-        """Return the costs of *software* on *other*, with matmuls as fast as on this chip.
+        """Return the costs of *software* on *other*, with matmuls and attention as fast as on this chip.
 
         A low precision that was not measured on *other* has the cost of FP8 there.
         """
@@ -207,7 +208,11 @@ class Chip:
             like = key if key in other.products else "fp8"
             if like in other.products and like in costs.gemm:
                 gemm[key] = min(1.0, costs.gemm.get(key, costs.gemm[like]) * share / other.products[like])
-        return replace(costs, gemm=gemm)
+        attention = dict(costs.attention)
+        if self.fused_attention and other.fused_attention:
+            ratio = self.fused_attention / other.fused_attention
+            attention = {key: min(1.0, share * ratio) for key, share in attention.items()}
+        return replace(costs, gemm=gemm, attention=attention)
 
 
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
@@ -260,6 +265,8 @@ def _chip(name: str, given: Mapping[str, Any], where: str) -> Chip:
         _check(peak, f"{where}: 'peak_flops' of {precision}", above_0=True)
     for precision, share in chip.products.items():
         _check(share, f"{where}: 'products' of {precision}", above_0=True, most=1.0)
+    if chip.fused_attention:
+        _check(chip.fused_attention, f"{where}: 'fused_attention'", most=1.0)
     if chip.host is not None:
         _check_numbers(chip.host, f"{where}: host", above_0=True)
     for software, costs in chip.costs.items():
@@ -284,7 +291,7 @@ def chip_text(chip: Chip) -> str:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
-    for key in ("host", "products", "network"):
+    for key in ("host", "products", "fused_attention", "network"):
         if not data[key]:
             del data[key]
     return yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True)
