@@ -132,7 +132,7 @@ _FRAMES = (
     (r"torch/distributed/distributed_c10d\.py:\w+_object(_list)?$", "object_collective"),
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
     (r"chakrascope/tracer/_agent/phases\.py:_?waiting\b", "communication_call"),
-    (r"torch/optim/|torch/amp/", "optimizer"),
+    (r"torch/optim/(?!lr_scheduler).*[:.](step|zero_grad)$|torch/amp/", "optimizer"),
 )
 CALLS: Mapping[str, str] = {
     "print": "logging",

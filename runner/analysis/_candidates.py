@@ -109,15 +109,16 @@ def candidates(
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
     computations = _computations(segments, computed, on_host=computed_on_host(workload))
+    precise = [*_precisions(path, workload, computed)]
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
-        *_precisions(path, workload, computed),
+        *precise,
         *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # advice on rates names operators
         *_functions(segments, _outside(in_loops, segments)),
-        *_optimizer(segments, computed, hosted),
+        *_optimizer(segments, computed, hosted, precise),
         *(loop(segments, place, own) for place, own in of_loops.items()),
         *in_barriers,
         *exchanged,
@@ -325,7 +326,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             continue
         computes = sum_ns(segments, computed) >= _NEARLY_ALL * path_ns
         operator, most_ns = largest(segments, computed, "operator")
-        most_of = MAJORITY if computes else _NEARLY_ALL
+        most_of = MAJORITY if function in training else _NEARLY_ALL
         is_operator = most_ns >= max(most_of * path_ns, _NEARLY_ALL * int(everywhere_ns[operator]))
         messages = everything[kinds[everything] == "communication"]
         is_single = any(
@@ -363,15 +364,22 @@ def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -
         yield Candidate(what, "host", first, first, target, GONE, rows, path_ns, path_ns)
 
 
-def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
+def _optimizer(
+    segments: Columns, computed: Ints, hosted: Ints, precise: Sequence[Candidate]
+) -> Iterator[Candidate]:
     """Yield one candidate for the optimizer: its operators, and the host work between them.
 
-    The operators are left out if one of them takes most of the optimizer's time.
+    The operators are left out if one of them takes most of the optimizer's time, or if most of them belong
+    to a candidate of *precise*, such as operators in double precision.
     """
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
-    if kernel_ns >= MAJORITY * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
-        own = own[:0]  # this kernel is a candidate itself
+    known_ns = max((sum_ns(segments, own[np.isin(own, one.rows)]) for one in precise), default=0)
+    if (
+        max(kernel_ns, known_ns) >= MAJORITY * sum_ns(segments, own)
+        or len(set(segments["operator"][own].tolist())) < 2
+    ):
+        own = own[:0]  # these operators are a candidate themselves
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
@@ -507,9 +515,8 @@ def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> 
     excess = next((other for other in late if ranks.tolist() == [other.rank]), None)
     if excess is None:
         return one
-    first = int(one.rows[np.argmax(segments["duration_ns"][one.rows])])
-    kind, cause, operator = (str(segments[name][first]) for name in ("kind", "cause", "operator"))
-    if excess.work.get((kind, cause, operator), 0) < MAJORITY * one.path_ns:
+    columns = (segments[name][one.rows].tolist() for name in ("kind", "cause", "operator"))
+    if sum(excess.work.get(work, 0) for work in set(zip(*columns, strict=True))) < MAJORITY * one.path_ns:
         return one
     return replace(one, what=f"{one.what}, only on rank {excess.rank}")
 

@@ -44,7 +44,9 @@ from ._what_if import Target
 # A loop of small operators has at least 100 calls, and those over 50 µs take at most half its time.
 LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
-_SYNCHRONISATION, _OBJECTS = "synchronisation", "object_collective"
+_SYNCHRONISATION, _OBJECTS, _COLLECTING = "synchronisation", "object_collective", "garbage_collection"
+# With more collection time than this per time of Python code, the heap is the cause, not the code.
+_MOST_COLLECTING = 9
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
 _PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
@@ -227,12 +229,15 @@ def _with_delays(segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_]) 
     """Return rows *own* with the run delays and garbage collections of the same place.
 
     The result is None if the place also does other work. Collections that take longer than the place's Python
-    code count as other work, because the script may request them.
+    code count as other work, because the script may request them. Python code triggers collections on its
+    own lines, however, unless it takes so little time that the heap is the cause.
     """
     following = segments["cause"] == DELAYED
-    collected = np.flatnonzero(at_place & (segments["cause"] == "garbage_collection"))
-    if sum_ns(segments, collected) < sum_ns(segments, own):
-        following[collected] = True
+    collected = np.flatnonzero(at_place & (segments["cause"] == _COLLECTING))
+    triggered = collected[np.isin(segments["place"][collected], segments["place"][own])]
+    for rows, most in ((collected, 1), (triggered, _MOST_COLLECTING)):
+        if sum_ns(segments, rows) < most * sum_ns(segments, own):
+            following[rows] = True
     if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(at_place & ~following)):
         return None
     return np.union1d(own, np.flatnonzero(at_place & following))
@@ -240,6 +245,8 @@ def _with_delays(segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_]) 
 
 def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) -> Candidate:
     path_ns, target = sum_ns(segments, own), Target(what, name)
+    if 2 * sum_ns(segments, own[segments["cause"][own] == _COLLECTING]) > path_ns:
+        text += ", including the garbage collections that it triggers"
     return Candidate(text, "host", "python", "python", target, GONE, own, path_ns, path_ns)
 
 

@@ -189,6 +189,9 @@ GATHERED = "torch/distributed/checkpoint/state_dict.py"
 ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
 RECOMPUTED = ("outer.<locals>.recompute_fn", "torch/utils/checkpoint.py", 1, "library")
 SCHEDULE = ("LambdaLR.step", "torch/optim/lr_scheduler.py", 1, "library")
+NEW_OPTIMIZER = ("Optimizer.add_param_group", "torch/optim/optimizer.py", 1, "library")
+UPDATE = ("_multi_tensor_adam", "torch/optim/adam.py", 1, "library")
+ADAM = ("Adam.step", "torch/optim/adam.py", 1, "library")
 DRAWING = ("RandomSampler.__iter__", "torch/utils/data/sampler.py", 1, "library")
 BATCHES = ("Batches.__iter__", "data.py", 30, "script")
 NEXT = ("_BaseDataLoaderIter._next_index", "torch/utils/data/dataloader.py", 1, "library")
@@ -211,6 +214,8 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("extract_stack", "traceback.py", 1, "standard"), ANOMALY], "", "anomaly_detection", STEP_PLACE),
         ([RECOMPUTED], "", "recomputation", STEP_PLACE),
         ([("rate", "text.py", 9, "script"), SCHEDULE], "", "python", "rate (text.py:9)"),
+        ([NEW_OPTIMIZER, ("make", "train.py", 9, "script")], "", "python", "make (train.py:9)"),
+        ([UPDATE, ADAM], "", "optimizer", STEP_PLACE),
         ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
         ([BATCHES, NEXT], "", "sampler", "Batches.__iter__ (data.py:30)"),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),

@@ -212,6 +212,20 @@ def test_the_advice_on_double_precision_promises_half_of_its_time(precisions):
     assert REMEDIES["precision"] in advice.how
 
 
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_an_optimizer_in_double_precision_is_no_cause_besides_its_precision(precision):
+    kinds = [[f"aten::{name}", "elementwise", precision, "", 9, 60, 40] for name in ("mul", "sqrt", "add")]
+    nodes = [
+        comp(number, 2_000_000, [number - 1] if number else [], operator=f"aten::{name}", phase="optimizer",
+             name=f"aten::{name}", tensor_size_bytes=100)
+        for number, name in enumerate(("mul", "sqrt", "mul", "add"))
+    ]  # fmt: skip
+    made = workload(nodes, metadata={"operators": {"kinds": kinds, "ranks": {}}})
+    keys = [item.key for item in analysis_of(made).advices()]
+    assert ("precision:double=2" in keys) == (precision == "fp64")
+    assert any(key.startswith("phase:optimizer") for key in keys) == (precision == "fp32")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("bfloat16", "no operators in bfloat16"), ("half", "no precision 'half'.*Allowed: bfloat16, double")],
