@@ -268,6 +268,18 @@ def test_an_interrupt_while_the_process_ends_does_not_cost_the_capture():
     assert (done.stdout, done.stderr) == ("saved\n", "")
 
 
+def test_an_optimizer_created_anew_replaces_the_deleted_one():
+    """A second optimizer of other parameters, or beside the first one, has its own number."""
+    import torch
+
+    layers, owners = [torch.nn.Linear(4, 4) for _ in range(2)], Owners()
+    other = torch.optim.SGD(layers[1].parameters())
+    numbers = [(owners.add(torch.optim.Adam(layers[0].parameters())), owners.add(other)) for _ in range(3)]
+    assert numbers == [(0, 1)] * 3
+    kept = [torch.optim.SGD(layers[1].parameters()) for _ in range(2)]
+    assert [*map(owners.add, kept), *map(owners.add, kept)] == [2, 3, 2, 3]
+
+
 @pytest.mark.parametrize(("trained", "is_noted"), [(1, True), (2, False), (0, False)])
 def test_gradients_that_no_optimizer_uses_are_noted(trained, is_noted):
     """Unless it has none of them: it may work on copies."""

@@ -131,12 +131,13 @@ class Agent:
             yield
         finally:
             self._nesting.inside = not outermost
-        if outermost and not self.finished:
-            self._owners.add(optimizer)
-        if not outermost or self.trigger == "manual" or not self._counts():
+        if not outermost:
             return
-        if not self._order.repeats(id(optimizer), PHASES.passes):
-            self._stepped(id(optimizer))
+        number = self._owners.add(optimizer)
+        if self.trigger == "manual" or not self._counts():
+            return
+        if not self._order.repeats(number, PHASES.passes):
+            self._stepped(number)
 
     def _stepped(self, optimizer: int) -> None:
         """Call :meth:`boundary` when *optimizer* ends a training step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -88,13 +89,25 @@ class Owners:
     """The optimizers that have stepped, which determine the trained parameters."""
 
     def __init__(self) -> None:
-        self._optimizers: dict[int, weakref.ref[Any]] = {}
+        self._optimizers: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._of_parameters: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._numbers = itertools.count()
 
-    def add(self, optimizer: Any) -> None:
-        """Add an *optimizer* that steps."""
+    def add(self, optimizer: Any) -> int:
+        """Add an *optimizer* that steps, and return its number.
+
+        A script may create an optimizer in each step. An optimizer has the number of a deleted optimizer with
+        the same first parameter.
+        """
         known = self._optimizers.get(id(optimizer))
-        if known is None or known() is not optimizer:
-            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        if known is None or known[0]() is not optimizer:
+            parameters = (id(one) for group in optimizer.param_groups for one in group["params"])
+            first = next(parameters, 0)
+            before = self._of_parameters.get(first)
+            number = before[1] if before and before[0]() is None else next(self._numbers)
+            known = weakref.ref(optimizer), number
+            self._optimizers[id(optimizer)] = self._of_parameters[first] = known
+        return known[1]
 
     def note(self, with_gradients: Iterable[tuple[str, Any]]) -> str:
         """Return a note on parameters with gradients but without optimizer, or "" if there is no problem.
@@ -102,7 +115,7 @@ class Owners:
         If the optimizers have none of the parameters, they work on copies of parameters, and no note is
         needed.
         """
-        known = [optimizer for one in self._optimizers.values() if (optimizer := one()) is not None]
+        known = [optimizer for one, _ in self._optimizers.values() if (optimizer := one()) is not None]
         owned = {id(one) for own in known for group in own.param_groups for one in group["params"]}
         named = {id(parameter): (name, parameter) for name, parameter in with_gradients}
         unused = [pair for key, pair in named.items() if key not in owned]
