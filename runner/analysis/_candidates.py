@@ -74,7 +74,7 @@ _FUSED_STREAMS, _OPERATOR_STREAMS, _MAX_FUSED = 7, 3, 10.0
 # The source location of an optimizer that the script implements, and the remedies that fuse its passes.
 _OWN_STEP = re.compile(r"\.step \(")
 _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
-_FEWER_CALLS = "fewer and larger calls of the module, such as one call for the whole batch"
+_FEWER_CALLS = "fewer and larger calls of the module or its operators, such as one call for the whole batch"
 # Operators that only wait, even if the trace calls this computation.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -266,7 +266,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
         operator, _ = largest(segments, rows, "operator")
         ran = rows[(segments["module"][rows] == name) & (segments["phase"][rows] == "forward")]
         is_loop = max(np.bincount(coded(segments["operator"][ran])[0]).tolist(), default=0) >= LOOP_CALLS
-        what = f"{name} (module{'s' * ('*' in name)}{', called in a loop' * is_loop})"
+        what = f"{name} (module{'s' * ('*' in name)}{', in a loop' * is_loop})"
         what += f"{ESPECIALLY}{short_name(operator)}"
         how = _FEWER_CALLS * is_loop
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module", how=how)

@@ -203,34 +203,40 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 
 def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield Python between operators by line, or by function if that does little else.
+    """Yield Python between operators by line, or by function if that mostly runs Python.
 
-    *rows* are all segments of Python with a known place. The training function is always split into lines,
-    because the lines do different work. A line or function that does little except run Python includes its
-    run delays and the garbage collections that it triggers, because they disappear with the Python work.
+    *rows* are all segments of Python with a known place. A function that mostly runs Python includes its
+    other work, because all of it disappears with the function. This does not apply to forward passes, whose
+    other work is necessary, and to the training function, whose lines do different work. A line or forward
+    pass that does little except run Python includes only run delays and triggered garbage collections.
     """
     functions = segments["place"].mapped(function_of)
     training, label = training_functions(segments), HOST_CAUSES["python"]
     for function, own in grouped(rows, functions[rows]):
         lines = dict(grouped(own, segments["place"][own]))
-        if len(lines) > 1 and function not in training:
-            every = _with_delays(segments, own, functions == function)
-            if every is not None:
+        if function not in training:
+            is_needed = is_forward(function)
+            least = _ALL_OF_IT if is_needed else MAJORITY
+            every = _with_delays(segments, own, functions == function, least, is_whole=not is_needed)
+            if every is not None and (len(lines) > 1 or len(every) > len(own)):
                 yield _python_at(segments, f"{label}{in_place(segments, own)}", "place", function, every)
                 continue
         for place, part in lines.items():
-            every = _with_delays(segments, part, segments["place"] == place)
+            every = _with_delays(segments, part, segments["place"] == place, _ALL_OF_IT)
             is_delayed = every is not None and len(every) > len(part)
             what, chosen = ("place", every) if every is not None and is_delayed else ("host", part)
             yield _python_at(segments, f"{label} in {place}", what, place, chosen)
 
 
-def _with_delays(segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_]) -> Ints | None:
-    """Return rows *own* with the run delays and garbage collections of the same place.
+def _with_delays(
+    segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_], least: float, *, is_whole: bool = False
+) -> Ints | None:
+    """Return rows *own* with the run delays and garbage collections of the same place, or all its rows.
 
-    The result is None if the place also does other work. Collections that take longer than the place's Python
-    code count as other work, because the script may request them. Python code triggers collections on its
-    own lines, however, unless it takes so little time that the heap is the cause.
+    The result is None if the rows *own* take less than the fraction *least* of the place's work. Collections
+    that take longer than the place's Python code count as other work, because the script may request them.
+    Python code triggers collections on its own lines, however, unless it takes so little time that the heap
+    is the cause.
     """
     following = segments["cause"] == DELAYED
     collected = np.flatnonzero(at_place & (segments["cause"] == _COLLECTING))
@@ -238,9 +244,9 @@ def _with_delays(segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_]) 
     for rows, most in ((collected, 1), (triggered, _MOST_COLLECTING)):
         if sum_ns(segments, rows) < most * sum_ns(segments, own):
             following[rows] = True
-    if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(at_place & ~following)):
+    if sum_ns(segments, own) < least * sum_ns(segments, np.flatnonzero(at_place & ~following)):
         return None
-    return np.union1d(own, np.flatnonzero(at_place & following))
+    return np.union1d(own, np.flatnonzero(at_place & (following | is_whole)))
 
 
 def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) -> Candidate:

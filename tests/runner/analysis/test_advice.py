@@ -260,18 +260,21 @@ def test_python_between_operators_is_named_by_its_place():
     assert (first.what, first.key) == ("Python between operators in step (a.py:3)", "host:step (a.py:3)=inf")
 
 
-@pytest.mark.parametrize(("other_ms", "is_entry"), [(0, True), (4, False)])
-def test_python_on_several_lines_of_a_function_is_one_entry(other_ms, is_entry):
-    """Unless the function does other work, too."""
-    nodes = [host(0, 2 * MS, cause="python", place="distance (a.py:3)")]
+@pytest.mark.parametrize(
+    ("name", "other_ms", "is_entry"),
+    [("distance", 0, True), ("distance", 2, True), ("distance", 4, False), ("Net.forward", 2, False)],
+)
+def test_python_on_several_lines_of_a_function_is_one_entry(name, other_ms, is_entry):
+    """With the function's other work, unless this is a third of it or the operators of a model."""
+    nodes = [host(0, 2 * MS, cause="python", place=f"{name} (a.py:3)")]
     for number, line in enumerate((3, 4, 6, 3), 1):
-        nodes.append(host(number, MS, (number - 1,), cause="python", place=f"distance (a.py:{line})"))
-    nodes.append(comp(5, other_ms * MS, (4,), operator="aten::mm", place="distance (a.py:9)"))
+        nodes.append(host(number, MS, (number - 1,), cause="python", place=f"{name} (a.py:{line})"))
+    nodes.append(comp(5, other_ms * MS, (4,), operator="aten::mm", place=f"{name} (a.py:9)"))
     first = analysed(workload(nodes)).advices()[0]
-    assert (first.key == "place:distance (a.py)=inf") == is_entry
+    assert (first.key == f"place:{name} (a.py)=inf") == is_entry
     if is_entry:
         assert first.what == "Python between operators in distance (a.py:3)"
-        assert first.gain_ns == 6 * MS
+        assert first.gain_ns == (6 + other_ms) * MS
 
 
 @pytest.mark.parametrize("line", [3, 4])
@@ -496,7 +499,7 @@ def test_module_that_a_loop_calls_is_advised_fewer_calls():
         call = comp(number, 20_000, (number - 1,), operator="aten::addmm", name="aten::addmm")
         calls.append(call | {"module": "hidden", "phase": "forward"})
     first = analysed(workload(calls)).advices()[0]
-    assert first.what == "hidden (module, called in a loop), especially aten::addmm"
+    assert first.what == "hidden (module, in a loop), especially aten::addmm"
     assert "one call for the whole batch" in first.how
 
 
