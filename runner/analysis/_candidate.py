@@ -90,7 +90,8 @@ def training_places(segments: CodedColumns) -> set[str]:
 
     `torch.autograd.grad` has a range for the accumulation of each gradient, but accumulates nothing. If no
     operator accumulates gradients, the last backward pass of each rank is the backward pass of the
-    parameters. An earlier backward pass may compute another gradient, such as the gradient of a penalty.
+    parameters. An earlier backward pass may compute another gradient, such as the gradient of a penalty. Host
+    work before the first operator of the optimizer belongs to the code that runs before it.
     """
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""
@@ -100,7 +101,8 @@ def training_places(segments: CodedColumns) -> set[str]:
     backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]
     for _, own in grouped(backward, segments["rank"][backward]) if not found else ():
         found.add(str(places[own[-1]]))
-    return found | set(places[phases == "optimizer"].tolist())
+    before = segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
+    return found | set(places[(phases == "optimizer") & ~before].tolist())
 
 
 def is_forward(function: str) -> bool:

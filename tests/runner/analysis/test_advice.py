@@ -596,6 +596,21 @@ def test_a_function_that_calls_most_of_a_step_is_one_entry(name, is_entry):
     ] * is_entry
 
 
+def test_a_function_before_the_optimizer_does_not_train():
+    """The gap before the optimizer's first operator is at the place of the function."""
+    nodes = [comp(0, MS, phase="backward", place="train (train.py:30)")]
+    for number, operator in enumerate(("aten::cdist", "aten::sort", "aten::topk"), 1):
+        nodes.append(
+            comp(number, MS, (number - 1,), name=operator, operator=operator, place="log (train.py:7)")
+        )
+    facts = {"phase": "optimizer", "name": "host before aten::add_", "place": "log (train.py:7)"}
+    nodes.append(host(4, MS // 2, (3,), cause="python", **facts))
+    nodes.append(comp(5, MS, (4,), phase="optimizer", operator="aten::add_", place="train (train.py:31)"))
+    first = analysed(workload(nodes)).advices()[0]
+    assert first.what == "Everything in log (train.py), especially aten::cdist"
+    assert first.gain_ns == 3 * MS + MS // 2
+
+
 def extra_forward(training_ns, extra_ns, place):
     """Return a program that runs a model twice, of which one run is trained."""
     line = "train (train.py:30)"
