@@ -37,6 +37,9 @@ _WAITED_NS = 20_000
 # longer call with a full queue waits for space in the queue.
 _ISSUES_WITHIN_NS = 20_000
 _QUEUE_LENGTH = 900
+# The maximum share of a copy that may remain when a blocking call returns. A copy from pageable memory goes
+# through a buffer, and the call returns before the last part of the buffer has been copied.
+_LEFT_TO_COPY = 0.1
 EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
 # The minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries only scan
 # a list of events.
@@ -76,12 +79,13 @@ def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> lis
     found = [*_synchronisations(linked, trace, lanes), *_full_queues(linked)]
     launches = linked.launches
     called = launches.call < len(trace.calls)
-    blocking = (launches.category == MEMCPY) & (launches.end_ns <= launches.call_end_ns) & called
+    left_ns, copy_ns = launches.end_ns - launches.call_end_ns, launches.end_ns - launches.start_ns
+    blocking = (launches.category == MEMCPY) & (left_ns <= _LEFT_TO_COPY * copy_ns) & called
     for index in np.flatnonzero(blocking).tolist():
         cut = int(launches.cut_ns[index])
-        resume = max(cut, int(launches.end_ns[index]))
-        name = trace.texts[int(trace.calls.name[launches.call[index]])]
         returned = int(launches.call_end_ns[index])
+        resume = max(cut, min(returned, int(launches.end_ns[index])))
+        name = trace.texts[int(trace.calls.name[launches.call[index]])]
         found.append(HostWait(int(launches.lane[index]), cut, resume, (index,), name, returned))
     found += _spin_waits(launches, trace, lanes)
     return sorted(found, key=lambda wait: (wait.lane, wait.start_ns, wait.sources))

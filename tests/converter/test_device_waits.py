@@ -123,6 +123,26 @@ def test_draining_synchronisation_replays_at_measured_time(tmp_path, call):
     assert replay(both).makespan_ns == pytest.approx(100_000_000, rel=0.002)
 
 
+@pytest.mark.parametrize(("call_us", "waits"), [(40_000, True), (43_000, True), (20_000, False)])
+def test_a_copy_from_pageable_memory_stops_the_host_until_it_is_nearly_done(tmp_path, call_us, waits):
+    """The call returns when the last part is in the driver's buffer: just before the copy has ended."""
+    trace = Trace()
+    trace.op("aten::linear", 0, 300)
+    trace.launch((10, 5), [(100, 10_000)])
+    trace.op("aten::copy_", 400, call_us + 100)
+    about = {"work": "Memcpy HtoD (Pageable -> Device)", "category": "gpu_memcpy"}
+    trace.launch((410, call_us), [(10_110, 30_360)], name="cudaMemcpyAsync", **about)
+    trace.op("aten::mm", 44_000, 300)
+    trace.launch((44_010, 5), [(44_100, 5_000)])
+    workload = trace.workload(tmp_path)
+    (graph,) = workload.graphs
+    syncs = graph.nodes[graph.nodes["kind"] == "sync"]
+    assert syncs["name"].tolist() == ["cudaMemcpyAsync"] * waits
+    on_host = graph.nodes[(graph.nodes["kind"] == "host") & (graph.nodes["operator"] == "aten::copy_")]
+    assert (on_host["duration_ns"].max() > 10_000_000) == (not waits)
+    assert unexplained(workload) < 0.01
+
+
 def test_time_before_the_first_work_and_after_the_last_belongs_to_no_step(tmp_path):
     trace = Trace()
     trace.op("aten::load", 0, 900_000)
