@@ -117,13 +117,19 @@ REMEDIES: Mapping[str, str] = {
     "cores for the threads of the communication library: the host thread was blocked in the call",
     "optimizer": "a fused optimizer (fused=True), fewer and larger parameter tensors, or states in lower "
     "precision",
+    "zero_grad": "zero_grad(set_to_none=True), the default since PyTorch 2.0: a gradient that does not exist "
+    "needs no kernel that fills it",
     "python": "less Python code here: call it less often, vectorise loops, or use batched and foreach "
     "operators",
 }  # fmt: skip
 """The remedy for each kind of time, and for each host cause."""
+PINNED_REMEDIES: Mapping[str, str] = {
+    "HtoD": "smaller types until the data is on the device, or a copy of the next batch during computation",
+    "DtoH": "copy less and less often, or during computation",
+}
+"""The remedy for copies from or to pinned memory by direction."""
 COPY_REMEDIES: Mapping[str, str] = {
-    "HtoD": "pinned memory with non_blocking=True, smaller types until the data is on the device, or a copy "
-    "of the next batch during computation",
+    "HtoD": f"pinned memory with non_blocking=True, {PINNED_REMEDIES['HtoD']}",
     "DtoH": "copy less and less often, into pinned memory with non_blocking=True",
     "DtoD": "views instead of copies, one layout from producer to consumer, or fusion (torch.compile)",
     "PtoP": "fewer or smaller copies, or copies during computation",

@@ -13,14 +13,15 @@ import numpy as np
 
 from ...converter import Workload
 from ...converter.building import class_of, computed_on_host, lacks_bfloat16, plain_name
-from ...converter.chakra import BUFFERS, GAP, HOST_CAUSES
+from ...converter.chakra import BUFFERS, GAP, HOST_BEFORE, HOST_CAUSES
+from ...converter.kernels import kernel_pattern
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
 from ._accumulation import accumulation
-from ._advised import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
+from ._advised import COPY_REMEDIES, HOST_REMEDIES, PINNED_REMEDIES, REMEDIES
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -77,6 +78,9 @@ _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=
 _FEWER_CALLS = "fewer and larger calls of the module or its operators, such as one call for the whole batch"
 # Operators that only wait, even if the trace calls this computation.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
+# Operations of communication kernels that wait for other ranks and move hardly any data.
+_WITHOUT_DATA = ("barrier", "notify", "signal", "wait")
+_ZEROING = ("aten::fill_", "aten::zero_")
 _DIRECTIONS = {
     "HtoD": "from host to device", "DtoH": "from device to host", "DtoD": "within devices",
     "PtoP": "between devices", "HtoH": "within the host", "Memset": "(memory sets)",
@@ -383,6 +387,13 @@ def _optimizer(
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
+    zeroed = segments["operator"][rows].mapped(lambda name: name.removeprefix(HOST_BEFORE))
+    path_ns, target = sum_ns(segments, rows), Target("cause", "optimizer")
+    zeroed_ns = sum_ns(segments, rows[zeroed.passes(_ZEROING.__contains__)])
+    if not len(own) and zeroed_ns >= MAJORITY * path_ns:
+        what = f"Setting gradients to zero{where(segments, rows)}"
+        yield Candidate(what, "host", "optimizer", "zero_grad", target, GONE, rows, path_ns, path_ns)
+        return
     times, what, how = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}", ""
     if len(own):
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
@@ -390,9 +401,8 @@ def _optimizer(
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MAX_FUSED)
         what = f"The optimizer{in_place(segments, rows)}{ESPECIALLY}{short_name(kernel)}"
         how = _OWN_OPTIMIZER if _OWN_STEP.search(what) else ""
-    path_ns = sum_ns(segments, rows)
+        target = Target("phase", "optimizer")
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
-    target = Target("phase", "optimizer") if len(own) else Target("cause", "optimizer")
     yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns, how=how)
 
 
@@ -414,9 +424,10 @@ def _communications(
     types = labels[rows].mapped(_type_of)
     kernels = types == ""
     for name, own in grouped(rows[kernels], segments["name"][rows[kernels]]):
-        yield scaled(
-            segments, f"Communication kernel {short_name(name)}", "communication", Target("kernel", name), own
-        )
+        what, target = f"Communication kernel {short_name(name)}", Target("kernel", name)
+        pattern = kernel_pattern(name)
+        remedy = "wait" if pattern and pattern.operation in _WITHOUT_DATA else "communication"
+        yield scaled(segments, what, "communication", target, own, remedy=remedy)
     for name, own in grouped(rows[~kernels], types[~kernels]):
         sums = sums_by(segments["duration_ns"][own], labels[own])
         sizes = f" of {count_text(len(sums), 'size or group', 'sizes and groups')}" if len(sums) > 1 else ""
@@ -491,7 +502,8 @@ def _copies(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         what = f"Copies {words}, {direction}" if words else f"Copies: {direction}"
         operator, _ = largest(segments, own, "operator")
         what += f" ({operator})" if operator not in segments["name"][own] else ""
-        how = COPY_REMEDIES.get(direction, "")
+        is_pinned = all("Pinned" in name for name in segments["name"][own])
+        how = (PINNED_REMEDIES if is_pinned else COPY_REMEDIES).get(direction, "")
         yield scaled(segments, what, "copy", Target("copy", direction), own, how=how)
 
 

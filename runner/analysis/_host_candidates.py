@@ -16,7 +16,7 @@ from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECOR
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
-from ._advised import moved
+from ._advised import COPY_REMEDIES, moved
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -340,8 +340,8 @@ def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns
         path_ns = min(sum_ns(segments, every), own_ns + most_ns)
         bound_ns = min(path_ns, most_ns)
         target = Target("sync", operator)
-        cause = "synchronisation"
-        yield Candidate(what, "sync", cause, "sync", target, GONE, every, path_ns, bound_ns)
+        cause, how = "synchronisation", COPY_REMEDIES["HtoD"] * _are_copies(segments, resumed - 1, "HtoD")
+        yield Candidate(what, "sync", cause, "sync", target, GONE, every, path_ns, bound_ns, how=how)
 
 
 def _instant_synchronisations(
@@ -372,6 +372,12 @@ def _device_work(segments: Columns, rows: Ints) -> str:
     if segments["kind"][row] == "copy":
         return f"copies {copy_direction(str(segments['name'][row]))} ({operator})"
     return short_name(operator)
+
+
+def _are_copies(segments: Columns, rows: Ints, direction: str) -> bool:
+    """Return whether all *rows* are copies in *direction*."""
+    names = segments["name"][rows]
+    return bool((segments["kind"][rows] == "copy").all()) and {*map(copy_direction, names)} == {direction}
 
 
 def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:

@@ -734,6 +734,29 @@ def test_host_work_between_operators_is_named_by_its_place(name, phrase):
     assert most_for(name) == phrase
 
 
+def test_gradients_that_are_set_to_zero_need_not_exist():
+    facts = {"cause": "optimizer", "phase": "forward"}
+    nodes = [kernel(0, 2 * MS, operator="aten::mm"), host(1, 10_000, **facts, operator="aten::zero_")]
+    for number in range(2, 300, 2):
+        nodes.append(host(number, 30_000, (number - 1,), name="host before aten::zero_", **facts))
+        nodes.append(host(number + 1, 9_000, (number,), operator="aten::fill_", **facts))
+    (one,) = (item for item in analysed(workload(nodes)).advices() if item.cause == "optimizer")
+    assert one.what.startswith("Setting gradients to zero")
+    assert "set_to_none=True" in one.how
+    assert (one.key, one.half_ns) == ("cause:optimizer=inf", 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "remedy"), [("notify_dispatch", "wait"), ("dispatch", "communication")]
+)
+def test_a_communication_kernel_without_data_gains_nothing_from_smaller_messages(kernel_name, remedy):
+    name = f"void deep_ep::internode::{kernel_name}<false, 8>(int const*)"
+    nodes = [host(0, 10_000), kernel(1, 5 * MS, (0,), kind="communication", name=name, operator="")]
+    first = analysed(workload(nodes)).advices()[0]
+    assert first.what.startswith("Communication kernel void deep_ep")
+    assert REMEDIES[remedy] in first.how
+
+
 def test_handwritten_optimizer_may_be_fused():
     first = analysed(workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
     assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), especially aten::")
@@ -1246,6 +1269,21 @@ def test_a_synchronisation_says_which_copies_it_waits_for():
     )
 
 
+@pytest.mark.parametrize(("direction", "is_pinned"), [("HtoD", True), ("DtoH", False)])
+def test_a_copy_from_pageable_memory_that_stops_the_host_should_be_pinned(direction, is_pinned):
+    name = f"Memcpy {direction} (Pageable -> Device)"
+    nodes = [
+        host(0, 10_000),
+        kernel(1, 5 * MS, (0,), kind="copy", name=name, operator="aten::copy_"),
+        host(2, 5_000, (0, 1), kind="sync", name="cudaStreamSynchronize", operator="aten::copy_"),
+        kernel(3, 5 * MS, (1,), operator="aten::mm"),
+        host(4, 6 * MS, (2,)),
+    ]
+    (one,) = (item for item in analysed(workload(nodes)).advices() if item.kind == "sync")
+    assert ("pinned memory with non_blocking=True" in one.how) == is_pinned
+    assert ("avoid the synchronisation" in one.how) == (not is_pinned)
+
+
 def test_a_synchronisation_that_no_device_work_explains_blames_none():
     """The host is in the call for 5 ms after the copy of 0.1 ms: the copy is not what it waits for."""
     nodes = [
@@ -1283,6 +1321,8 @@ def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time():
     ("name", "what", "key"),
     [
         ("Memcpy HtoD (Pageable -> Device)", "Copies from host to device, HtoD", "copy:HtoD=inf"),
+        ("Memcpy HtoD (Pinned -> Device)", "Copies from host to device, HtoD", "copy:HtoD=inf"),
+        ("Memcpy DtoH (Device -> Pinned)", "Copies from device to host, DtoH", "copy:DtoH=inf"),
         ("Memcpy DtoD (Device -> Device)", "Copies within devices, DtoD", "copy:DtoD=inf"),
         ("Memset (Device)", "Copies (memory sets), Memset", "copy:Memset=inf"),
         ("CopyHostToDevice", "Copies: CopyHostToDevice", "copy:CopyHostToDevice=inf"),
@@ -1293,7 +1333,7 @@ def test_copies_are_named_by_their_direction(name, what, key):
     first = analysed(launched(more=more)).advices()[0]
     assert (first.what, first.key) == (f"{what} (aten::copy_)", key)
     assert (first.gain_ns, first.half_ns) == (9 * MS, 4_500_000)
-    assert ("pinned" in first.how) == (key == "copy:HtoD=inf")
+    assert ("pinned" in first.how) == ("Pageable" in name)
 
 
 def bucketed(sleeps):
