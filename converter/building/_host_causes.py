@@ -14,6 +14,7 @@ import numpy as np
 
 from .._columns import which
 from .._native import cut
+from ..chakra import FIRST_LAUNCH
 from ..readers import (
     CALL_RANGE,
     GLOO,
@@ -47,6 +48,8 @@ DISPATCH_NS = 50_000
 MIN_NS, _MIN_INSIDE_NS = 20_000, 2_000
 # The causes that state only that host code ran. Any other cause has precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
+# The minimum length of a recording's first launch that is a cause of its own.
+_LONG_LAUNCH_NS = 100_000
 # Causes that explain long gaps only, even if a sample near a short gap shows them.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")
 # Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
@@ -119,6 +122,23 @@ def allocation_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> lis
     starts = np.maximum(calls.start_ns[rows], window.start_ns).tolist()
     ends = np.minimum(calls.end_ns[rows], window.end_ns).tolist()
     return _flat([Span(*times, "allocation", "", OPERATIONS) for times in zip(starts, ends, strict=True)])
+
+
+def first_launch_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
+    """Return the span of the recording's first launch, if the thread with the events *own* made it.
+
+    In a long first launch, the profiler gets its buffers, or the driver loads code. A short one has no span.
+    """
+    calls, works, events = trace.calls, trace.works, trace.events.take(own)
+    mine = calls.take(calls.thread == (events.thread[0] if len(own) else -1))
+    first = np.flatnonzero(mine.correlation == works.correlation[0]) if len(works) else ()
+    if not len(first) or works.correlation[0] <= 0:
+        return []
+    start_ns, end_ns = int(mine.start_ns[first[0]]), int(mine.end_ns[first[0]])
+    before = np.concatenate([events.start_ns, events.end_ns, mine.end_ns])
+    start_ns = max(int(before[before <= start_ns].max(initial=window.start_ns)), window.start_ns)
+    is_long = end_ns - start_ns >= _LONG_LAUNCH_NS and start_ns < window.end_ns
+    return [Span(start_ns, end_ns, FIRST_LAUNCH, "", OPERATIONS)] if is_long else []
 
 
 def _flat(nested: Sequence[Span]) -> list[Span]:

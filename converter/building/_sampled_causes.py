@@ -19,6 +19,7 @@ from ._host_causes import (
     HostCauses,
     Span,
     allocation_spans,
+    first_launch_spans,
     framed_spans,
     layered,
     marked_spans,
@@ -81,6 +82,7 @@ def host_causes(
     """Return the causes of one thread's host time, from its events *own* and *evidence*."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
     marked = layered(marked, allocation_spans(trace, own, window))
+    marked = layered(marked, first_launch_spans(trace, own, window))
     spans, hooks = marked, list[str]()
     if evidence is not None:
         threads = Threads(trace)

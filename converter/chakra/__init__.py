@@ -9,6 +9,7 @@ from ._builder import communication as communication
 from ._codec import BUFFERS as BUFFERS
 from ._codec import COMM_LANE as COMM_LANE
 from ._codec import DEVICE_LANE as DEVICE_LANE
+from ._codec import FIRST_LAUNCH as FIRST_LAUNCH
 from ._codec import GAP as GAP
 from ._codec import HOST_BEFORE as HOST_BEFORE
 from ._codec import HOST_CAUSES as HOST_CAUSES

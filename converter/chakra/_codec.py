@@ -195,6 +195,8 @@ KINDS: Mapping[str, str] = {
 `HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``wait`` is waiting for a peer;
 ``idle`` is a device or a rank that has nothing to run.
 """
+FIRST_LAUNCH = "first_launch"
+"""The cause of the first launch of a recording, in which the profiler and the driver prepare themselves."""
 HOST_CAUSES: Mapping[str, str] = {
     "input_pipeline": "Input pipeline",
     "worker_wait": "Waiting for a data loader worker",
@@ -215,6 +217,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "compilation": "Compilation",
     "object_collective": "Exchanging Python objects between ranks",
     "allocation": "Allocating and freeing device memory",
+    FIRST_LAUNCH: "First launch of the recording",
     "communication_call": "Inside communication calls",
     "optimizer": "Optimizer bookkeeping",
     "python": "Python between operators",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.building import class_of, computed_on_host, free_cores, is_compiled_region, plain_name
-from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
+from ...converter.chakra import FIRST_LAUNCH, HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
@@ -195,7 +195,11 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     for cause, own in grouped(rows[special], causes[special]):
         path_ns, label = sum_ns(segments, own), HOST_CAUSES.get(cause, cause)
         what, target = f"{label}{where(segments, own)}", Target("cause", cause)
-        one = Candidate(what, "host", cause, cause, target, GONE, own, path_ns, path_ns)
+        # Without the profiler, or after a warm-up, a first launch is short.
+        is_advised = cause != FIRST_LAUNCH
+        one = Candidate(
+            what, "host", cause, cause, target, GONE, own, path_ns, path_ns, is_advised=is_advised
+        )
         yield _on_free_cores(one, path, workload)
     placed = diffuse & (places != "") & (causes == "python")
     yield from _python(segments, rows[placed])

@@ -994,3 +994,19 @@ def test_allocations_of_device_memory_are_a_cause_of_host_time(tmp_path, call):
     allocating = graph.nodes.query("cause == 'allocation'")
     assert allocating["duration_ns"].sum() == 300_000
     assert set(allocating["operator"]) == {"aten::convolution_backward"}
+
+
+@pytest.mark.parametrize("launch_us", [900.0, 20.0])
+def test_the_first_launch_of_a_recording_is_a_cause_of_its_own_if_long(tmp_path, launch_us):
+    """The profiler gets its buffers in the operator, before the call."""
+    made = KinetoTrace()
+    made.add("user_annotation", "ProfilerStep#1", 1_000.0, 4_000.0)
+    made.op("aten::arange", 1_100.0, 650.0 + launch_us)
+    made.op("aten::empty", 1_110.0, 10.0)
+    made.launch((1_130.0 + launch_us / 2, launch_us / 2), [(1_500.0 + launch_us, 50.0)])
+    made.op("aten::mul", 3_000.0, 650.0 + launch_us)
+    made.launch((3_020.0 + launch_us / 2, launch_us / 2), [(3_500.0 + launch_us, 50.0)])
+    (graph,) = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs
+    first = graph.nodes.query("cause == 'first_launch'")
+    assert first["duration_ns"].sum() == (910_000 if launch_us == 900.0 else 0)
+    assert set(first["operator"]) == ({"aten::arange"} if launch_us == 900.0 else set())

@@ -239,7 +239,7 @@ def test_a_collective_of_several_sizes_names_the_one_that_takes_most():
     assert first.what == "all_reduce of 2 sizes and groups, mostly 1.00 MiB, all ranks"
 
 
-@pytest.mark.parametrize("cause", sorted(set(HOST_CAUSES) - {"dispatch", "python"}))
+@pytest.mark.parametrize("cause", sorted(set(HOST_CAUSES) - {"dispatch", "first_launch", "python"}))
 def test_every_host_cause_has_advice_of_its_own(cause):
     place = "load (train.py:31)"
     more = [host(100, 4 * MS, (78,), cause=cause, place=place), host(101, 3 * MS, (100,), cause=cause)]
@@ -250,6 +250,12 @@ def test_every_host_cause_has_advice_of_its_own(cause):
     assert (first.kind, first.cause, first.place) == ("host", cause, place)
     assert first.path_ns == 7 * MS
     assert "CUDA graphs" not in first.how
+
+
+def test_the_first_launch_of_a_recording_is_named_and_not_advised():
+    run = analysed(launched(more=[host(100, 4 * MS, (78,), cause="first_launch")]))
+    assert "largest contributor is first launch of the recording (4.00 ms" in run.summary.headline
+    assert "first_launch" not in {item.cause for item in run.advices()}
 
 
 def test_python_between_operators_is_named_by_its_place():
