@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,7 +107,7 @@ class OperatorRate:
         least_ns = max(self.least_ns)
         return least_ns / max(1, self.time_ns) if least_ns else float("nan")
 
-    @property
+    @cached_property
     def is_by_operations(self) -> bool:
         """Whether compute bounds the operator: by the chip's peaks or, without these, by its class."""
         return self.bound == "compute" or (not self.bound and self.kind in MATRIX_CLASSES)
@@ -231,10 +231,14 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
     the difference. Rates above the roofline are ignored. On a chip with unknown peaks, matrix
     products are compared only if they move a similar number of bytes.
     """
+    alike: dict[Hashable, list[OperatorRate]] = {}
+    for rate in rates:
+        if not rate.roofline_share > 1:  # above 1, the operator's data was in a cache
+            alike.setdefault(_class(rate), []).append(rate)
     reaches = {}
     for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
         own = [rate for rate in rates if rate.operator == operator]
-        best = [_best(rate, rates) for rate in own]
+        best = [_best(rate, alike.get(_class(rate), ())) for rate in own]
         now_ns = sum(rate.time_ns for rate in own)
         spared = [rate.time_ns * (1 - 1 / times) for rate, (times, _) in zip(own, best, strict=True)]
         left_ns = now_ns - sum(spared)
@@ -257,18 +261,19 @@ def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, Ope
     return best, fastest
 
 
+def _class(rate: OperatorRate) -> Hashable:
+    """Return a key that is equal for operators whose rates can be compared if they are about as large."""
+    kind = None if rate.kind in _STREAMING else rate.kind
+    return rate.chip, kind, rate.is_by_operations, rate.precision * rate.is_by_operations
+
+
 def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
-    if other.roofline_share > 1:  # the operator's data was in a cache
-        return False
-    if other is rate or other.chip != rate.chip or other.is_by_operations != rate.is_by_operations:
-        return False
-    alike = other.kind == rate.kind or {rate.kind, other.kind} <= _STREAMING
-    if rate.is_by_operations and other.precision != rate.precision:
-        return False
-    if not rate.bound and rate.is_by_operations and not _is_about(rate.size_bytes, other.size_bytes):
+    """Return whether two operators of the same class are about as large."""
+    if not rate.is_by_operations:
+        return _is_about(rate.size_bytes, other.size_bytes)
+    if not rate.bound and not _is_about(rate.size_bytes, other.size_bytes):
         return False  # either operator may be bound by memory
-    amounts = (one.flops if rate.is_by_operations else one.size_bytes for one in (rate, other))
-    return alike and _is_about(*amounts)
+    return _is_about(rate.flops, other.flops)
 
 
 def _is_about(one: int, other: int) -> bool:
