@@ -127,11 +127,9 @@ class PlanLowering:
             writer.take([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
         elif name == "sem_release":
             writer.signal([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
-        elif name == "flush":
-            writer.flush() if op.by_port else writer.fence()
         elif name in SUMS:
             self._sum(writer, block, op, turn)
-        else:
+        elif name != "flush":  # the executor (execution_kernel.hpp) skips it, as it has no destinations
             self._copy(writer, block, op, turn)
 
     def _incoming(self, channel: Channel) -> int:

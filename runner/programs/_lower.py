@@ -24,8 +24,8 @@ from ._sizes import SLOT_BYTES, Rounds, Sizes
 
 CONTROL_BYTES = 8
 _MAX_STEPS = 1 << 20
-_READS = {"get", "rre", "rres", "glre", "glres"}
-_SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
+_READS = {"get", "rre", "rres", "glres"}
+_SWITCH = {"gstore", "gstorepkt", "glres"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +253,11 @@ class _Lowering:
         if op.name in SIGNALS:
             for channel in op.channels:
                 self._signal(block, op, (channel.type.value, block.rank, channel.peer, channel.number))
+            if op.name == "pwsf":
+                self._wait_for(block, [block.last_send[channel.peer] for channel in op.channels])
         elif op.name == "sem_release":
             for number in op.semaphores:
                 self._give(("semaphore", block.rank, number), block.frontier.copy())
-        elif op.name == "flush":
-            self._wait_for(block, [block.last_send[c.peer] for c in op.channels if c.peer in block.last_send])
         return None
 
     def _give(self, token: tuple[object, ...], frontier: _Frontier) -> None:

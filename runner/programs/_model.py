@@ -26,7 +26,7 @@ MAX_COUNT = 71
 # Ops of plans whose data carries flags, so that no signal is needed.
 PACKET_OPS = frozenset({"ppkt", "rppkt", "cpkt", "upkt", "repkt", "respkt", "recpkt", "recspkt", "gstorepkt"})
 # Ops of plans that sum all sources into every destination; the others copy source k to destination k.
-SUMS = frozenset({"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"})
+SUMS = frozenset({"re", "res", "rre", "rres", "glres", "repkt", "respkt", "recpkt", "recspkt"})
 # Ops of plans that signal on their channels, or wait on them.
 SIGNALS = frozenset({"signal", "rlxsignal", "pws", "pwsf"})
 WAITS = frozenset({"wait", "rlxwait"})

@@ -300,4 +300,4 @@ def _width(op: Op) -> str:
     """Return the width (bytes) of the elements that the threads of a plan's op process in turn."""
     if op.name in PACKET_OPS:
         return "packet"
-    return "switch" if op.name in {"glre", "glres"} else "vector"
+    return "switch" if op.name == "glres" else "vector"

@@ -26,7 +26,7 @@ from .._model import (
 )
 from ._checks import MAX_CHUNKS, MAX_RANKS, Fields, buffer_chunks, collective_named, require
 
-_DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstore", "glre", "glres"}
+_DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstore", "glres"}
 OPS = tuple(sorted(_DATA | PACKET_OPS | CONTROL_OPS | {"pipeline"}))
 _CHANNELS = {"signal", "wait", "rlxsignal", "rlxwait", "flush"}
 _PUTS = {"put", "pws", "pwsf", "ppkt"}
@@ -46,7 +46,6 @@ _PLACES = {
     "rre": ("hr*", "h"),
     "rres": ("hr*", "hr*"),
     "gstore gstorepkt": ("h", "s"),
-    "glre": ("s", "h"),
     "glres": ("s", "s"),
 }
 _PLACES_OF = {name: places for names, places in _PLACES.items() for name in names.split()}

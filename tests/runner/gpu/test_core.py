@@ -140,6 +140,25 @@ def test_a_port_channel_between_nodes_takes_the_nic():
     assert run.time_ns == pytest.approx(500 + (size + LINE_BYTES) / 10.0 + 3000, abs=1.01)
 
 
+@pytest.mark.parametrize("channel", [ChannelType.MEMORY, ChannelType.PORT])
+def test_flush_takes_no_time(channel):
+    def time_ns(*names):
+        whole = put(channel=channel)
+        (op,) = whole.ranks[0].thread_blocks[0].ops
+        flush = replace(op, name="flush", sources=(), destinations=())
+        ops = tuple(
+            replace(flush if name == "flush" else op, name=name, path=(number,))
+            for number, name in enumerate(names)
+        )
+        sender = replace(whole.ranks[0], thread_blocks=(ThreadBlock(0, ops),))
+        program = replace(whole, ranks=(sender, whole.ranks[1]))
+        return simulate_program(program, 100 * LINE_BYTES, machine()).time_ns
+
+    assert time_ns("put", "flush", "put") == time_ns("put", "put")
+    if channel is ChannelType.PORT:
+        assert time_ns("pwsf", "put") > time_ns("pws", "put")
+
+
 # The two fabrics.
 
 

@@ -526,6 +526,11 @@ def test_what_the_executor_would_ignore(change, words):
         program(memory_plan([[change]]))
 
 
+def test_an_op_that_the_executor_does_not_have():
+    with pytest.raises(ConfigError, match="there is no op 'glre' - did you mean 'glres'"):
+        program(gather(op("glre", here("o", 0), here("o", 0))))
+
+
 def test_a_get_exchanges_its_offsets():
     same = op("get", there("o", "peer"), here("o", "peer"), channel_type="memory")
     text = gather(*ARRIVE, same, *LEAVE)

@@ -13,8 +13,16 @@ from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, SystemConfig, simulate
 from chakrascope.runner.programs import (
     SLOT_BYTES,
+    Buffer,
+    Channel,
+    ChannelType,
     Demand,
+    Op,
+    Program,
+    RankProgram,
+    Region,
     Sizes,
+    ThreadBlock,
     builtin_program,
     demands_of,
     expand_workload,
@@ -111,6 +119,22 @@ def test_a_plan_s_signals_go_with_the_data():
     # Ready in the node, ready across, data across, data on; only readiness has messages of its own.
     assert found.steps == 4
     assert found.messages == 8 * 11
+
+
+@pytest.mark.parametrize(("names", "waits"), [(["put", "flush"], False), (["pwsf"], True)])
+def test_pwsf_waits_for_its_data_and_flush_does_not(names, waits):
+    own, scratch = (Region((0,), buffer, 0, 1) for buffer in (Buffer.INPUT, Buffer.SCRATCH))
+    data = ((own,), (Region((1,), Buffer.OUTPUT, 0, 1),))
+    port = Channel(ChannelType.PORT, 0, 1, 0)
+    ops = [
+        Op(name, (number,), *(data if name != "flush" else ()), channels=(port,))
+        for number, name in enumerate(names)
+    ]
+    block = ThreadBlock(0, (*ops, Op("copy", (len(ops),), (own,), (scratch,))))
+    ranks = tuple(RankProgram(rank, 1, 1, 1, (block,) * (rank == 0)) for rank in range(2))
+    nodes = lower(Program("p", "p", "mscclpp", "custom", "Simple", False, 1, ranks), 1024).ranks[0]
+    (copy,) = (node for node in nodes if node.kind == "local")
+    assert ("send" in {nodes[before].kind for before in copy.after}) == waits
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "flow", "packet"])
