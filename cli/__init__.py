@@ -1,7 +1,10 @@
 """The ``chakrascope`` command: one file per subcommand, no logic of its own."""
 
-from ._interrupt import ended_by_interrupt
+from ._interrupt import at_interrupt, end_process
 
-with ended_by_interrupt():
+at_interrupt(end_process)
+try:
     from ._main import cli as cli
     from ._main import main as main
+finally:
+    at_interrupt()

@@ -1,31 +1,46 @@
-"""End the process at Ctrl-C without a traceback while modules are imported, and while it exits."""
+"""End this process quietly at Ctrl-C while modules are imported, and while it exits."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import threading
-from collections.abc import Iterator
+
+# The modules `signal` and `typing` are not imported, because Ctrl-C meanwhile would print a traceback.
+from _signal import SIGINT, default_int_handler, getsignal, signal  # type: ignore[import-not-found]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    Handler = Callable[[int, "FrameType | None"], object]
+
+_INTERRUPTED = 130
 
 
-def end_at_interrupt() -> None:
-    """Let Ctrl-C end this process at once with exit code 130, unless it is ignored."""
-    ours = threading.current_thread() is threading.main_thread()
-    if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+def end_process(_number: int, _frame: FrameType | None) -> None:
+    """End this process at once."""
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h")  # show the cursor, which progress displays hide
+    os._exit(_INTERRUPTED)
 
 
-@contextlib.contextmanager
-def ended_by_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end this process at once while the block, which must write nothing, imports modules."""
-    end_at_interrupt()
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is _end:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+def raise_or_end(number: int, frame: FrameType | None) -> None:
+    """Raise `KeyboardInterrupt`, or end this process at once while a module is imported.
+
+    Modules in C may raise another error instead, or print and ignore the exception.
+    """
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename.startswith("<frozen importlib"):
+            end_process(number, frame)
+        caller = caller.f_back
+    raise KeyboardInterrupt
 
 
-def _end(*_: object) -> None:
-    os._exit(130)
+def at_interrupt(handler: Handler = default_int_handler) -> None:
+    """Call *handler* at Ctrl-C, unless Ctrl-C is ignored or another program handles it."""
+    if getsignal(SIGINT) in {default_int_handler, end_process, raise_or_end}:
+        try:
+            signal(SIGINT, handler)
+        except ValueError:  # only the main thread may do that
+            return

@@ -18,7 +18,7 @@ import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ..support import visible
-from ._interrupt import end_at_interrupt, ended_by_interrupt
+from ._interrupt import at_interrupt, end_process, raise_or_end
 from ._output import error_console, flushed_output, open_closed_streams, replace_unencodable_output
 
 _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
@@ -230,8 +230,7 @@ def _imported(name: str) -> ModuleType:
     if module is None:
         gc.disable()
         try:
-            with ended_by_interrupt():
-                module = import_module(f".{name}", __package__)
+            module = import_module(f".{name}", __package__)
         finally:
             gc.freeze()
             gc.enable()
@@ -252,9 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # to write a workload.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     try:
-        open_closed_streams()
-        replace_unencodable_output()
-        sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
+        sys.exit(_exit_code(arguments))
     except click.ClickException as error:
         help_text = io.StringIO()
         error.show(help_text)
@@ -267,8 +264,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(end.__cause__, EOFError):  # click takes any EOFError for the end of a prompt's input
             error_console.print(f"[bold red]error:[/] {_escaped(_cut_short(end.__cause__))}", soft_wrap=True)
             sys.exit(1)
-        if arguments is None:
-            end_at_interrupt()  # a second one, while threads end
         error_console.print("Cancelled.")
         sys.exit(130)
     except (OSError, MemoryError) as error:
@@ -279,6 +274,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(error, (DependencyError, WorkloadFormatError)):
             error_console.print("'chakrascope doctor PREFIX' lists further errors and how to correct them.")
         sys.exit(error.exit_code)
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
+    """Run the command, and return its exit code; afterwards, Ctrl-C ends the process of a command at once."""
+    at_interrupt(raise_or_end)
+    try:
+        open_closed_streams()
+        replace_unencodable_output()
+        return cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0
+    finally:
+        at_interrupt(end_process) if arguments is None else at_interrupt()
 
 
 def _elsewhere(error: click.ClickException) -> str:

@@ -198,7 +198,7 @@ def test_no_helper_outlives_its_command(tmp_path, name, end):
         command.communicate()
 
 
-@pytest.mark.parametrize("module", ["click", "chakrascope.cli._runs"])
+@pytest.mark.parametrize("module", ["click", "chakrascope.cli._runs", "pandas"])
 def test_ctrl_c_while_modules_are_imported_is_quiet(module):
     code = (
         "import os, signal, sys\n"
@@ -211,6 +211,19 @@ def test_ctrl_c_while_modules_are_imported_is_quiet(module):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_ctrl_c_while_a_command_exits_is_quiet():
+    code = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "from chakrascope.cli import main\n"
+        "sys.argv = ['chakrascope', 'network', '--help']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
+    assert b"List the presets" in done.stdout
 
 
 def test_support_loads_the_standard_library_alone():
