@@ -291,6 +291,8 @@ def convert_command(
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)
     files = {"host": host_trace, "device": device_trace, "linked": linked_trace, "capture": capture_trace}
+    if study_folder is not None and (logs or any(files.values())):
+        Study.check_place(study_folder)
     if logs:
         _refuse_with_logs(
             {**files, "rescale-host": rescale_host, "workers": workers, "cluster": cluster}, step

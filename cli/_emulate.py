@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,15 @@ import click
 from ..errors import BackendUnavailable, UsageError
 from ..support import count_text, duration_text, parse_duration, share_text
 from ._output import console, error_console, format_option, print_frame, print_json, print_next
-from ._run import algorithm_choices, astra_sim_options, print_runs, saved_workload, simulate, simulate_study
+from ._run import (
+    algorithm_choices,
+    astra_sim_options,
+    new_study,
+    print_runs,
+    saved_workload,
+    simulate,
+    simulate_study,
+)
 from ._target import Target, choose_network
 
 if TYPE_CHECKING:
@@ -112,8 +121,9 @@ def emulate_command(
         results = [result for _, result in simulate(target.experiments(str(workload), groups))]
         _print(results, [], output_format)
         return
-    study = Study.create(folder) if workload is not None else Study.open(folder)
-    runs = simulate_study(study, target, saved_workload(study, workload, groups), label)
+    with new_study(folder) if workload is not None else nullcontext(Study.open(folder)) as study:
+        prefix = saved_workload(study, workload, groups, target)
+        runs = simulate_study(study, target, prefix, label)
     _print([result for _, result in runs], runs, output_format)
     if output_format == "table":
         print_next("summary", study.path, "--run", runs[-1][0])

@@ -49,6 +49,8 @@ def import_command(
 
     if name is not None:
         check_name(name, "a workload")  # fail before the conversion, which may take minutes
+    if place is not None and not check:
+        Study.check_place(study_folder)
     items = find_items(folder)
     if place is None:
         _print_items(items, study_folder, folder, output_format)

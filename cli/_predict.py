@@ -343,8 +343,6 @@ def predict_command(
         )
     chip, cluster = _cluster(machine_name, chip_name, network, link_default, failed)
     _refuse_other_options(ctx, is_script=script is not None)
-    if plan_file is not None:
-        save_plan(command_line_options(ctx), plan_file)
     if script is not None:
         predict_script(
             [str(script), *arguments],
@@ -359,10 +357,14 @@ def predict_command(
             study_folder=study_folder,
             output_format=output_format,
         )
+        if plan_file is not None:
+            save_plan(command_line_options(ctx), plan_file)
         return
     variation = _variation(spread, replays=replays, seed=seed)
     plan, named = plan_of(given, chip, cluster.num_ranks, software)
     setting = Setting(find_model(str(model)), plan, chip, cluster, named)
+    if study_folder is not None:
+        Study.check_place(study_folder)
     with stage(f"{setting.model.name}: {count_text(plan.world, 'rank')} on {cluster.name}") as status:
         prediction = predict(
             setting,
@@ -372,6 +374,8 @@ def predict_command(
             progress=clock(status, plan.world),
         )
     run_id = None if study_folder is None else keep_prediction(prediction, Study.create(study_folder))
+    if plan_file is not None:
+        save_plan(command_line_options(ctx), plan_file)
     if output_format == "json":
         print_json(prediction.to_json())
         return

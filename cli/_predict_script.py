@@ -39,11 +39,13 @@ def predict_script(
     Without *world*, the network gives the number of ranks.
     """
     from ..runner import Study, script_workload
-    from ..runner.prediction import predict_recorded
+    from ..runner.prediction import check_recorded, predict_recorded
     from ..runner.study import safe_name
     from ..tracer import record_script
 
     world, dimensions = world or network.num_ranks, _mesh(mesh)
+    software = software or _software_of(chip)
+    check_recorded(world, chip, network, software=software, precision=precision, backend=backend)
     study = None if study_folder is None else Study.create(study_folder)
     script = safe_name(Path(command[0]).stem, "script")
     with stage(f"ran {command[0]} as ranks of {world}"):
@@ -59,7 +61,7 @@ def predict_script(
             workload,
             chip,
             network,
-            software=software or _software_of(chip),
+            software=software,
             precision=precision,
             backend=backend,
             progress=clock(status, world),

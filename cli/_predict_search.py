@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from ._output import (
     print_rows,
 )
 from ._plan_file import plan_file_options, save_plan
+from ._run import new_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,7 +175,6 @@ def search_command(
     The step time of every plan that fits in memory is estimated, and plans that may be the best are
     simulated. The output also counts the plans that are impossible, do not fit, or were only estimated.
     """
-    from ..runner import Study
     from ..runner.chips import find_chip
     from ..runner.planning import Request, plan_command, search_plans
     from ..runner.prediction.models import find_model
@@ -192,8 +192,7 @@ def search_command(
         limits=_limits(limits),
         only={key: values for key, values in only.items() if values},
     )
-    study = None if study_folder is None else Study.create(study_folder)
-    with _progress() as progress:
+    with nullcontext() if study_folder is None else new_study(study_folder) as study, _progress() as progress:
         found = search_plans(
             request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
         )

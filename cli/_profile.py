@@ -62,6 +62,7 @@ def profile_command(
         failed=failed,
         backends=backends or (() if simulated else (REPLAY,)),
     )
+    target.check()
     study = Study.create(study_folder)
     window = {"warmup": warmup, "steps": steps, "fake_world": fake_world}
     trace_set = capture_into(study, command, **window, stacks=stacks)

@@ -158,11 +158,15 @@ def _print_why_long(experiment: Experiment) -> None:
 def simulate_study(
     study: Study, target: Target, workload: Path | None = None, label: str = ""
 ) -> list[tuple[str, Result]]:
-    """Simulate *workload* (default: the newest) on each backend; return run ids and results."""
+    """Simulate *workload* (default: the newest) on each backend; return run ids and results.
+
+    All experiments are checked first, so that an error in one of them leaves no run of another.
+    """
     prefix = workload or study.workload_prefix()
+    experiments = [*target.experiments(prefix)]
     return [
         (study.add_run(experiment, result, label=label, workload=prefix.parent.name), result)
-        for experiment, result in simulate(target.experiments(prefix))
+        for experiment, result in simulate(experiments)
     ]
 
 
@@ -171,19 +175,22 @@ def submit_study(study: Study, target: Target, prefix: Path) -> None:
     from ..runner import JobStore
 
     store = JobStore(study)
-    for experiment in target.experiments(prefix):
+    for experiment in [*target.experiments(prefix)]:  # an error in one of them must leave no job of another
         job = store.submit(experiment, workload=prefix.parent.name)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("runs", study.path, "--jobs")
 
 
-def saved_workload(study: Study, workload: str | None, groups: str | None) -> Path:
+def saved_workload(study: Study, workload: str | None, groups: str | None, target: Target) -> Path:
     """Return the PREFIX in *study* of *workload* (default: the newest).
 
-    A name that the study does not have is the PREFIX of graph files, which are imported.
+    A name that the study does not have is the PREFIX of graph files, which are imported if the
+    experiments of *target* on them are valid.
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return study.workload_prefix(workload)
+    for _ in target.experiments(workload, groups):
+        pass
     with stage(f"stored {workload} in {study.path}"):
         return study.import_workload(workload, groups)
 
@@ -364,7 +371,7 @@ def run_command(
         return 0
     kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))
     with kept as study:
-        prefix = saved_workload(study, workload, groups)
+        prefix = saved_workload(study, workload, groups, target)
         if queue:
             submit_study(study, target, prefix)
             return 0

@@ -103,9 +103,10 @@ def runs_command(
         return
     if (run_id is None) != (label is None and note is None and not tags):
         raise UsageError("--run ID and one of --label, --tag and --note must be given together.")
+    deleted = dict.fromkeys(study.run_info(each).id for each in to_delete)
     if run_id is not None:
         study.annotate(study.run_info(run_id).id, label=label, note=note, tags=tags or None)
-    for found in [study.run_info(each).id for each in to_delete]:
+    for found in deleted:
         study.delete_run(found)
         if output_format == "table":
             console.print(f"Deleted run {found}.")
@@ -219,6 +220,8 @@ def _studies(
     workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):
         raise UsageError("--study NAME and one of --tag and --note must be given together.")
+    if name is not None and name != begun:
+        workspace.study(name)  # a missing study must be an error before another one is created
     if begun is not None:
         workspace.create(begun)
     if name is not None:

@@ -57,6 +57,22 @@ class Target:
             else:
                 yield replace(made, assumptions=(self.machine.text(origin), *made.assumptions))
 
+    def check(self) -> None:
+        """Raise the errors of the backends' names and of the cluster's files, before there is a workload."""
+        from ..runner import MemoryConfig, NetworkConfig, SystemConfig, get_backend
+        from ..runner.config import is_preset
+
+        for name in self.backends:
+            get_backend(name)
+        if isinstance(self.network, str):
+            NetworkConfig.find(self.network)
+        for kind, config, file in (
+            ("system", SystemConfig, self.system),
+            ("memory", MemoryConfig, self.memory),
+        ):
+            if file is not None:
+                config.preset(file) if is_preset(kind, file) else config.load(file)
+
     @classmethod
     def of_options(
         cls,

@@ -72,9 +72,9 @@ def what_if_command(
     """
     from ..runner.analysis import Target
 
+    changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     run = open_run(study_folder, run_id, output_format)
     study, info = run.study, run.info
-    changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     with stage(f"simulated run {info.id} again"):
         table = _answer(study, info.id, changes) if changes else run.each_faster(times)
     qualifiers = run.summary.qualifiers

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._prices import Links as Links
     from ._prices import predicted_system as predicted_system
     from ._recorded import RecordedPrediction as RecordedPrediction
+    from ._recorded import check_recorded as check_recorded
     from ._recorded import keep_prediction as keep_prediction
     from ._recorded import predict_recorded as predict_recorded
     from ._script import script_workload as script_workload

@@ -69,6 +69,28 @@ class RecordedPrediction(PredictedStep):
         return notes
 
 
+def check_recorded(
+    ranks: int,
+    chip: Chip,
+    network: NetworkConfig,
+    *,
+    software: str,
+    precision: str | None = None,
+    backend: str = DEFAULT_BACKEND,
+) -> None:
+    """Raise `UsageError` or `ConfigError` if a script of *ranks* ranks cannot be predicted."""
+    if ranks != network.num_ranks:
+        raise UsageError(
+            f"The script runs as {ranks} ranks, and the network '{network.name}' has {network.num_ranks}. "
+            "Next: change --world, or the network; of a preset such as hgx-h100-8x8, any number of nodes "
+            "works: hgx-h100-64x8."
+        )
+    get_backend(backend)
+    chip.costs_of(software)
+    if precision is not None:
+        chip.peak(precision)
+
+
 def predict_recorded(
     workload: Workload,
     chip: Chip,
@@ -81,16 +103,10 @@ def predict_recorded(
 ) -> RecordedPrediction:
     """Predict the step of *workload*, recorded from a script, with the costs of *chip* on *network*.
 
-    The operands of a matmul determine its precision, unless a *precision* is given for all matmuls. A network
-    with a different number of ranks raises `UsageError`. The function also raises the errors of the
-    *backend*.
+    The operands of a matmul determine its precision, unless a *precision* is given for all matmuls. The
+    function raises the errors of `check_recorded` and of the *backend*.
     """
-    if workload.num_ranks != network.num_ranks:
-        raise UsageError(
-            f"The script was recorded as {workload.num_ranks} ranks, and the network '{network.name}' has "
-            f"{network.num_ranks}. Next: change --world, or the network; of a preset such as hgx-h100-8x8, "
-            "any number of nodes works: hgx-h100-64x8."
-        )
+    check_recorded(workload.num_ranks, chip, network, software=software, precision=precision, backend=backend)
     costs, links = costs_on(network, chip.costs_of(software)), Links.of(network)
     precisions = _precisions_on(chip, precision)
     prices = {name: ChipPrices(chip, costs, name, links) for name in {*precisions.values()}}
@@ -135,10 +151,7 @@ def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
         "fp64": single,
         "": chip.precision,
     }
-    if chosen is None:
-        return own
-    chip.peak(chosen)
-    return dict.fromkeys(own, chosen)
+    return own if chosen is None else dict.fromkeys(own, chosen)
 
 
 def _recorded_precision(name: str) -> str:

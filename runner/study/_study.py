@@ -45,10 +45,9 @@ class Study(StudyLayout):
         """
         folder = Path(path)
         study = cls(folder)
+        cls.check_place(folder)
         if cls.is_study(folder):
             return cls.open(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise StudyError(f"{folder} exists and is not a study. Next: choose a new or empty folder.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
             # Training data is private, so only the owner may read the study.
@@ -60,6 +59,13 @@ class Study(StudyLayout):
                 "permission."
             ) from error
         return study
+
+    @classmethod
+    def check_place(cls, path: str | Path) -> None:
+        """Raise the error of `create` for a *path* that is a file or a folder with other content."""
+        folder = Path(path)
+        if folder.exists() and not cls.is_study(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            raise StudyError(f"{folder} exists and is not a study. Next: choose a new or empty folder.")
 
     @classmethod
     def open(cls, path: str | Path) -> Study:

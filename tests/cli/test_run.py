@@ -321,6 +321,83 @@ def test_missing_workload_creates_no_study(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run STUDY --workload PREFIX --network rng-2",
+        "run STUDY --workload PREFIX --network ring-2 --backend fluid",
+        "run STUDY --network ring-2 --backend analytical-aware --backend fluid",
+        "run STUDY --network ring-2 --backend analytical-aware --backend fluid --queue",
+        "emulate STUDY --workload PREFIX --network rng-2",
+        "emulate NEW --workload PREFIX --network rng-2",
+        "what-if STUDY --faster nonsense",
+        "runs STUDY --run RUN --label new --delete none",
+        "runs FOLDER --new new --study none --note text",
+        "profile -o NEW --network rng-2 -- touch NEW",
+        "profile -o NEW --network ring-2 --system defualt -- touch NEW",
+        "profile -o NEW --network ring-2 --backend fluid -- touch NEW",
+        "predict --model llama --on 8xh100 --save-plan NEW",
+        "predict --model llama3-8b --on 8xh100 --backend fluid -o NEW",
+        "predict --script SCRIPT --on 8xh100 --backend fluid -o NEW",
+        "predict --script SCRIPT --on 8xh100 --software none -o NEW",
+        "predict --script SCRIPT --on 8xh100 --precision none -o NEW",
+        "predict --script SCRIPT --on 8xh100 --world 4 -o NEW",
+        "predict search --model llama3-8b --gpus 8 --tp 3 -o NEW",
+    ],
+)
+def test_wrong_options_change_nothing(tmp_path, prefix, one_rank_study, words):
+    run_id = ""
+    if "RUN" in words:
+        assert run("run", one_rank_study.path, "--network", "ring-2") == 0
+        run_id = one_rank_study.run_info().id
+    (tmp_path / "script.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    places = {
+        "STUDY": one_rank_study.path,
+        "PREFIX": prefix,
+        "RUN": run_id,
+        "FOLDER": tmp_path,
+        "NEW": tmp_path / "new",
+        "SCRIPT": tmp_path / "script.py",
+    }
+    before = files(tmp_path)
+    assert run(*(places.get(word, word) for word in words.split()))
+    assert files(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "convert FOLDER --device-trace TRACES/rank{rank}.device.json.gz",
+        "import FOLDER TRACES .",
+        "predict --model llama3-8b --on 8xh100 -o FOLDER",
+        "predict search --model llama3-8b --gpus 8 -o FOLDER",
+    ],
+)
+def test_a_folder_that_is_no_study_is_refused_at_once(tmp_path, monkeypatch, capsys, data_dir, words):
+    for name in ("converter.convert_files", "runner.study.check_item", "runner.prediction.predict"):
+        monkeypatch.setattr(f"chakrascope.{name}", None)
+    (tmp_path / "file").touch()
+    traces = data_dir / "converter" / "ring_2"
+    places = {"FOLDER": str(tmp_path), "TRACES": str(traces)}
+    code, _, err = run_and_read(
+        capsys, *(places.get(word, word.replace("TRACES", str(traces))) for word in words.split())
+    )
+    assert code == 60
+    assert f"{tmp_path} exists and is not a study" in err
+
+
+def test_a_run_named_twice_is_deleted_once(one_rank_study):
+    assert run("run", one_rank_study.path, "--network", "ring-2") == 0
+    run_id = one_rank_study.run_info().id
+    assert run("runs", one_rank_study.path, "--delete", run_id, "--delete", run_id[:8]) == 0
+    assert one_rank_study.runs() == []
+
+
 def test_runs_before_an_error_are_stored(tmp_path, prefix):
     Study.create(tmp_path / "old")
     assert run("run", tmp_path / "old", "--workload", prefix, "--network", "rng-2")
