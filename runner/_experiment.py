@@ -40,7 +40,7 @@ from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 # The descriptive fields of a machine of the GPU model, which do not affect results.
 _WORDS = {"name", "sources", "title"}
-# The version of the conversion from collective programs to messages. Version 1 had no rounds, and in version 2,
+# The version of the conversion from collective programs to messages. Version 1 had no rounds. In version 2,
 # `flush` took time, but not `pwsf`.
 _LOWERING_VERSION = 3
 _FLAGS = b"involved_dim"  # the attribute with a flag per dimension
