@@ -374,14 +374,14 @@ def predict_command(
             progress=clock(status, plan.world),
         )
     run_id = None if study_folder is None else keep_prediction(prediction, Study.create(study_folder))
-    if plan_file is not None:
-        save_plan(command_line_options(ctx), plan_file)
     if output_format == "json":
         print_json(prediction.to_json())
-        return
-    _print(prediction)
-    if study_folder is not None and run_id is not None:
-        print_next("summary", study_folder, "--run", run_id)
+    else:
+        _print(prediction)
+        if study_folder is not None and run_id is not None:
+            print_next("summary", study_folder, "--run", run_id)
+    if plan_file is not None:
+        save_plan(command_line_options(ctx), plan_file)
 
 
 predict_command.add_command(search_command)

@@ -391,6 +391,14 @@ def test_a_folder_that_is_no_study_is_refused_at_once(tmp_path, monkeypatch, cap
     assert f"{tmp_path} exists and is not a study" in err
 
 
+def test_a_plan_file_that_cannot_be_written_does_not_hide_the_prediction(tmp_path, capsys):
+    words = ["--model", "llama3-8b", "--on", "8xh100", "--save-plan", tmp_path]
+    code, out, err = run_and_read(capsys, "predict", *words)
+    assert code == 40
+    assert "tokens/s" in out
+    assert "add the name of a file" in err
+
+
 def test_a_run_named_twice_is_deleted_once(one_rank_study):
     assert run("run", one_rank_study.path, "--network", "ring-2") == 0
     run_id = one_rank_study.run_info().id
