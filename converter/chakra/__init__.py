@@ -1,7 +1,5 @@
 """Chakra graphs and workloads: data model, execution order, and ``.et`` files."""
 
-from __future__ import annotations
-
 from ...support.table import TextColumn as TextColumn
 from ._attributes import check_attributes as check_attributes
 from ._builder import GraphBuilder as GraphBuilder
@@ -42,6 +40,8 @@ from ._graph import Column as Column
 from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
+from ._graph import joined as joined
+from ._graph import table_of as table_of
 from ._graph import with_splits as with_splits
 from ._scaling import collective_kinds as collective_kinds
 from ._scaling import have_messages as have_messages

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...converter import Workload
-from ...converter.chakra import TextColumn
+from ...converter.chakra import TextColumn, joined, table_of
 from ...converter.kernels import unsized_communication
 from ...errors import ConfigError
 from ...support import delta_text, duration_text
@@ -108,14 +108,7 @@ class Comparison:
 
     def first_nodes(self, count: int) -> pd.DataFrame:
         """Return the first *count* rows of :attr:`nodes`, largest differences of each result first."""
-        columns = self.node_columns(count)
-        table: pd.DataFrame = pd.DataFrame(
-            {
-                name: column.to_series() if isinstance(column, TextColumn) else column
-                for name, column in columns.items()
-            }
-        )
-        return table
+        return table_of(self.node_columns(count))
 
     def node_columns(self, count: int) -> dict[str, npt.NDArray[Any] | TextColumn]:
         """Return the columns of the first *count* rows of :attr:`nodes`, with encoded texts."""
@@ -127,7 +120,7 @@ class Comparison:
             numbers = {key: column[rows] for key, column in found.columns.items()}
             places = {key: numbers.pop(key) for key in ("rank", "node_id")}
             parts.append({"result": label, **places, **found.texts(rows, _NODE_FACTS), **numbers})
-        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+        return {name: joined([part[name] for part in parts]) for name in parts[0]}
 
     @cached_property
     def _nodes(self) -> list[NodeDifferences]:
@@ -242,16 +235,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return unique
-
-
-def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] | TextColumn:
-    """Concatenate the columns in *parts*, which are all numbers or all texts."""
-    if len(parts) == 1:
-        return parts[0]
-    texts = [part for part in parts if isinstance(part, TextColumn)]
-    if texts:
-        return TextColumn.joined(texts)
-    return np.concatenate([part for part in parts if not isinstance(part, TextColumn)])
 
 
 def _count(of: str, result: Result) -> int:
