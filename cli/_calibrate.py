@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 _MIN_LARGEST = 1024
 _SHOWN = ["operation", "size_bytes", "count", "measured_ns", "model_ns", "error", "efficiency"]
-_COLUMNS = (
-    "dimension", "operation", "ranks", "size_bytes", "count", "measured_ns", "model_ns", "messages_ns",
-    "error", "efficiency",
-)  # fmt: skip
+
 _PLAIN = {"error": "relative", "efficiency": "share"}
 
 
@@ -130,8 +127,10 @@ def calibrate_command(
     measurements do not determine are listed. With -o, `calibrate` writes a network file for --network, and a
     plot of the fit.
     """
+    import pandas as pd
+
     from ..runner import Study
-    from ..runner.calibration import calibrate_records, calibration_facts
+    from ..runner.calibration import calibrate_records, calibration_facts, calibration_points
 
     if output is not None and output.suffix not in (".yml", ".yaml"):
         raise UsageError(f"{output} must be a network YAML. Next: choose a name for -o that ends in .yml.")
@@ -159,9 +158,9 @@ def calibrate_command(
     if output_format == "json":
         print_json(calibration_facts(found))
     elif output_format == "csv":
-        print_frame(_points(found), "csv")
+        print_frame(pd.DataFrame(calibration_points(found)), "csv")
     else:
-        _print(found, output)
+        _print(found, pd.DataFrame(calibration_points(found)), output)
 
 
 def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:
@@ -206,31 +205,8 @@ def _write(found: Calibration, output: Path) -> None:
         write_file(output.with_suffix(".svg"), picture(found))
 
 
-def _points(found: Calibration) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [
-        {
-            "dimension": point.dimension,
-            "operation": point.operation,
-            "ranks": point.ranks,
-            "size_bytes": point.size_bytes,
-            "count": point.count,
-            "measured_ns": round(point.measured_ns),
-            "model_ns": round(point.model_ns),
-            "messages_ns": round(point.wire_ns),
-            "error": point.error,
-            "efficiency": point.efficiency,
-        }
-        for point in found.points
-    ]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return table
-
-
-def _print(found: Calibration, output: Path | None) -> None:
+def _print(found: Calibration, points: pd.DataFrame, output: Path | None) -> None:
     print_frame(_dimensions(found), "table", title=f"Network, fitted to {found.records.source}")
-    points = _points(found)
     telling = [name for name in ("dimension", "ranks") if points[name].nunique() > 1]
     shown = points[[*telling, *_SHOWN]].rename(columns=_PLAIN)
     print_frame(shown, "table", title="Collectives", limit=40)

@@ -9,6 +9,7 @@ from ._compute import operator_table as operator_table
 from ._compute import rescaled as rescaled
 from ._network import calibrated_network as calibrated_network
 from ._network import calibration_facts as calibration_facts
+from ._network import calibration_points as calibration_points
 from ._network import picture as picture
 from ._probes import measure_network as measure_network
 from ._records import Call as Call

@@ -58,22 +58,32 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         **({"handshake": calibration.handshake} if calibration.handshake != "none" else {}),
         "largest-error": _rounded(worst),
         "points": [
-            {
-                "dimension": point.dimension,
-                "operation": point.operation,
-                "ranks": point.ranks,
-                "size-bytes": point.size_bytes,
-                "count": point.count,
-                "measured-ns": round(point.measured_ns),
-                "model-ns": round(point.model_ns),
-                "messages-ns": round(point.wire_ns),
-                "efficiency": _rounded(point.efficiency),
-            }
-            for point in calibration.points
+            {name.replace("_", "-"): value for name, value in row.items() if name != "error"}
+            | {"efficiency": _rounded(row["efficiency"])}
+            for row in calibration_points(calibration)
         ],
         "undetermined": list(calibration.undetermined),
         "left-out": list(calibration.records.left_out),
     }
+
+
+def calibration_points(calibration: Calibration) -> list[dict[str, Any]]:
+    """Return a row for each fitted collective and size, with times in whole ns."""
+    return [
+        {
+            "dimension": point.dimension,
+            "operation": point.operation,
+            "ranks": point.ranks,
+            "size_bytes": point.size_bytes,
+            "count": point.count,
+            "measured_ns": round(point.measured_ns),
+            "model_ns": round(point.model_ns),
+            "messages_ns": round(point.wire_ns),
+            "error": point.error,
+            "efficiency": point.efficiency,
+        }
+        for point in calibration.points
+    ]
 
 
 def _message_cost(figure: Figure | None) -> dict[str, Any]:
