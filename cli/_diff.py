@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..runner.analysis import PARTS
+from ..runner.analysis import DIFF_TABLES, PARTS
 from ..support import bytes_text, change_text, count_text, duration_text, parse_number
 from ._junit import Case, junit_option, write_junit
 from ._output import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LIMIT_PASSED, UNDECIDED = 70, 71
 _STARTS = 4  # minimum number of starts per side to estimate the noise between starts
-VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
+
 _VERDICT = ["verdict", "change"]
 # Columns of each table that fit on a terminal.
 _SHOWN = {
@@ -74,7 +74,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.argument("other", metavar="STUDY_B[@WHAT]")
 @click.option(
     "--view",
-    type=click.Choice(VIEWS),
+    type=click.Choice(DIFF_TABLES),
     help="Table of the difference to print. [default: waterfall and figures; JSON: all]",
 )
 @click.option(
@@ -147,7 +147,7 @@ def diff_command(
     if output_format == "json" and view is None:
         print_json(_document(found, by, judgements, strict=strict))
     elif output_format != "table":
-        print_frame(_table(found, view or "waterfall", by), output_format)
+        print_frame(found.table(view or "waterfall", by), output_format)
     else:
         _print(found, view, by)
         _print_judgements(judgements, strict=strict)
@@ -172,12 +172,8 @@ def _print_too_few_starts(sides: Sequence[Side]) -> None:
         )
 
 
-def _table(found: StepDiff, name: str, by: str) -> pd.DataFrame:
-    return found.waterfall(by) if name == "waterfall" else getattr(found, name)
-
-
 def _document(found: StepDiff, by: str, judgements: Sequence[Judgement], *, strict: bool) -> dict[str, Any]:
-    tables = {name: records(_table(found, name, by)) for name in VIEWS}
+    tables = {name: records(found.table(name, by)) for name in DIFF_TABLES}
     limits = [one.to_dict() | {"fails": _fails(one, strict=strict)} for one in judgements]
     return found.to_json() | {"limits": limits} | tables
 
@@ -188,7 +184,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
     console.print(f"\n{found.headline}", style="bold", markup=False, soft_wrap=True)
     console.print(found.noise, markup=False, soft_wrap=True)
     for name in (view,) if view else _FIRST:
-        table = _table(found, name, by)
+        table = found.table(name, by)
         if name == "figures":
             _print_figures(table)
             continue
@@ -200,7 +196,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
             _with_total(table, found) if name in _SUMS else table, "table", title=_TITLES[name], limit=_ROWS
         )
     if view is None:
-        print_other_views(VIEWS, _FIRST)
+        print_other_views(DIFF_TABLES, _FIRST)
 
 
 def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:

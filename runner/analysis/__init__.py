@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._checks import check_setup as check_setup
     from ._checks import communication_of as communication_of
     from ._choices import BREAKDOWNS as BREAKDOWNS
+    from ._choices import DIFF_TABLES as DIFF_TABLES
     from ._choices import FEW_HOPS as FEW_HOPS
     from ._choices import FOLDS as FOLDS
     from ._choices import MAX_HOPS as MAX_HOPS

@@ -10,6 +10,8 @@ RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """The breakdowns of a run's critical path, including by network and by link."""
 PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
 """Properties by which the difference of two steps can be split; ``part`` is the most specific."""
+DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
+"""The tables of the difference of two steps."""
 FEW_HOPS, MAX_HOPS = 2, 8
 FOLDS: Mapping[str, str] = {
     "nodes": "around the node",

@@ -10,13 +10,13 @@ from flask import Response, abort, request
 
 from ...errors import Cancelled, ChakrascopeError, ConfigError
 from ...runner import StepDiff
-from ...runner.analysis import PARTS
+from ...runner.analysis import DIFF_TABLES, PARTS
 from ...support import parse_number
 from .._address import option_id, rewrite
 from .._exports import table_file
 from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
-from ..queries import DIFF_TABLES, Reading, Sides
+from ..queries import Reading, Sides
 from ._parts import (
     BY_CTRL_ENTER,
     Works,
@@ -254,7 +254,7 @@ def register(app: Dash, view: StudyView) -> None:
             found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]))
         except ChakrascopeError:
             abort(404)
-        return table_file(lambda: sides.table(found, part, asked["by"]), f"diff-{part}", extension)
+        return table_file(lambda: found.table(part, asked["by"]), f"diff-{part}", extension)
 
 
 def _register_reading(app: Dash, sides: Sides) -> None:

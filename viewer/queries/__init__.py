@@ -51,7 +51,6 @@ from ._graph import placed_groups as placed_groups
 from ._graph import placed_nodes as placed_nodes
 from ._network import LinkMap as LinkMap
 from ._network import link_map as link_map
-from ._sides import DIFF_TABLES as DIFF_TABLES
 from ._sides import Reading as Reading
 from ._sides import Sides as Sides
 from ._sides import Simulations as Simulations

@@ -9,11 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from ...errors import Cancelled, StudyError, TraceError
 from ...runner import Side, StepDiff, Study, diff_steps
-from ...runner.analysis import PARTS, side_of, step_numbers
+from ...runner.analysis import side_of, step_numbers
 from ...runner.study import compared
 from ...support import count_text
 from .._state import OpenRun, Selection, StudyView
@@ -65,7 +63,6 @@ class Simulations(Work):
         return f"{self.done} of at most {self.most} simulations done" if self.most else "The first simulation"
 
 
-DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _MAX_CACHED = 6
 _MAX_RUNS, _MAX_STEPS = 200, 100
 
@@ -201,13 +198,6 @@ class Sides:
         progress = reading or Reading()
         sides = [self._side(value, progress.of(place)) for place, value in enumerate((before, after))]
         return diff_steps(*sides, between_starts=between_starts)
-
-    def table(self, found: StepDiff, name: str, by: str) -> pd.DataFrame:
-        """Return the table *name* (in `DIFF_TABLES`); *by* is for the waterfall."""
-        if name != "waterfall":
-            table: pd.DataFrame = getattr(found, name)
-            return table
-        return found.waterfall(by if by in PARTS else "part")
 
     def _side(self, value: str, reading: Reading) -> Side:
         name, _, what = value.rpartition("@")

@@ -139,6 +139,11 @@ class StepDiff:
         """The median step time of the other side minus that of the base, in ns."""
         return self.other.median.makespan_ns - self.base.median.makespan_ns
 
+    def table(self, name: str, by: str = "part") -> pd.DataFrame:
+        """Return the table *name* in :data:`DIFF_TABLES`; *by* is for the waterfall."""
+        table: pd.DataFrame = self.waterfall(by) if name == "waterfall" else getattr(self, name)
+        return table
+
     @cached_property
     def figures(self) -> pd.DataFrame:
         """Figures of the step, such as ``compute``: ``quantity, unit, base, other, delta`` and more."""
