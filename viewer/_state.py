@@ -132,11 +132,6 @@ class OpenRun(RunAnalysis):
         return super().nodes
 
     @property
-    def _path_kinds(self) -> list[str]:
-        """The kinds of work on the critical path."""
-        return [str(kind) for kind in self.path.breakdown("kind")["key"]]
-
-    @property
     def shows_measured(self) -> bool:
         """Whether the timeline shows measured times by default: for the replay of a captured job."""
         facts = self.workload.metadata
@@ -178,7 +173,7 @@ class OpenRun(RunAnalysis):
             self._lane_facts,
             [[rank] for rank in ranks] if by_rank else [ranks],
             self.interval(measured=measured)[1],
-            kinds=self._path_kinds,
+            kinds=[str(kind) for kind in self.path.breakdown("kind")["key"]],
             nested=nested,
             calls_of=self.calls.of_rank if calls else None,
         )

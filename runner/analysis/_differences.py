@@ -164,11 +164,6 @@ def why_not_comparable(base: Result, other: Result) -> str:
     )
 
 
-def of_measured_ranks(result: Result, count: int) -> Result:
-    """Return *result* marked as a measurement of *count* ranks that stand for all."""
-    return replace(result, provenance={**result.provenance, _MEASURED_RANKS: count})
-
-
 def _one_is_measured(base: Result, other: Result) -> bool:
     return _replays(base) != _replays(other)
 
@@ -327,7 +322,8 @@ def measured_result(workload: Workload) -> Result:
         )
     experiment = prepare(workload, "default", None, backend=REPLAY)
     measured = get_backend(REPLAY).run(experiment)
-    return of_measured_ranks(measured, measured_ranks(workload))
+    # The measured ranks may stand for others.
+    return replace(measured, provenance={**measured.provenance, _MEASURED_RANKS: measured_ranks(workload)})
 
 
 def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:

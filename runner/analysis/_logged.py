@@ -56,18 +56,14 @@ def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
     first, last, skew = -1, -1, 0
     if behind:
         skew = max(behind.values())
-        first, last = (_lowest(behind, wanted) if skew else -1 for wanted in (0, skew))
+        if skew:  # ties go to the lowest rank
+            first, last = (min(rank for rank in behind if behind[rank] == late) for late in (0, skew))
     took = [op.duration_ns for op in found.ops.values() if op.duration_ns != UNKNOWN]
     op = found.first
     return (
         matched.logs.label(found.group), found.sequence, op.name, op.size_bytes, len(found.ops), first, last,
         skew, source, min(took, default=-1), max(took, default=-1),
     )  # fmt: skip
-
-
-def _lowest(behind: dict[int, int], wanted: int) -> int:
-    """Return the lowest rank whose delay is *wanted* (ns)."""
-    return min(rank for rank, late in behind.items() if late == wanted)
 
 
 def _delays(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:

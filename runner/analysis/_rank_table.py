@@ -157,7 +157,9 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     work = ranks["finish_ns"].astype(np.int64) - ranks["exposed_comm_ns"]
     slowest = int(np.argmax(late)) if late.any() else int(np.argmax(work))
     alike = np.zeros(len(numbers), bool)
-    if workload is not None and _has_replicas(workload):
+    if workload is not None and (
+        stand_in_assumption(workload.metadata) or measured_ranks(workload) < workload.num_ranks
+    ):
         programs = np.asarray(workload.program_of_rank)[numbers]
         alike = programs == programs[slowest]
         alike[slowest] = False
@@ -177,11 +179,6 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
         0 if workload is None else cause_ns(workload.graph_of(int(numbers[slowest])), DELAYED),
         int(alike.sum()),
     )
-
-
-def _has_replicas(workload: Workload) -> bool:
-    """Return whether some ranks of *workload* repeat the times of measured ones."""
-    return bool(stand_in_assumption(workload.metadata)) or measured_ranks(workload) < workload.num_ranks
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:

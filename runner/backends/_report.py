@@ -21,29 +21,24 @@ def backend_report() -> list[dict[str, str]]:
         if not about.offered or "://" in name:
             continue
         if name == "ns3":
-            rows.append(_ns3(about.what))
+            usable, found = _ns3()
         elif name.startswith("astra-sim:"):
-            rows.append(_own_astra_sim(name, about.what, programs.get(name.removeprefix("astra-sim:"))))
+            usable, found = _own_astra_sim(programs.get(name.removeprefix("astra-sim:")))
         else:
-            rows.append(_row(name, "yes", about.what, "built in"))
+            usable, found = "yes", "built in"
+        rows.append({"backend": name, "usable": usable, "what": about.what, "found": found})
     return rows + [row for plugin in backend_plugins() for row in plugin.report()]
 
 
-def _own_astra_sim(name: str, what: str, program: AstraSimProgram | None) -> dict[str, str]:
+def _own_astra_sim(program: AstraSimProgram | None) -> tuple[str, str]:
     if program is None:
-        return _row(name, "no", what, "not found; set ASTRA_SIM_HOME to its checkout")
-    return _row(name, "yes", what, f"{program.path} ({program.source}, version {program.version})")
+        return "no", "not found; set ASTRA_SIM_HOME to its checkout"
+    return "yes", f"{program.path} ({program.source}, version {program.version})"
 
 
-def _ns3(what: str) -> dict[str, str]:
+def _ns3() -> tuple[str, str]:
     try:
         install, compiler = find_ns3(), find_compiler()
     except BackendUnavailable as error:
-        return _row("ns3", "no", what, str(error))
-    return _row(
-        "ns3", "yes", what, f"ns-3 {install.version} from {install.source}, compiled by {compiler.path}"
-    )
-
-
-def _row(backend: str, usable: str, what: str, found: str) -> dict[str, str]:
-    return {"backend": backend, "usable": usable, "what": what, "found": found}
+        return "no", str(error)
+    return "yes", f"ns-3 {install.version} from {install.source}, compiled by {compiler.path}"

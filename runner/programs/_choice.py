@@ -291,11 +291,6 @@ class Choice:
     remarks: tuple[str, ...] = ()
 
 
-def read_proved(path: Path) -> Program:
-    """Read the program in *path* and prove it correct; raises `ConfigError` with the first bug."""
-    return _proved(read_bytes(path), str(path))
-
-
 @lru_cache(_KEPT)
 def _proved(content: bytes, source: str) -> Program:
     program = parse_program(content, source)
@@ -345,7 +340,7 @@ def _check_ranks(
 
 
 def _of_kind(path: Path, collective: str) -> Program:
-    program = read_proved(path)
+    program = _proved(read_bytes(path), str(path))
     if program.collective not in {collective, "custom"}:
         raise ConfigError(f"{path} is a program for {program.collective}, not for {collective}.")
     return program

@@ -155,7 +155,9 @@ def run_sweep(
     folder = study.sweep_dir(named)
     run = _Run(study, base, points, goal)
     with PointTable(folder, cost) as table:
-        write_start(folder, base, _rows_at_last(points, table))
+        # Several sweeps may share the table.
+        rows = points if isinstance(points, Search) else {*table.rows, *map(point_key, points)}
+        write_start(folder, base, len(rows))
         places = Places(cluster, workers, len(points))
         try:
             run.run(table, places, progress or (lambda *_: None))
@@ -300,11 +302,6 @@ def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
     """Return the distinct points of the space."""
     points = grid(over) if isinstance(over, Mapping) else [dict(point) for point in over]
     return list({point_key(point): point for point in points}.values())
-
-
-def _rows_at_last(points: list[dict[str, Any]] | Search, table: PointTable) -> int:
-    """Return the final number of rows of a sweep's table, which several sweeps may share."""
-    return len(points) if isinstance(points, Search) else len({*table.rows, *map(point_key, points)})
 
 
 def _search(over: Space | Sequence[Settings], trials: int) -> Search:

@@ -39,7 +39,7 @@ from ..queries import (
     machine_text,
     typed_text,
 )
-from ._parts import empty, error_alert, finding_line, link_to, page_address
+from ._parts import empty, error_alert, finding_line, link_to, page_address, rows_table
 
 Row = dict[str, Any]
 """A network dimension's fields by name; numbers are texts as typed."""
@@ -130,9 +130,8 @@ def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
 def dimension_rows(rows: Sequence[Row]) -> Any:
     """Return a table of fields, a row per dimension."""
     head = ["#", "Shape", *(field.label for field in DIMENSION_FIELDS.values()), *COLLECTIVES]
-    body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
-    titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
-    return dmc.Table([titles, dmc.TableTbody(body)], className="form-table", withRowBorders=False)
+    body = [_row(number, row) for number, row in enumerate(rows)]
+    return rows_table(head, body, className="form-table", withRowBorders=False)
 
 
 def _row(number: int, row: Row) -> list[Any]:

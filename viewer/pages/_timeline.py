@@ -52,7 +52,9 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div(canvas, id="timeline", className="timeline",
                      **{"data-run": run.info.id, "data-scheme": scheme,
                         "data-beside": json.dumps(Sides(run.view).beside(run.info.id)),
-                        "data-measured": _default_times(run), "data-calls": _default_calls(run)}),
+                        # "1" shows measured times at first, "0" on request, and "" never.
+                        "data-measured": str(int(run.shows_measured)) if run.is_measured else "",
+                        "data-calls": _default_calls(run)}),
             dcc.Store(id="timeline-sink"),
             dcc.Store(id="timeline-stacks-asked"),
             separator("timeline-panel", "Height of the panel", across=True),
@@ -61,11 +63,6 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         ],
         className="full-height timeline-page",
     )  # fmt: skip
-
-
-def _default_times(run: OpenRun) -> str:
-    """Return whether measured times are shown by default ("1"), only on request ("0"), or unknown ("")."""
-    return str(int(run.shows_measured)) if run.is_measured else ""
 
 
 def _default_calls(run: OpenRun) -> str:

@@ -114,7 +114,8 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
         remarks += echoes
         still, paused = stalls(rates)
         remarks += paused
-        checked.append(_checked_messages(messages))
+        nics = count_text(len(messages.nics), "NIC")
+        checked.append(f"{count_text(len(messages), 'message')} through {nics}")
         if messages.left_out:
             remarks.append(
                 f"Only the first {len(messages):,} messages were examined; {messages.left_out:,} later "
@@ -159,10 +160,6 @@ def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
             "from a slow network. Next: use a run on three or more hosts."
         )
     return rates
-
-
-def _checked_messages(messages: Messages) -> str:
-    return f"{count_text(len(messages), 'message')} through {count_text(len(messages.nics), 'NIC')}"
 
 
 def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[list[SlowPart], list[str]]:
