@@ -1,7 +1,5 @@
 """Backends that run the user's own ASTRA-sim: write its input files, run it and read its log."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ....support import exports_of
@@ -17,8 +15,7 @@ if TYPE_CHECKING:
     from ._inputs import OUTPUTS as OUTPUTS
     from ._inputs import lasting_fabric as lasting_fabric
     from ._inputs import link_texts as link_texts
-    from ._inputs import refuse_links as refuse_links
-    from ._inputs import refuse_single as refuse_single
+    from ._inputs import refuse_unsupported as refuse_unsupported
     from ._inputs import setting_texts as setting_texts
     from ._inputs import write_inputs as write_inputs
     from ._inputs import write_network as write_network

@@ -224,30 +224,26 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
 
 def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[str]:
     network = experiment.network
-    refuse_single(network)
+    refuse_unsupported(network, kind, f"astra-sim:{kind}")
     if kind == "ns3":
         fabric = lasting_fabric(network)
         write_fabric(replace(fabric, settings={**fabric.settings, **_UNWATCHED}), network, folder)
         return ["--network-configuration=config.txt", "--logical-topology-configuration=logical.json"]
-    if kind == "analytical-aware":
-        refuse_links(network)
-    if kind == "analytical-unaware":
-        refuse_linkless(network, f"astra-sim:{kind}")
     replace(network, efficiency=None, calibration={}).save(folder / "network.yml")
     return ["--network-configuration=network.yml"]
 
 
-def refuse_single(network: NetworkConfig) -> None:
-    """Raise `ConfigError` for a single rank: ASTRA-sim requires at least two ranks."""
+def refuse_unsupported(network: NetworkConfig, kind: str, backend: str) -> None:
+    """Raise `ConfigError` for a single rank, and for links if ASTRA-sim's *kind* only supports dimensions."""
     if network.num_ranks < 2:
         raise ConfigError(
             f"The network '{network.name}' has one rank, and ASTRA-sim simulates two or more; use one of "
             f"Chakrascope's backends, such as 'analytical-unaware', or a larger network."
         )
-
-
-def refuse_links(network: NetworkConfig) -> None:
-    """Raise `ConfigError` for a graph of links: ASTRA-sim's analytical backends only support dimensions."""
+    if kind == "analytical-unaware":
+        refuse_linkless(network, backend)
+    if kind != "analytical-aware":
+        return
     check_failures(network.failures, f"The network '{network.name}'")
     if network.has_links:
         raise ConfigError(

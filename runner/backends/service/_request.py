@@ -21,8 +21,7 @@ from ....errors import BackendUnavailable, ConfigError
 from ..._experiment import Experiment
 from ...config import SETTINGS, Fabric, NetworkConfig, SystemConfig, refuse_programs
 from ...engine import COLLECTIVES
-from .._engine import refuse_linkless
-from ..astra_sim import lasting_fabric, link_texts, refuse_links, refuse_single, setting_texts
+from ..astra_sim import lasting_fabric, link_texts, refuse_unsupported, setting_texts
 
 if TYPE_CHECKING:
     from google.protobuf import descriptor_pb2
@@ -326,17 +325,9 @@ def _arguments(experiment: Experiment) -> dict[str, Any]:
 
 
 def _network(network: NetworkConfig, kind: str, warnings: list[str]) -> dict[str, Any]:
-    refuse_single(network)
+    refuse_unsupported(network, kind, kind)
     if kind == "ns3":
         return _packets(network, warnings)
-    if kind == "analytical-aware":
-        refuse_links(network)
-    if kind == "analytical-unaware":
-        refuse_linkless(network, kind)
-    return _dimensions(network, warnings)
-
-
-def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
     rows = [
         {
             "topology": _TOPOLOGIES[topology],
