@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError, did_you_mean
+from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from ...support import Lifeline, plugin_names
 from ...support.documents import read_yaml
 from .._traits import DEFAULT_BACKEND
+from ..config import refuse_unknown
 
 ASTRA_SIM = "astra-sim"  # the key in backends.yml; a plug-in's key is its own name
 
@@ -35,9 +36,7 @@ def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"
     given = read_yaml(path, "backend configuration") if path.is_file() else {}
     known = (ASTRA_SIM, *plugin_names("backends"))
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"{path}: there is no key '{key}'{did_you_mean(str(key), known)}")
+    refuse_unknown(given, known, str(path))
     return path, given.get(part)
 
 

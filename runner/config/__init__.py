@@ -1,7 +1,5 @@
 """Configurations: ASTRA-sim's files as validated dataclasses, saved without a change of meaning."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from ._values import DELAY_NS as DELAY_NS
     from ._values import INTEGER as INTEGER
     from ._values import mapping_of as mapping_of
+    from ._values import refuse_unknown as refuse_unknown
     from ._values import reported_at as reported_at
     from ._values import shown as shown
     from ._values import typed_fields as typed_fields

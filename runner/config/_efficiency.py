@@ -21,7 +21,7 @@ from ...converter import CollectiveType
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_duration, parse_size
 from . import _values as values
-from ._values import choice, mapping_of, reported_at, shown
+from ._values import choice, mapping_of, refuse_unknown, reported_at, shown
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
@@ -66,9 +66,7 @@ class EfficiencyPart:
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
         """Parse *data*; raises `ConfigError` if it is invalid."""
         place = f"{where}: 'efficiency'"
-        for key in mapping_of(data, place):
-            if key not in _KEYS:
-                raise ConfigError(f"{place} has no key {shown(key)}{did_you_mean(str(key), _KEYS)}")
+        refuse_unknown(mapping_of(data, place), _KEYS, place)
         curves = data.get("collectives", {})
         if not isinstance(curves, Mapping):
             raise ConfigError(f"{place}: 'collectives' must map operations to lists, not {shown(curves)}.")

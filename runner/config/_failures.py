@@ -164,9 +164,7 @@ def _is_time(text: str) -> bool:
 def _read(entry: Any, names: Sequence[str], where: str) -> Failure:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where} must be a mapping of {', '.join(_KEYS)}, not {shown(entry)}.")
-    for key in entry:
-        if key not in _KEYS:
-            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(str(key), _KEYS)}")
+    values.refuse_unknown(entry, _KEYS, where)
     ends = entry.get("link")
     if ("link" in entry) == ("device" in entry):
         raise ConfigError(f"{where}: {_EITHER}; give one of them.")

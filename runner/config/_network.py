@@ -142,7 +142,7 @@ class NetworkConfig:
         for key in self.unknown:
             if key in EXTENSIONS:
                 raise ConfigError(f"{where}: '{key}' is a known key; it has its own field.")
-        values.refuse_unknown(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS), where)
+        values.refuse_unknown(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS), where, values.COMMENTS)
         check_links(self.links, where)
         check_devices(self.devices, self.links, where)
         if not self.topology:

@@ -18,7 +18,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_text
 from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
-from ._values import mapping_of, shown
+from ._values import mapping_of, refuse_unknown, shown
 
 _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 _MOST = 65_000
@@ -42,9 +42,8 @@ class Clos:
         """Parse *data*; raises `ConfigError` for a Clos network that cannot exist."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
+        refuse_unknown(data, _KEYS, f"{where}: 'fabric'")
         for key, value in data.items():
-            if key not in _KEYS:
-                raise ConfigError(f"{where}: 'fabric' has no key '{key}'{did_you_mean(str(key), _KEYS)}")
             if type(value) is not int or not 1 <= value <= _MOST:
                 raise ConfigError(
                     f"{where}: '{key}' of 'fabric' must be a whole number from 1 to {_MOST}, not "

@@ -83,7 +83,7 @@ class SystemConfig:
     where: InitVar[str] = "The system configuration"
 
     def __post_init__(self, where: str) -> None:
-        values.refuse_unknown(self.unknown, (*map(_key, _FIELDS), *INEFFECTIVE), where)
+        values.refuse_unknown(self.unknown, (*map(_key, _FIELDS), *INEFFECTIVE), where, values.COMMENTS)
         for key, engine in _ENGINE.items():
             value = getattr(self, engine.name)
             if isinstance(value, (int, float)):
@@ -219,7 +219,7 @@ class MemoryConfig:
     where: InitVar[str] = "The memory configuration"
 
     def __post_init__(self, where: str) -> None:
-        values.refuse_unknown(self.unknown, ("memory-type", *_NUMBERS), where)
+        values.refuse_unknown(self.unknown, ("memory-type", *_NUMBERS), where, values.COMMENTS)
         for key, allowed in _NUMBERS.items():
             values.check_range(getattr(self, key.replace("-", "_")), allowed, key, where)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import reprlib
 import sys
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -37,9 +37,7 @@ def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[st
     """
     given = mapping_of(value, where)
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
-    for key in given:
-        if key not in hints:
-            raise ConfigError(f"{where}: unknown key {shown(key)}{did_you_mean(str(key), hints)}")
+    refuse_unknown(given, hints, where)
     for item in fields(kind):
         optional = item.default is not MISSING or item.default_factory is not MISSING
         if not optional and item.name in hints and item.name not in given:
@@ -156,12 +154,14 @@ def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
     return name
 
 
-def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Raise `ConfigError` for the first of *keys* that is neither a comment nor in *known*."""
+def refuse_unknown(
+    keys: Iterable[Any], known: Iterable[str], where: str, comments: Sequence[str] = ()
+) -> None:
+    """Raise `ConfigError` for the first of *keys* that is neither in *known* nor in *comments*."""
     names = list(known)
     for key in keys:
-        if key not in names and key not in COMMENTS:
-            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(key, names)}")
+        if key not in names and key not in comments:
+            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(str(key), names)}")
 
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ...support.documents import read_yaml
-from ..config import reported_at, shown
+from ..config import refuse_unknown, reported_at, shown
 from ._namespaces import addresses_of
 from ._transports import check_transport
 
@@ -179,7 +179,7 @@ def read_setup(spec: str) -> Setup:
 
 
 def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
-    _only(data, _FILE_KEYS, where)
+    refuse_unknown(data, _FILE_KEYS, where)
     kinds = [key for key in ("hosts", "namespaces", "loopback") if data.get(key)]
     if len(kinds) != 1:
         raise ConfigError(f"{where}: give one of 'hosts', 'namespaces' and 'loopback'.")
@@ -203,17 +203,11 @@ def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
     )
 
 
-def _only(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in data:
-        if key not in known:
-            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(str(key), known)}")
-
-
 def _namespaces(data: Any, where: str) -> dict[str, Any]:
     given = {} if data is True else data
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where}: 'namespaces' must have keys such as 'link: 400Mbit'.")
-    _only(given, _NAMESPACE_KEYS, where)
+    refuse_unknown(given, _NAMESPACE_KEYS, where)
     slow = given.get("slow", {})
     if not isinstance(slow, Mapping):
         raise ConfigError(f"{where}: 'slow' must give hosts and their rates, such as {{2: 100Mbit}}.")
@@ -238,7 +232,7 @@ def _hosts(data: Any, where: str) -> tuple[Host, ...]:
     hosts: list[Host] = []
     for place, entry in enumerate(data):
         here = f"{where}: host {place}"
-        _only(entry, _HOST_KEYS, here)
+        refuse_unknown(entry, _HOST_KEYS, here)
         if "address" not in entry and "nics" not in entry:
             raise ConfigError(f"{here} needs an 'address', or addresses of its interfaces under 'nics'.")
         nics = entry.get("nics", [entry.get("address")])

@@ -241,7 +241,7 @@ def test_what_is_no_machine_is_refused(command, machine_study, tmp_path, capsys)
     broken.write_text(yaml.safe_dump(H100).replace("  units:", "  unit:"))
     code, _, err = machine_run(capsys, name, machine_study, *more, *ON_GPU, "--machine", str(broken))
     assert code != 0
-    assert "broken.yml: compute: unknown key 'unit'" in err
+    assert "broken.yml: compute: there is no key 'unit'" in err
     assert "did you mean 'units'" in err
     code, _, err = machine_run(
         capsys, name, machine_study, *more, "--network", "hgx-h100-8", "--machine", "h100"

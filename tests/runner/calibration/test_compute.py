@@ -178,7 +178,7 @@ GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"peak_flop": {"bf16": 1e15}}, "unknown key 'peak_flop'"),
+        ({"peak_flop": {"bf16": 1e15}}, "there is no key 'peak_flop'"),
         ({"memory_bytes": "80GB"}, "'memory_bytes' must be a whole number"),
         ({"memory_bytes_per_s": -1.0}, "'memory_bytes_per_s'"),
         ({"precision": "fp4"}, "no peak for the precision 'fp4'"),
