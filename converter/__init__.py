@@ -1,7 +1,5 @@
 """Convert traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ..support import exports_of

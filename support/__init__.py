@@ -4,8 +4,6 @@ This package imports only Python's standard library. The sub-packages may need o
 imported here.
 """
 
-from __future__ import annotations
-
 from ._files import cache_folder as cache_folder
 from ._files import is_temporary as is_temporary
 from ._files import link_or_copy as link_or_copy

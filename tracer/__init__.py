@@ -6,8 +6,6 @@ merges the trace sets of a job's hosts. :func:`record_script` records the work o
 peers or data.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ..support import exports_of

@@ -3,8 +3,6 @@
 Only the application needs the package Dash; the report, the queries and the page state do not.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ..support import exports_of

@@ -1,7 +1,5 @@
 """Build the graph of each rank from its linked traces: steps, lanes, dependencies, costs."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

@@ -1,7 +1,5 @@
 """Check traces and workloads for problems, and inspect the content of workloads."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

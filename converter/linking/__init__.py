@@ -1,7 +1,5 @@
 """Match records: host operators with device work, and log records of collectives across ranks."""
 
-from __future__ import annotations
-
 from ._captured import KERNEL as KERNEL
 from ._captured import MEMCPY as MEMCPY
 from ._captured import CapturedGraph as CapturedGraph

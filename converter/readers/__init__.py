@@ -1,7 +1,5 @@
 """Readers of traces (host, device, linked), logs, operation tables and text workloads."""
 
-from __future__ import annotations
-
 from ._communications import COMM_OPS as COMM_OPS
 from ._communications import FUNCTIONAL as FUNCTIONAL
 from ._communications import GLOO as GLOO

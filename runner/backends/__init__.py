@@ -1,7 +1,5 @@
 """Simulation backends, looked up by name; each has a single method, `Backend.run`."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

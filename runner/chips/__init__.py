@@ -1,7 +1,5 @@
 """Chips as data files: peaks from data sheets, and fitted costs of each class of operator."""
 
-from __future__ import annotations
-
 from ._chip import LOW_PRECISIONS as LOW_PRECISIONS
 from ._chip import Chip as Chip
 from ._chip import Costs as Costs

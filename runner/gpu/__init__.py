@@ -1,7 +1,5 @@
 """The GPU model simulates collectives as programs on compute units, memory request by memory request."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

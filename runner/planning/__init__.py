@@ -1,7 +1,5 @@
 """Search for the best plan to train a model on a cluster: estimate all plans, and simulate some."""
 
-from __future__ import annotations
-
 from ._estimate import possible_degrees as possible_degrees
 from ._request import Cluster as Cluster
 from ._request import Limits as Limits

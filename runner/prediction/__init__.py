@@ -1,7 +1,5 @@
 """Predict the step time and memory of a training job without running the job, with intervals."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

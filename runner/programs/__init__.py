@@ -1,7 +1,5 @@
 """Collective programs: read them, prove them correct, and convert them to messages."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

@@ -1,7 +1,5 @@
 """Studies on disk, workspaces of several studies, runs and notes, and imports into studies."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ...support import exports_of

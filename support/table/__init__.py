@@ -1,7 +1,5 @@
 """Tables of columns, stored as Parquet with PyArrow and read by row group and column."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._plugins import exports_of

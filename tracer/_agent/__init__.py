@@ -12,8 +12,6 @@ Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), 
 ``status/HOST.PID.json`` (the status for the launcher).
 """
 
-from __future__ import annotations
-
 from .agent import Agent as Agent
 from .agent import current_agent as current_agent
 from .agent import set_current_agent as set_current_agent

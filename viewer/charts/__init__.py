@@ -1,7 +1,5 @@
 """The Plotly figures of the pages."""
 
-from __future__ import annotations
-
 from ._charts import breakdown_bar as breakdown_bar
 from ._charts import contributors_bar as contributors_bar
 from ._charts import graph as graph

@@ -1,7 +1,5 @@
 """An ASTRA-sim Service, on this machine or another, as a backend."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ....support import exports_of

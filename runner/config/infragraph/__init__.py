@@ -1,7 +1,5 @@
 """Read InfraGraph files and blueprints as nodes and links of a network."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ....support import exports_of

@@ -1,7 +1,5 @@
 """Generate training steps without a trace: models by name or by size, in any parallelism."""
 
-from __future__ import annotations
-
 from ._blocks import AXIS_LANES as AXIS_LANES
 from ._blocks import LANES as LANES
 from ._blocks import Block as Block

@@ -1,7 +1,5 @@
 """Rescale a captured workload to other degrees of parallelism, batches, depths or chips."""
 
-from __future__ import annotations
-
 from ._layers import with_chip as with_chip
 from ._layers import with_data_parallelism as with_data_parallelism
 from ._layers import with_layers as with_layers
