@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from host_records import host_trace
-from kineto_trace import KinetoTrace
+from kineto_trace import KinetoTrace, host_trace
 
 from chakrascope.converter import convert_files
 from chakrascope.converter.building._repeated import shared_inputs

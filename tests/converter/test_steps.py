@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from host_records import host_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kineto_trace import Engine
+from kineto_trace import Engine, host_trace
 
 from chakrascope.converter import convert_files, replay
 from chakrascope.converter.building._steps import Batch, Window, batch_of, own_steps

@@ -1,12 +1,16 @@
 """Traces that do not belong together are refused, or said to be doubtful: by convert and by the doctor."""
 
+import gzip
 import shutil
 
 import pytest
-from kineto_trace import edit_json
+from kineto_trace import edit_json, read_json
 
 from chakrascope.converter import convert, convert_files, doctor
-from chakrascope.errors import TraceError
+from chakrascope.converter.readers import find_rank_traces, find_sides, stated_rank
+from chakrascope.errors import TraceError, UsageError
+from chakrascope.runner import Study, find_items
+from chakrascope.runner.study import import_item
 
 
 def _files(folder, hosts=(0, 1), devices=(0, 1)):
@@ -144,3 +148,166 @@ def test_a_host_trace_of_a_part_of_the_steps_is_no_other_run(mlp, tmp_path):
     edit_json(path, half)
     assumptions = convert_files([path], devices).metadata["assumptions"]
     assert any("the host trace covers little of the device trace: only" in note for note in assumptions)
+
+
+# The folders and names of two ranks, each as the tool writes them: device traces, then host traces.
+MEGATRON = [("torch_profile/rank-0.json.gz", "chakra/rank-0.json.gz"),
+            ("torch_profile/rank-1.json.gz", "chakra/rank-1.json.gz")]  # fmt: skip
+VLLM = [(f"dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.178225000000000000{rank}.pt.trace.json.gz",
+         f"execution_trace_dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.json") for rank in (0, 1)]  # fmt: skip
+# Each data-parallel replica counts its ranks from 0; only the device traces tell the ranks of the job.
+VLLM_DP = [(f"dp{rank}_pp0_tp0_dcp0_ep{rank}_rank0.178225000000000000{rank}.pt.trace.json.gz",
+            f"execution_trace_dp{rank}_pp0_tp0_dcp0_ep{rank}_rank0.json") for rank in (0, 1)]  # fmt: skip
+VLLM_BEFORE = [(f"a1b2c-rank-{rank}.178225000000000000{rank}.pt.trace.json.gz",
+                f"execution_trace_a1b2c-rank-{rank}.json") for rank in (0, 1)]  # fmt: skip
+OMNI = [(f"20260715-101500_stage_0/trace_rank{rank}.json.gz",
+         f"20260715-101500_stage_0/execution_trace_rank{rank}.json") for rank in (0, 1)]  # fmt: skip
+SGLANG = [(f"1782250000.5155685-TP-{rank}.trace.json.gz", f"1782250000.5155685-TP-{rank}.et.json")
+          for rank in (0, 1)]  # fmt: skip
+SGLANG_PP = [(f"1782250000.51-TP-0-PP-{rank}.trace.json.gz", f"1782250000.51-TP-0-PP-{rank}.et.json")
+             for rank in (0, 1)]  # fmt: skip
+ENVIRONMENT = [("gpu7_4242.1732250000000000001.pt.trace.json.gz", "tmpab12cd_3.et.json"),
+               ("gpu7_4241.1732250000000000002.pt.trace.json.gz", "tmp9_x7q2ab.et.json")]  # fmt: skip
+LAYOUTS = {
+    "megatron": MEGATRON,
+    "vllm": VLLM,
+    "vllm data parallel": VLLM_DP,
+    "vllm before 0.17": VLLM_BEFORE,
+    "vllm-omni": OMNI,
+    "sglang": SGLANG,
+    "sglang pipeline": SGLANG_PP,
+    "environment": ENVIRONMENT,
+}
+
+
+# Traces under the names that frameworks give them: Megatron, vLLM, vLLM-Omni, SGLang, PyTorch.
+
+
+@pytest.fixture(scope="module")
+def captured(data_dir):
+    folder = data_dir / "converter" / "mlp_2"
+    return [tuple(folder / f"rank{rank}.{side}.json.gz" for side in ("device", "host")) for rank in (0, 1)]
+
+
+def _put(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    data = source.read_bytes()
+    target.write_bytes(data if target.suffix == ".gz" else gzip.decompress(data))
+
+
+def _lay_out(folder, captured, names):
+    for sources, targets in zip(captured, names, strict=True):
+        for source, target in zip(sources, targets, strict=True):
+            _put(source, folder / target)
+    return tuple(str((folder / name).parent) for name in names[0])
+
+
+def _silent(source, target):
+    """Write the device trace *source* without what it tells about its job."""
+    edit_json(source, lambda document: document.pop("distributedInfo"), target)
+
+
+@pytest.fixture(scope="module")
+def graphs(captured):
+    """The graphs of both traces, given one by one."""
+    return convert_files([pair[1] for pair in captured], [pair[0] for pair in captured]).graphs
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_files_are_found_as_they_are(tmp_path, captured, layout):
+    names = LAYOUTS[layout]
+    devices, hosts = _lay_out(tmp_path, captured, names)
+    found = find_rank_traces(hosts, devices)
+    assert [(traces.device_path, traces.host_path) for traces in found] == [
+        (tmp_path / device, tmp_path / host) for device, host in names
+    ]
+    (item,) = [item for item in find_items(tmp_path) if item.kind == "traces"]
+    assert (item.problem, item.ranks) == ("", 2)
+    assert list(zip(item.files[:2], item.host_files, strict=True)) == names
+    (tmp_path / "run_config.json").write_text("{}")  # what lies beside hides nothing
+    assert find_sides(str(tmp_path)) == {"host": str(tmp_path), "device": str(tmp_path)}
+
+
+@pytest.mark.parametrize("layout", ["megatron", "vllm data parallel", "environment"])
+def test_one_folder_is_enough_to_convert_and_for_the_doctor(tmp_path, captured, graphs, layout):
+    devices, hosts = _lay_out(tmp_path, captured, LAYOUTS[layout])
+    assert convert_files(hosts, devices).graphs == graphs
+    assert not [finding for finding in doctor(tmp_path) if finding.severity == "error"]
+
+
+def test_several_captures_in_one_folder_are_several_jobs(tmp_path, captured):
+    _lay_out(tmp_path, captured, SGLANG)
+    later = [tuple(name.replace("1782250000", "1782250999") for name in pair) for pair in SGLANG]
+    _lay_out(tmp_path, captured, later)
+    items = [item for item in find_items(tmp_path) if item.kind == "traces"]
+    assert [list(zip(item.files[:2], item.host_files, strict=True)) for item in items] == [SGLANG, later]
+    with pytest.raises(UsageError, match=r"belongs to rank 0, like .*\{rank\}"):
+        find_rank_traces(str(tmp_path), str(tmp_path))
+    pattern = f"{tmp_path}/1782250999.5155685-TP-{{rank}}"
+    found = find_rank_traces(f"{pattern}.et.json", f"{pattern}.trace.json.gz")
+    assert [traces.host_path.name for traces in found] == [pair[1] for pair in later]
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu7_4240.async_llm.1782250000000000000.pt.trace.json.gz", "merged-1782250000.trace.json.gz"]
+)
+def test_what_is_of_no_single_rank_is_left_out(tmp_path, captured, name):
+    _lay_out(tmp_path, captured, VLLM)
+    _silent(captured[0][0], tmp_path / name)
+    assert len(find_rank_traces(str(tmp_path), str(tmp_path))) == 2
+    (item,) = [item for item in find_items(tmp_path) if item.kind == "traces"]
+    assert item.ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("1782250000.5-TP-3.trace.json.gz", 3),
+        ("1782250000.5-TP-3-EP-1-DECODE.trace.json.gz", 3),
+        ("1782250000.5-TP-1-DP-0.trace.json.gz", None),
+        ("1782250000.5-TP-0-PP-1.trace.json.gz", None),
+        ("dp1_pp0_tp3_dcp0_ep3_rank3.1782250000000000000.pt.trace.json.gz", 3),
+        ("tmpab12cd_3.et.json", None),
+    ],
+)
+def test_an_index_in_a_group_is_no_rank_of_the_job(tmp_path, captured, name, rank):
+    (tmp_path / name).write_bytes(b"{}")
+    assert stated_rank(tmp_path / name) == rank
+    shutil.copy(captured[1][0], tmp_path / "told.json.gz")
+    assert stated_rank(tmp_path / "told.json.gz") == 1  # the metadata counts more than any name
+
+
+def test_bare_indices_are_refused_with_a_next_step(tmp_path, captured):
+    for rank, (device, _) in enumerate(captured):
+        _silent(device, tmp_path / f"17-TP-0-PP-{rank}.trace.json.gz")
+    with pytest.raises(UsageError, match=r"only has indices in groups \(TP-0, PP-0\)"):
+        convert_files(device_trace=str(tmp_path))
+    found = convert_files(device_trace=f"{tmp_path}/17-TP-0-PP-{{rank}}.trace.json.gz")
+    assert found.num_ranks == 2
+
+
+def test_equal_process_ids_on_two_hosts_are_distinguished(tmp_path, captured):
+    """Containers give each rank the same process id."""
+    _lay_out(tmp_path, captured, ENVIRONMENT)
+    for path, (device, _) in zip(sorted(tmp_path.glob("gpu7*")), reversed(captured), strict=True):
+        alike = [event | {"pid": 1} for event in read_json(device)["traceEvents"]]
+        edit_json(device, lambda document, alike=alike: document.update(traceEvents=alike), path)
+    with pytest.raises(UsageError, match="has no rank"):
+        find_rank_traces(str(tmp_path), str(tmp_path))
+
+
+def test_host_traces_of_another_job_are_ignored(tmp_path, captured):
+    _lay_out(tmp_path / "mine", captured, VLLM)
+    for device, _ in VLLM:
+        (tmp_path / "alone").mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "mine" / device, tmp_path / "alone" / device)
+    items = {item.place.partition("/")[0]: item for item in find_items(tmp_path) if item.kind == "traces"}
+    assert [len(items[name].host_files) for name in ("alone", "mine")] == [0, 2]
+
+
+def test_what_lies_in_two_folders_is_imported(tmp_path, captured, graphs):
+    _lay_out(tmp_path / "job", captured, MEGATRON)
+    (item,) = find_items(tmp_path / "job")
+    study = Study.create(tmp_path / "study")
+    name = import_item(study, tmp_path / "job", item.id, "mine", lambda _done, _total: None)
+    assert study.workload(name).graphs == graphs

@@ -1,10 +1,17 @@
 """Every kind of parallelism, from the unmodified script in ``jobs/`` to its graph, on gloo."""
 
 import json
+from collections import Counter
 
 import pytest
 
-from chakrascope.converter import CollectiveType, NodeType, convert
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert
+from chakrascope.errors import UsageError, WorkloadError
+from chakrascope.runner.prediction.rescaling import (
+    with_layers,
+    with_micro_batches,
+    with_stages,
+)
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch
@@ -110,3 +117,127 @@ def test_compiled_model_is_not_recompiled_or_hooked(tmp_path, run_ranks):
         "operators are not assigned to modules: the script uses torch.compile, which module hooks would "
         "disturb"
     ]
+
+
+# Captures of two ranks or stages made larger, against captures of four; and what is refused.
+
+WAITS = (EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.STREAM_ORDER)
+
+
+@pytest.fixture
+def staged(tmp_path, run_ranks):
+    """Return a function that captures the job of stages with *options*, and converts it."""
+
+    def capture(*, replicas=1, schedule="1f1b", **options):
+        stages = options["stages"]
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+        folder = "-".join(map(str, [schedule, replicas, *options.values()]))
+        ranks = stages * replicas
+        done = run_ranks(
+            "stages.py", *words, "--schedule", schedule, ranks=ranks, folder=folder, warmup=1, steps=1
+        )
+        assert done.returncode == 0, done.stderr
+        return convert(TraceSet.load(tmp_path / folder).path)
+
+    return capture
+
+
+def communication(workload, rank):
+    """What the rank exchanges in order, with whom."""
+    nodes = workload.graph_of(rank).nodes
+    nodes = nodes[nodes["comm_size_bytes"] >= 0]
+    world = tuple(range(workload.num_ranks))
+    columns = ("type", "comm_type", "comm_size_bytes", "comm_src", "comm_dst", "comm_tag", "stream")
+    return [
+        (workload.groups.get(node["group"], world), *(node[name] for name in columns))
+        for node in nodes.to_dict("records")
+    ]
+
+
+def operators(graph):
+    """What is computed in modules, in order; whether in place or not is the memory's affair."""
+    nodes = graph.nodes
+    nodes = nodes[(nodes["module"] != "") & ((nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1))]
+    nodes = nodes.assign(operator=nodes["operator"].str.rstrip("_"))
+    return nodes[["operator", "module", "phase", "num_ops", "tensor_size_bytes"]].values.tolist()
+
+
+def waits(graph):
+    """Who waits for what is exchanged: each end by the operator before it, as gaps come and go.
+
+    Calls to send and receive do not count: they are cut where their wait begins, which depends on the clock.
+    """
+    names, seen, latest = {}, Counter(), ("start", 0)
+    for node in graph.nodes.itertuples():
+        computes = max(node.num_ops, node.tensor_size_bytes) > 1 and not node.operator.startswith("c10d::")
+        if computes or node.comm_size_bytes >= 0:
+            name = (node.operator.rstrip("_"), node.module, node.phase)
+            latest = (name, seen[name])
+            seen[name] += 1
+        names[node.node_id] = latest
+    ends = graph.edges.itertuples(index=False)
+    return Counter((names[src], names[dst], kind) for src, dst, kind in ends if kind in WAITS)
+
+
+def kinds_of_waits(graph):
+    """How many edges of each kind wait for what is exchanged."""
+    return Counter(kind for kind in graph.edge_columns["kind"].tolist() if kind in WAITS)
+
+
+def reductions(workload):
+    """The group and the bytes of each rank's only all-reduce."""
+    found = []
+    for graph in workload.graphs:
+        nodes = graph.nodes[graph.nodes["comm_type"] == CollectiveType.ALL_REDUCE]
+        (node,) = nodes.to_dict("records")
+        found.append((workload.groups[node["group"]], node["comm_size_bytes"]))
+    return found
+
+
+def assert_alike(made, expected, ends=waits):
+    assert made.num_ranks == expected.num_ranks
+    for rank in range(made.num_ranks):
+        one, other = made.graph_of(rank), expected.graph_of(rank)
+        assert communication(made, rank) == communication(expected, rank)
+        assert operators(one) == operators(other)
+        assert ends(one) == ends(other)
+        assert (one.edge_columns["src"] < one.edge_columns["dst"]).all()
+
+
+def test_two_stages_become_four_with_more_layers_and_micro_batches(staged):
+    two, four = (
+        staged(stages=2, layers=4, micro_batches=3),
+        staged(stages=4, layers=8, micro_batches=5),
+    )
+    assert_alike(with_stages(two, 4, 5, layers=8), four)
+    assert_alike(with_stages(four, 2, 3, layers=4), two)
+    assert with_layers(two, 8) == with_stages(two, layers=8)
+    alone = staged(stages=1, layers=4, micro_batches=3)
+    made = with_stages(alone, 2)
+    for rank, (one, other) in enumerate(zip(made.graphs, two.graphs, strict=True)):
+        assert communication(made, rank) == communication(two, rank)
+        assert operators(one) == operators(other)
+        kinds = [Counter(graph.edge_columns["kind"].tolist()) for graph in (one, other)]
+        assert [kinds[0][kind] for kind in WAITS] == [kinds[1][kind] for kind in WAITS]
+    with pytest.raises(
+        UsageError, match=r"has 4 layers, which cannot be divided evenly among 3 stages. Ask for --pp 1, 2, 4"
+    ):
+        with_stages(two, 3)
+
+
+def test_replicated_stages_reduce_the_gradients_of_their_new_weights(staged):
+    two = staged(stages=2, layers=4, micro_batches=3, replicas=2)
+    alone = staged(stages=1, layers=4, micro_batches=3, replicas=2)
+    embedding, layer, head = 64 * 16, 2 * 16 + 16 * 64 + 64 + 64 * 16 + 16, 16 * 64 + 64
+    wanted = [4 * numbers for numbers in (embedding + layer, layer, layer, layer + head)]
+    assert reductions(with_stages(two, 4)) == [
+        ((stage, stage + 4), wanted[stage]) for _ in range(2) for stage in range(4)
+    ]
+    with pytest.raises(WorkloadError, match="reduces all gradients at once"):
+        with_stages(alone, 4)
+
+
+def test_a_gpipe_schedule_stays_one(staged):
+    few, many = (staged(stages=2, layers=2, micro_batches=count, schedule="gpipe") for count in (2, 4))
+    # A call to receive is cut where its wait begins, so what comes before it depends on the clock.
+    assert_alike(with_micro_batches(few, 4), many, ends=kinds_of_waits)
