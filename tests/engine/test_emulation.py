@@ -9,6 +9,7 @@ import time
 import et
 import numpy as np
 import pytest
+from jobs import carried_messages
 
 from build import coll, comp, config, recv, send
 from chakrascope.errors import BackendError, ConfigError
@@ -133,24 +134,7 @@ def sent_messages(outputs):
 
 def simulated_messages(programs, settings):
     """Return (source, destination, bytes) of every message that a simulation carries, sorted."""
-    found, waiting = [], []
-
-    def carry(posted, limit):
-        for number, source, destination, size, time_ns in posted:
-            found.append((source, destination, size))
-            waiting.append((time_ns + 1000, number))
-        waiting.sort()
-        first = waiting[0][0]
-        if 0 <= limit < first:
-            return []
-        now = [(number, due) for due, number in waiting if due == first]
-        waiting[:] = [each for each in waiting if each[0] != first]
-        return now
-
-    settings.external_network = carry
-    output = engine.simulate(settings, programs, range(len(programs)))
-    assert not output.unfinished
-    return sorted(found)
+    return sorted(carried_messages(settings, programs, range(len(programs))))
 
 
 MS = 1_000_000

@@ -9,11 +9,12 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from workloads import check_path
 
 import build
 from chakrascope.converter import Workload
 from chakrascope.errors import ConfigError
-from chakrascope.runner import BREAKDOWNS, critical_path
+from chakrascope.runner import critical_path
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "engine"
 CASES = reference.load(DATA / "cases.jsonl.gz")
@@ -135,16 +136,6 @@ def check_records(result):
     assert (origins.start_ns.to_numpy() <= nodes.end_ns.to_numpy()).all()
     itself = (nodes.origin_rank == nodes["rank"]) & (nodes.origin_node == nodes.node_id)
     assert (origins.start_ns.to_numpy() > nodes.start_ns.to_numpy())[~itself].all()
-
-
-def check_path(path):
-    segments = path.segments
-    assert segments.start_ns.iloc[0] == 0
-    assert (segments.start_ns.to_numpy()[1:] == segments.end_ns.to_numpy()[:-1]).all()
-    assert segments.end_ns.iloc[-1] == path.makespan_ns
-    assert segments.duration_ns.sum() == path.makespan_ns
-    for by in BREAKDOWNS:
-        assert path.breakdown(by).duration_ns.sum() == path.makespan_ns
 
 
 @pytest.mark.parametrize("backend", ["unaware", "aware"])

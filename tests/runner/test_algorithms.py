@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from processes import wait_for
-from workloads import coll, comp, workload
+from workloads import coll, comp, makespan, workload
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, encode_graph
 from chakrascope.errors import ConfigError, SimulationStalled
@@ -61,10 +61,6 @@ def study(tmp_path):
 
 def experiment(study, system):
     return prepare(study.workload_prefix(), system, "ring-2")
-
-
-def makespan(asked):
-    return get_backend(asked.backend).run(asked).makespan_ns
 
 
 def test_experiment_hash_depends_on_content_of_algorithms(study, tmp_path):

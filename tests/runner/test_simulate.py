@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies import study_of
 from training_job import TrainingJob
-from workloads import coll, comp, workload
+from workloads import check_path, coll, comp, recv, send, workload
 
-from chakrascope.converter import NodeType, convert_files, microbenchmark
+from chakrascope.converter import convert_files, microbenchmark
 from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError
 from chakrascope.runner import (
-    BREAKDOWNS,
     NetworkConfig,
     Result,
     analyse_run,
@@ -41,16 +40,6 @@ def two_ranks():
     slow = [comp(0, 500), coll(1, 1 << 20, after=[0]), comp(2, 200, after=[1])]
     fast = [comp(0, 100), coll(1, 1 << 20, after=[0]), comp(2, 300, after=[1])]
     return workload(slow, fast, metadata={"measured_step_ns": {"0": 1700}})
-
-
-def check_path(path):
-    segments = path.segments
-    assert segments["start_ns"].iloc[0] == 0
-    assert segments["end_ns"].iloc[-1] == path.makespan_ns
-    assert (segments["start_ns"].to_numpy()[1:] == segments["end_ns"].to_numpy()[:-1]).all()
-    assert segments["duration_ns"].sum() == path.makespan_ns
-    for by in BREAKDOWNS:
-        assert path.breakdown(by)["duration_ns"].sum() == path.makespan_ns
 
 
 def test_fake_backend_runs_in_id_order():
@@ -164,11 +153,7 @@ def test_broadcasts_without_messages_are_said(backend):
 
 def test_undercharged_message_is_reported():
     network = NetworkConfig(("Switch", "Switch"), (2, 2), (400.0, 1.0), (500.0, 5000.0))
-    message = {"comm_size_bytes": 1 << 20, "comm_src": 1, "comm_dst": 2, "comm_tag": 0}
-    sender, receiver = (
-        comp(0, 1000) | message | {"type": kind} for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV)
-    )
-    job = workload([comp(0, 1)], [sender], [receiver], [comp(0, 1)])
+    job = workload([comp(0, 1)], [send(0, 1, 2, 1 << 20)], [recv(0, 1, 2, 1 << 20)], [comp(0, 1)])
     fast, slow = (
         simulate(job, "default", network, semantics=semantics) for semantics in ("astra-sim", "trace")
     )

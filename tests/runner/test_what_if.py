@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workloads import coll, comp, workload
+from workloads import coll, comp, makespan, recv, send, workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import BackendError, ConfigError, UsageError
@@ -39,10 +39,6 @@ def network(**more):
 
 def experiment(backend="analytical-unaware", **more):
     return prepare(model(), "default", network(**more), backend=backend, semantics="trace")
-
-
-def makespan(asked):
-    return get_backend(asked.backend).run(asked).makespan_ns
 
 
 def test_a_faster_operator_saves_its_part():
@@ -320,19 +316,10 @@ def program(draw, rank, size, rounds, chained):
 
 
 def messages(rank, size, turn, after):
-    common = {
-        "duration_ns": 100,
-        "kind": "communication",
-        "after": after,
-        "comm_size_bytes": 1 << 14,
-        "comm_tag": turn,
-        "stream": 2,
-    }
-    there = {"comm_src": rank, "comm_dst": (rank + 1) % size}
-    back = {"comm_src": (rank - 1) % size, "comm_dst": rank}
+    facts = {"duration_ns": 100, "comm_tag": turn, "stream": 2}
     return [
-        {"node_id": 4 * turn + 1, "name": "send", "type": NodeType.COMM_SEND, **common, **there},
-        {"node_id": 4 * turn + 2, "name": "recv", "type": NodeType.COMM_RECV, **common, **back},
+        send(4 * turn + 1, rank, (rank + 1) % size, 1 << 14, after, **facts),
+        recv(4 * turn + 2, (rank - 1) % size, rank, 1 << 14, after, **facts),
     ]
 
 

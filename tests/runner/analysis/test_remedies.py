@@ -6,9 +6,9 @@ import command_line
 import numpy as np
 import pytest
 from studies import analysis_of, study_of
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType
 from chakrascope.converter.chakra import DEVICE_LANE
 from chakrascope.errors import UsageError
 from chakrascope.runner import NetworkConfig, prepare
@@ -352,23 +352,9 @@ def test_other_communication_is_no_accumulation(batches):
 # Sends and receives: their size, the bandwidth they reached and the wait before them.
 
 
-def message(node_id, size_bytes, kind, after=()):
-    return {
-        "node_id": node_id,
-        "name": "c10d::recv_" if kind == NodeType.COMM_RECV else "c10d::send",
-        "type": kind,
-        "comm_src": 0,
-        "comm_dst": 1,
-        "comm_tag": 1,
-        "comm_size_bytes": size_bytes,
-        "kind": "communication",
-        "after": after,
-    }
-
-
 def pipeline(size_bytes):
-    first = [comp(0, 200_000), message(1, size_bytes, NodeType.COMM_SEND, (0,))]
-    second = [message(0, size_bytes, NodeType.COMM_RECV), comp(1, 1000, (0,))]
+    first = [comp(0, 200_000), send(1, 0, 1, size_bytes, (0,), name="c10d::send")]
+    second = [recv(0, 0, 1, size_bytes, name="c10d::recv_"), comp(1, 1000, (0,))]
     return workload(first, second, metadata={"measured_step_ns": {"0": 1, "1": 1}})
 
 

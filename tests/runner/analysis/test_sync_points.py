@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType
 from chakrascope.runner import get_backend, prepare
 from chakrascope.runner._sync_points import SyncPoints
 from chakrascope.runner.analysis import Target, critical_path, slack, what_if
@@ -129,22 +129,11 @@ def test_waits_are_known_where_clocks_are_not():
     assert sync.waits_of(1, np.arange(3)).tolist() == [0, 0, 0]
 
 
-def message(node_id, after, duration_ns, *, sends, peer):
-    kind = (
-        {"type": NodeType.COMM_SEND, "comm_dst": peer}
-        if sends
-        else {"type": NodeType.COMM_RECV, "comm_src": peer}
-    )
-    named = "send" if sends else "recv"
-    return comp(node_id, duration_ns, after, name=named, operator=named, kind="communication", stream=1,
-                comm_tag=7, comm_size_bytes=4096, **kind)  # fmt: skip
-
-
 def pipeline(first_ns, *, buffered):
     """Return two stages: the second waits for what the first computes."""
     sent_ns = MS // 10 if buffered else MS
-    first = [comp(0, first_ns), message(1, (0,), sent_ns, sends=True, peer=1)]
-    second = [message(0, (), first_ns + MS, sends=False, peer=0), comp(1, 2 * MS, (0,))]
+    first = [comp(0, first_ns), send(1, 0, 1, after=(0,), duration_ns=sent_ns, stream=1)]
+    second = [recv(0, 0, 1, duration_ns=first_ns + MS, stream=1), comp(1, 2 * MS, (0,))]
     return workload(first, second, metadata={"began_ns": {"0": 0, "1": 0}})
 
 
@@ -165,10 +154,11 @@ def test_a_receive_waits_for_its_sender(buffered):
 def test_waits_are_those_of_the_traces_from_which_recording_was_taken_out(removed_ns):
     """The second rank came 0.5 ms after the first, however much less it would have done unrecorded."""
     came = {"measured_start_ns": 8 * MS + MS // 2}
-    first = [comp(0, 8 * MS, measured_start_ns=0), message(1, (0,), MS, sends=True, peer=1)]
+    first = [comp(0, 8 * MS, measured_start_ns=0), send(1, 0, 1, after=(0,), duration_ns=MS, stream=1)]
     second = [comp(0, MS, measured_start_ns=0),
               comp(1, 7 * MS + MS // 2 - removed_ns, (0,), measured_start_ns=MS),
-              comp(2, MS, (1,), **came), message(3, (1,), MS // 2, sends=False, peer=0) | came]  # fmt: skip
+              comp(2, MS, (1,), **came),
+              recv(3, 0, 1, after=(1,), duration_ns=MS // 2, stream=1, **came)]  # fmt: skip
     accounting = {"0": {"profiler_ns": 0}, "1": {"profiler_ns": removed_ns}}
     program = workload(first, second, metadata={"began_ns": {"0": 0, "1": 0}, "accounting": accounting})
     _, result = replayed(program)
@@ -210,8 +200,8 @@ def test_zero_overhead_changes_no_time(figures):
 
 
 def test_what_is_received_before_it_was_sent_moves_the_clock():
-    first = [comp(0, 8 * MS), message(1, (0,), MS, sends=True, peer=1)]
-    second = [message(0, (), MS, sends=False, peer=0), comp(1, 2 * MS, (0,))]
+    first = [comp(0, 8 * MS), send(1, 0, 1, after=(0,), duration_ns=MS, stream=1)]
+    second = [recv(0, 0, 1, duration_ns=MS, stream=1), comp(1, 2 * MS, (0,))]
     program = workload(first, second, metadata={"began_ns": {"0": 0, "1": 0}})
     _, result = replayed(program)
     sync = SyncPoints.of(result, program)

@@ -3,7 +3,7 @@
 import gzip
 import json
 
-from workloads import comp, workload
+from workloads import comp, recv, send, workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import NetworkConfig, SystemConfig
@@ -38,6 +38,30 @@ _NAMES = {
     "comm_dst": "comm_dst",
     "comm_tag": "comm_tag",
 }
+
+
+HEADER, PAYLOAD = 36, 1000  # bytes of a packet
+PS_PER_BYTE = 20  # 400 Gb/s
+
+
+def wire_ps(size):
+    """Return how long the packets of a message take on one link."""
+    packets = -(-size // PAYLOAD)
+    return (size + packets * HEADER) * PS_PER_BYTE
+
+
+def rounded(time_ps):
+    return -(-time_ps // 1000)
+
+
+def arrivals(driver, sent):
+    """Send all messages at once and return when each arrived."""
+    arrived = dict(driver.advance(sent, -1))
+    while len(arrived) < len(sent):
+        more = driver.advance([], -1)
+        assert more
+        arrived |= dict(more)
+    return arrived
 
 
 def read_cases(path):
@@ -110,11 +134,6 @@ def sends(ranks, messages):
     """Return the workload in which each of the messages (source, destination, bytes) leaves at time 0."""
     nodes = [[] for _ in range(ranks)]
     for tag, (source, destination, size) in enumerate(messages):
-        common = {"comm_tag": tag, "comm_size_bytes": size}
-        nodes[source].append(
-            comp(len(nodes[source]), 0, type=NodeType.COMM_SEND, comm_dst=destination, **common)
-        )
-        nodes[destination].append(
-            comp(len(nodes[destination]), 0, type=NodeType.COMM_RECV, comm_src=source, **common)
-        )
+        for rank, end in ((source, send), (destination, recv)):
+            nodes[rank].append(end(len(nodes[rank]), source, destination, size, comm_tag=tag))
     return workload(*[rank or [comp(0, 0)] for rank in nodes])

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import is_running, wait_for
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import NodeType, Workload
+from chakrascope.converter import Workload
 from chakrascope.errors import (
     BackendError,
     BackendTimeout,
@@ -420,12 +420,7 @@ def test_a_trace_is_read_across_rotated_files(tmp_path):
 
 
 def test_messages_and_freed_slots_are_distinguished(program, monkeypatch):
-    send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": 8}
-    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 8}
-    model = workload(
-        [comp(0, 2000), comp(1, 1000), comp(2, 0, **send)],
-        [comp(0, 0, **receive)],
-    )
+    model = workload([comp(0, 2000), comp(1, 1000), send(2, 0, 1)], [recv(0, 0, 1)])
     times = [[0, 0, 0, 2000], [0, 1, 2000, 3000], [0, 2, 3000, 4000], [1, 0, 0, 4000]]
     monkeypatch.setenv("FAKE_NODES", json.dumps(times))
     ready = prepare(model, "default", NETWORK, backend="astra-sim:analytical-unaware")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packets import star
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, workload
 
-from chakrascope.converter import NodeType
 from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, SimulationStalled
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
@@ -105,8 +104,7 @@ def test_no_content_raises_anything_but_our_errors(tmp_path_factory, text):
 
 
 def test_what_would_never_end_is_refused(ns3):
-    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 8}
-    waiting = workload([comp(0, 2000)], [comp(0, 0, **receive)])
+    waiting = workload([comp(0, 2000)], [recv(0, 0, 1)])
     with pytest.raises(SimulationStalled, match="rank 1"):
         AstraSimBackend("ns3", ns3, 120.0).run(experiment(model=waiting))
 

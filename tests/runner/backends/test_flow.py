@@ -7,18 +7,30 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packets import case_network, case_system, case_workload, network, read_cases, sends, star
+from packets import (
+    HEADER,
+    PAYLOAD,
+    PS_PER_BYTE,
+    case_network,
+    case_system,
+    case_workload,
+    network,
+    read_cases,
+    rounded,
+    sends,
+    star,
+    wire_ps,
+)
 from test_link_changes import US, assumptions_with, clos, failing, failures_for_a_time, run, tandem_ps
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType
 from chakrascope.errors import BackendError, Cancelled
 from chakrascope.runner import NetworkConfig, Result, critical_path, engine, simulate
 from chakrascope.runner.backends._flow import in_step, may_drift, moved_by_shaking
 from chakrascope.runner.config import PacketPart
 
-HEADER, ACK, PAYLOAD, DELAY_PS = 36, 48, 1000, 500_000
-PS_PER_BYTE = 20  # 400 Gb/s
+ACK, DELAY_PS = 48, 500_000
 
 
 def carry(fabric, messages, backend="flow"):
@@ -27,14 +39,6 @@ def carry(fabric, messages, backend="flow"):
 
 def ends(result):
     return result.flows.sort_values(["src", "dst", "bytes", "end_ns"])["end_ns"].tolist()
-
-
-def wire_ps(size):
-    return (size + -(-size // PAYLOAD) * HEADER) * PS_PER_BYTE
-
-
-def rounded(time_ps):
-    return -(-time_ps // 1000)
 
 
 @pytest.mark.parametrize("senders", [2, 3, 7])
@@ -217,14 +221,7 @@ def test_queues_are_what_packets_have(window):
     ("backend", "message"), [("flow", "two different ranks"), ("packet", "two different")]
 )
 def test_a_message_to_oneself_is_refused(backend, message):
-    node = {"comm_tag": 1, "comm_size_bytes": 8}
-    model = workload(
-        [
-            comp(0, 0, type=NodeType.COMM_SEND, comm_dst=0, **node),
-            comp(1, 0, type=NodeType.COMM_RECV, comm_src=0, **node),
-        ],
-        [comp(0, 0)],
-    )
+    model = workload([send(0, 0, 0), recv(1, 0, 0)], [comp(0, 0)])
     with pytest.raises(BackendError, match=message):
         simulate(model, "default", star(2), backend=backend, semantics="trace")
 

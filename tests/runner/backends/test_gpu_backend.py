@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType
 from chakrascope.converter.chakra import KINDS, with_splits
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study, get_backend, gpu, prepare, simulate
@@ -96,12 +96,7 @@ def test_each_process_group_runs_its_own_program():
 
 
 def test_a_message_goes_over_the_links_between_two_ranks():
-    message = {"comm_size_bytes": SIZE, "comm_tag": 7, "comm_src": 0, "comm_dst": 1, "kind": "communication"}
-    nodes = [
-        [{"node_id": 0, "name": "send", "type": NodeType.COMM_SEND, "after": ()} | message],
-        [{"node_id": 0, "name": "receive", "type": NodeType.COMM_RECV, "after": ()} | message],
-        *[[comp(0, 1)] for _ in range(6)],
-    ]
+    nodes = [[send(0, 0, 1, SIZE)], [recv(0, 0, 1, SIZE)], *[[comp(0, 1)] for _ in range(6)]]
     result = simulate(workload(*nodes), "default", NETWORK, backend="gpu")
     up = find_machine("h100").scale_up
     wire = SIZE / up.bytes_per_ns

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packets import arrivals
 from processes import wait_for
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType, convert, microbenchmark
+from chakrascope.converter import CollectiveType, convert, microbenchmark
 from chakrascope.errors import (
     BackendError,
     BackendTimeout,
@@ -38,17 +39,8 @@ def star(hosts, gbps=GBPS, delay_ns=DELAY_NS, **settings_):
 def deliver(ns3, network, sent, **options):
     """Send messages (id, from, to, bytes, ns) and return when each arrived, and what was counted."""
     with TcpDriver(ns3, fabric_of(network), network.tcp or TcpPart(), **options) as driver:
-        arrived = everything(driver, sent)
+        arrived = arrivals(driver, sent)
         return arrived, driver.tcp_totals()
-
-
-def everything(driver, sent):
-    arrived = dict(driver.advance(sent, -1))
-    while len(arrived) < len(sent):
-        more = driver.advance([], -1)
-        assert more
-        arrived |= dict(more)
-    return arrived
 
 
 def wire_ns(payload, gbps=GBPS):
@@ -247,9 +239,7 @@ def test_lost_packets_are_sent_again_and_counted(ns3):
     network = NetworkConfig(
         base.topology, base.npus_count, base.bandwidth, base.latency, packet=loss, tcp=base.tcp
     )
-    send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": 2 * MIB}
-    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 2 * MIB}
-    model = workload([comp(0, 0, **send)], [comp(0, 0, **receive)])
+    model = workload([send(0, 0, 1, 2 * MIB)], [recv(0, 0, 1, 2 * MIB)])
     result = simulate(model, "default", network, backend="ns3")
     packets = result.provenance["packets"]
     assert packets["drops"] == result.links["drops"].sum() > 10

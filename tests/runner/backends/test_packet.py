@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import case_network, case_system, case_workload, read_cases, star
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType
 from chakrascope.errors import BackendError, BackendTimeout, Cancelled, SimulationStalled
 from chakrascope.runner import (
     NetworkConfig,
@@ -96,12 +96,7 @@ def test_an_outside_network_with_the_same_delays_gives_the_same_answer(program, 
 
 
 def one_message(size=1 << 20, after_ns=0):
-    send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": size}
-    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": size}
-    return workload(
-        [comp(0, after_ns), comp(1, 0, (0,), **send)],
-        [comp(0, 0, **receive)],
-    )
+    return workload([comp(0, after_ns), send(1, 0, 1, size, (0,))], [recv(0, 0, 1, size)])
 
 
 def test_what_an_outside_network_raises_reaches_the_caller():
@@ -122,13 +117,7 @@ def test_messages_that_never_arrive_leave_a_stall():
 def test_time_advances_no_further_than_the_next_thing_a_rank_does():
     network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,))
     slow = DelayNetwork(network)
-    busy = workload(
-        [
-            comp(0, 0, type=NodeType.COMM_SEND, comm_dst=1, comm_tag=3, comm_size_bytes=1 << 20),
-            comp(1, 5_000),
-        ],
-        [comp(0, 0, type=NodeType.COMM_RECV, comm_src=0, comm_tag=3, comm_size_bytes=1 << 20)],
-    )
+    busy = workload([send(0, 0, 1, 1 << 20), comp(1, 5_000)], [recv(0, 0, 1, 1 << 20)])
     ready = prepare(busy, "default", network, semantics="astra-sim")
     EngineBackend().simulate(ready, None, slow.advance)
     assert 5_000 in slow.limits

@@ -4,13 +4,23 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packets import case_network, messages, read_cases, star
+from packets import (
+    HEADER,
+    PAYLOAD,
+    PS_PER_BYTE,
+    arrivals,
+    case_network,
+    messages,
+    read_cases,
+    rounded,
+    star,
+    wire_ps,
+)
 
 from chakrascope.runner import NetworkConfig, engine
 from chakrascope.runner.config import PacketPart, fabric_of
 
-HEADER, PAYLOAD, DELAY_PS = 36, 1000, 500_000
-PS_PER_BYTE = 20  # 400 Gb/s
+DELAY_PS = 500_000
 CONTROLS = [1, 3, 7, 8, 10, 12]
 
 
@@ -37,26 +47,9 @@ class Driver:
         return [(message, rounded(time_ps)) for message, time_ps in arrivals]
 
 
-def everything(driver, sent):
-    """Send all messages at once and return when each arrived."""
-    arrived = dict(driver.advance(sent, -1))
-    while len(arrived) < len(sent):
-        more = driver.advance([], -1)
-        if not more:
-            break
-        arrived |= dict(more)
-    return arrived
-
-
 def simulate(network, sent):
     driver = Driver(fabric_of(network))
-    return everything(driver, sent), Totals(driver.simulation.report())
-
-
-def wire_ps(size):
-    """Return how long the packets of a message take on one link."""
-    packets = -(-size // PAYLOAD)
-    return (size + packets * HEADER) * PS_PER_BYTE
+    return arrivals(driver, sent), Totals(driver.simulation.report())
 
 
 def alone_ps(size):
@@ -70,10 +63,6 @@ def alone_ps(size):
         return 2 * DELAY_PS + 2 * tail
     whole = wire_ps(size - last)
     return 2 * DELAY_PS + whole + (store + HEADER) * PS_PER_BYTE + tail
-
-
-def rounded(time_ps):
-    return -(-time_ps // 1000)
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000, 1024, 32768, 1 << 20, 1 << 24])

@@ -12,9 +12,9 @@ from itertools import pairwise
 import pytest
 from fake_service import NETWORK, experiment, four_ranks, run
 from processes import wait_for
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType
 from chakrascope.errors import Cancelled, ConfigError
 from chakrascope.runner import (
     JobStore,
@@ -365,14 +365,12 @@ def test_a_foreign_simulation_is_never_stopped(service, tmp_path):
 )
 @pytest.mark.parametrize("kind", ["analytical-unaware", "analytical-aware"])
 def test_the_real_service_gives_what_our_engine_gives(kind):
-    send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": 1 << 20}
-    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 1 << 20}
     model = workload(
         *[
             [
                 comp(0, 2_000_000 * (rank + 1)),
                 coll(1, 1 << 20, after=(0,), comm_type=CollectiveType.ALL_GATHER),
-                *([comp(2, 0, after=(1,), **(send, receive)[rank])] if rank < 2 else []),
+                *([(send, recv)[rank](2, 0, 1, 1 << 20, (1,))] if rank < 2 else []),
             ]
             for rank in range(4)
         ]

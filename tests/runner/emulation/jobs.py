@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workloads import coll, comp, workload
+from workloads import coll, comp, recv, workload
 
-from chakrascope.converter import NodeType
 from chakrascope.runner import engine, prepare
 from chakrascope.runner.backends import compile_scenario
 from chakrascope.runner.emulation import EngineJob
@@ -30,24 +29,9 @@ def steps(ranks=2, size_bytes=100_000, compute_ns=1_000_000, count=3, groups=Non
     return workload(*[nodes] * ranks, groups=groups, metadata=CAPTURED)
 
 
-def message(kind, node_id, peer_from, peer_to):
-    return {
-        "node_id": node_id,
-        "name": f"message{node_id}",
-        "type": kind,
-        "duration_ns": 0,
-        "comm_src": peer_from,
-        "comm_dst": peer_to,
-        "comm_tag": 1,
-        "comm_size_bytes": 1000,
-        "kind": "communication",
-        "after": (),
-    }
-
-
 def unmatched():
     """Return a job whose first rank waits for a message that nobody sends."""
-    return workload([message(NodeType.COMM_RECV, 0, 1, 0)], [comp(0, 1000)], metadata=CAPTURED)
+    return workload([recv(0, 1, 0)], [comp(0, 1000)], metadata=CAPTURED)
 
 
 def engine_job(job):
@@ -59,7 +43,7 @@ def engine_job(job):
     )
 
 
-def posted_messages(experiment):
+def carried_messages(settings, programs, order):
     """Return (source, destination, bytes) of each message of a simulation, in the order of posting."""
     found, waiting = [], []
 
@@ -73,10 +57,18 @@ def posted_messages(experiment):
         due, number = waiting.pop(0)
         return [(number, due)]
 
-    config = compile_scenario(experiment).config
-    config.external_network = carry
-    engine.simulate(config, list(experiment.workload.programs), experiment.workload.program_of_rank)
+    settings.external_network = carry
+    output = engine.simulate(settings, programs, order)
+    assert not output.unfinished
     return found
+
+
+def posted_messages(experiment):
+    """Return the messages of a simulation of *experiment*."""
+    source = experiment.workload
+    return carried_messages(
+        compile_scenario(experiment).config, list(source.programs), source.program_of_rank
+    )
 
 
 def simulated_messages(job):

@@ -3,8 +3,8 @@
 import subprocess
 
 import pytest
-from jobs import CAPTURED, agent, engine_job, free_port, message, simulated_messages, steps, unmatched
-from workloads import comp, workload
+from jobs import CAPTURED, agent, engine_job, free_port, simulated_messages, steps, unmatched
+from workloads import comp, recv, send, workload
 
 from chakrascope.converter import Graph, NodeType, encode_graph, microbenchmark
 from chakrascope.errors import BackendTimeout, ConfigError, SimulationStalled
@@ -214,15 +214,11 @@ def test_substitutes_travel_to_the_ranks():
 
 def _exchange(late_ns):
     """Return a job of two ranks that send a message of 500 kB each and then receive; one comes *late_ns*."""
-
-    def end(kind, node_id, source, destination, after):
-        return message(kind, node_id, source, destination) | {"comm_size_bytes": 500_000, "after": after}
-
     ranks = [
         [
             comp(0, 1 + rank * late_ns),
-            end(NodeType.COMM_SEND, 1, rank, 1 - rank, (0,)),
-            end(NodeType.COMM_RECV, 2, 1 - rank, rank, (0,)) | {"stream": 1},
+            send(1, rank, 1 - rank, 500_000, (0,)),
+            recv(2, 1 - rank, rank, 500_000, (0,), stream=1),
         ]
         for rank in range(2)
     ]

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from jobs import (
     CAPTURED,
-    message,
     posted_messages,
     shared_memory,
     steps,
 )
-from workloads import coll, workload
+from workloads import coll, recv, send, workload
 
-from chakrascope.converter import CollectiveType, NodeType, microbenchmark
+from chakrascope.converter import CollectiveType, microbenchmark
 from chakrascope.errors import BackendError, BackendUnavailable, ConfigError
 from chakrascope.runner import engine, get_backend, prepare
 from chakrascope.runner.emulation import Channel, answer, challenge, libfabric
@@ -25,14 +24,7 @@ from chakrascope.runner.emulation._transports import entrance_of
 from chakrascope.runner.emulation._wire import Rank
 from chakrascope.runner.programs import builtin_program, write_msccl
 
-SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
-
-
 MIB = 1 << 20
-
-
-def sized(kind, node_id, *ends, size_bytes=1000, after=()):
-    return message(kind, node_id, *ends) | {"comm_size_bytes": size_bytes, "after": after}
 
 
 def measured(job, transport):
@@ -43,10 +35,7 @@ def measured(job, transport):
 def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
     size = 192 * MIB
     job = workload(
-        *[
-            [sized(SEND, 0, rank, 1 - rank, size_bytes=size), sized(RECV, 1, 1 - rank, rank, size_bytes=size)]
-            for rank in range(2)
-        ],
+        *[[send(0, rank, 1 - rank, size), recv(1, 1 - rank, rank, size)] for rank in range(2)],
         metadata=CAPTURED,
     )
 
@@ -56,19 +45,17 @@ def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
     if transport != "gloo":
         assert peak(job) <= 256 * MIB
         return
-    small = workload(
-        [sized(SEND, 0, 0, 1), sized(RECV, 1, 1, 0)], [sized(SEND, 0, 1, 0), sized(RECV, 1, 0, 1)]
-    )
+    small = workload([send(0, 0, 1), recv(1, 1, 0)], [send(0, 1, 0), recv(1, 0, 1)])
     # What a rank takes in any case is mostly PyTorch.
     assert peak(job) - peak(small) <= 64 * MIB
 
 
 def test_messages_may_arrive_before_the_receive(transport):
     sizes = (1, 47, 48, 4096, 65_536, 262_144, 262_145, 3_000_000)
-    sends = [sized(SEND, number, 0, 1, size_bytes=size) for number, size in enumerate(sizes)]
+    sends = [send(number, 0, 1, size) for number, size in enumerate(sizes)]
     # In the opposite order, and each once the one before it is there.
     receives = [
-        sized(RECV, number, 0, 1, size_bytes=size, after=(number - 1,) if number else ())
+        recv(number, 0, 1, size, (number - 1,) if number else ())
         for number, size in enumerate(reversed(sizes))
     ]
     flows = measured(workload(sends, receives, metadata=CAPTURED), transport).flows
