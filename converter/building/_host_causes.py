@@ -131,8 +131,8 @@ def first_launch_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> l
     """
     calls, works, events = trace.calls, trace.works, trace.events.take(own)
     mine = calls.take(calls.thread == (events.thread[0] if len(own) else -1))
-    first = np.flatnonzero(mine.correlation == works.correlation[0]) if len(works) else ()
-    if not len(first) or works.correlation[0] <= 0:
+    first = np.flatnonzero((mine.correlation > 0) & np.isin(mine.correlation, works.correlation[:1]))
+    if not len(first):
         return []
     start_ns, end_ns = int(mine.start_ns[first[0]]), int(mine.end_ns[first[0]])
     before = np.concatenate([events.start_ns, events.end_ns, mine.end_ns])

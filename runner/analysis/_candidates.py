@@ -369,7 +369,7 @@ def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -
 
 
 def _optimizer(
-    segments: Columns, computed: Ints, hosted: Ints, precise: Sequence[Candidate]
+    segments: CodedColumns, computed: Ints, hosted: Ints, precise: Sequence[Candidate]
 ) -> Iterator[Candidate]:
     """Yield one candidate for the optimizer: its operators, and the host work between them.
 
