@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _MIN_LARGEST = 1024
 _SHOWN = ["operation", "size_bytes", "count", "measured_ns", "model_ns", "error", "efficiency"]
-
 _PLAIN = {"error": "relative", "efficiency": "share"}
 
 
@@ -127,8 +126,6 @@ def calibrate_command(
     measurements do not determine are listed. With -o, `calibrate` writes a network file for --network, and a
     plot of the fit.
     """
-    import pandas as pd
-
     from ..runner import Study
     from ..runner.calibration import calibrate_records, calibration_facts, calibration_points
 
@@ -155,12 +152,13 @@ def calibrate_command(
     )
     if output is not None:
         _write(found, output)
+    points = calibration_points(found)
     if output_format == "json":
         print_json(calibration_facts(found))
     elif output_format == "csv":
-        print_frame(pd.DataFrame(calibration_points(found)), "csv")
+        print_frame(points, "csv")
     else:
-        _print(found, pd.DataFrame(calibration_points(found)), output)
+        _print(found, points, output)
 
 
 def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:

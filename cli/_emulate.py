@@ -121,9 +121,9 @@ def emulate_command(
         results = [result for _, result in simulate(target.experiments(str(workload), groups))]
         _print(results, [], output_format)
         return
+    target.check()
     with new_study(folder) if workload is not None else nullcontext(Study.open(folder)) as study:
-        prefix = saved_workload(study, workload, groups, target)
-        runs = simulate_study(study, target, prefix, label)
+        runs = simulate_study(study, target, saved_workload(study, workload, groups), label)
     _print([result for _, result in runs], runs, output_format)
     if output_format == "table":
         print_next("summary", study.path, "--run", runs[-1][0])

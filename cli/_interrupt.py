@@ -19,9 +19,11 @@ _INTERRUPTED = 130
 
 def end_process(_number: int, _frame: FrameType | None) -> None:
     """End this process at once."""
-    if os.isatty(2):
-        os.write(2, b"\x1b[?25h")  # show the cursor, which progress displays hide
-    os._exit(_INTERRUPTED)
+    try:
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h")  # show the cursor, which progress displays hide
+    finally:
+        os._exit(_INTERRUPTED)
 
 
 def raise_or_end(number: int, frame: FrameType | None) -> None:
@@ -39,7 +41,7 @@ def raise_or_end(number: int, frame: FrameType | None) -> None:
 
 def at_interrupt(handler: Handler = default_int_handler) -> None:
     """Call *handler* at Ctrl-C, unless Ctrl-C is ignored or another program handles it."""
-    if getsignal(SIGINT) in {default_int_handler, end_process, raise_or_end}:
+    if getsignal(SIGINT) in (default_int_handler, end_process, raise_or_end):
         try:
             signal(SIGINT, handler)
         except ValueError:  # only the main thread may do that

@@ -277,14 +277,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
-    """Run the command, and return its exit code; afterwards, Ctrl-C ends the process of a command at once."""
-    at_interrupt(raise_or_end)
+    """Run the command, and return its exit code.
+
+    In the process of a command, without *arguments*, Ctrl-C ends the process during imports and afterwards.
+    """
+    if arguments is None:
+        at_interrupt(raise_or_end)
     try:
         open_closed_streams()
         replace_unencodable_output()
         return cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0
     finally:
-        at_interrupt(end_process) if arguments is None else at_interrupt()
+        if arguments is None:
+            at_interrupt(end_process)
 
 
 def _elsewhere(error: click.ClickException) -> str:

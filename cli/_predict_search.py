@@ -199,8 +199,6 @@ def search_command(
     given = {find_chip(chip).name: chip for chip in chips}
     command = partial(plan_command, request, model=model, network=network, chips=given)
     best = command(_records(found.table.head(1))[0])
-    if plan_file is not None:
-        _save(best, plan_file)
     kept = (
         [] if study is None else [_keep(found, place, study) for place in range(min(keep, found.simulated))]
     )
@@ -209,6 +207,8 @@ def search_command(
     _print(found, table.head(rows), output_format, command)
     if output_format == "table":
         _print_outcome(found, best, kept, study_folder)
+    if plan_file is not None:
+        _save(best, plan_file)
 
 
 def _save(command: str, file: Path) -> None:

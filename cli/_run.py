@@ -41,8 +41,8 @@ _MANY_PROGRAMS = 256
 def new_study(folder: Path) -> Iterator[Study]:
     """Open the study at *folder*, creating it if missing, for the block.
 
-    If the block raises a `ChakrascopeError`, a new study without runs, which holds only copies of
-    workloads, is removed, so that a misspelt preset leaves nothing behind.
+    If the block raises a `ChakrascopeError`, a new study without runs and sweeps, which holds only
+    copies of workloads, is removed, so that a misspelt preset leaves nothing behind.
     """
     from ..runner import Study
 
@@ -51,7 +51,7 @@ def new_study(folder: Path) -> Iterator[Study]:
     try:
         yield study
     except ChakrascopeError:
-        if not known and not study.runs():
+        if not known and not study.runs() and not study.sweeps_dir.exists():
             for path in folder.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             if not existed:
@@ -158,15 +158,11 @@ def _print_why_long(experiment: Experiment) -> None:
 def simulate_study(
     study: Study, target: Target, workload: Path | None = None, label: str = ""
 ) -> list[tuple[str, Result]]:
-    """Simulate *workload* (default: the newest) on each backend; return run ids and results.
-
-    All experiments are checked first, so that an error in one of them leaves no run of another.
-    """
+    """Simulate *workload* (default: the newest) on each backend; return run ids and results."""
     prefix = workload or study.workload_prefix()
-    experiments = [*target.experiments(prefix)]
     return [
         (study.add_run(experiment, result, label=label, workload=prefix.parent.name), result)
-        for experiment, result in simulate(experiments)
+        for experiment, result in simulate(target.experiments(prefix))
     ]
 
 
@@ -175,22 +171,19 @@ def submit_study(study: Study, target: Target, prefix: Path) -> None:
     from ..runner import JobStore
 
     store = JobStore(study)
-    for experiment in [*target.experiments(prefix)]:  # an error in one of them must leave no job of another
+    for experiment in target.experiments(prefix):
         job = store.submit(experiment, workload=prefix.parent.name)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("runs", study.path, "--jobs")
 
 
-def saved_workload(study: Study, workload: str | None, groups: str | None, target: Target) -> Path:
+def saved_workload(study: Study, workload: str | None, groups: str | None) -> Path:
     """Return the PREFIX in *study* of *workload* (default: the newest).
 
-    A name that the study does not have is the PREFIX of graph files, which are imported if the
-    experiments of *target* on them are valid.
+    A name that the study does not have is the PREFIX of graph files, which are imported.
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return study.workload_prefix(workload)
-    for _ in target.experiments(workload, groups):
-        pass
     with stage(f"stored {workload} in {study.path}"):
         return study.import_workload(workload, groups)
 
@@ -369,9 +362,10 @@ def run_command(
         results = [result for _, result in simulate(experiments)]
         print_results(results, output_format, ranks=True)
         return 0
+    target.check()
     kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))
     with kept as study:
-        prefix = saved_workload(study, workload, groups, target)
+        prefix = saved_workload(study, workload, groups)
         if queue:
             submit_study(study, target, prefix)
             return 0

@@ -278,9 +278,9 @@ def _numbers(version):
     return [int(part) for part in version.split(".")]
 
 
-# What loads when a page is shown; links are for readers to follow.
 # The site is complete, can be searched offline, and loads nothing from other hosts.
 
+# What loads when a page is shown; links are for readers to follow.
 LOADED = re.compile(r'<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)="(?P<address>[^"]+)"')
 
 

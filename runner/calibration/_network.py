@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from ...support import Svg, bytes_text, duration_text, element
 from ...support import picture as drawing
 from ..config import GIB, EfficiencyPart, NetworkConfig
@@ -15,6 +17,10 @@ from ._fit import TOPOLOGY, Figure
 from ._records import MESSAGE
 
 _DIGITS = 6
+_POINT_COLUMNS = [
+    "dimension", "operation", "ranks", "size_bytes", "count", "measured_ns", "model_ns", "messages_ns",
+    "error", "efficiency",
+]  # fmt: skip
 
 
 def calibrated_network(calibration: Calibration, name: str = "network", when: str = "") -> NetworkConfig:
@@ -60,30 +66,32 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         "points": [
             {name.replace("_", "-"): value for name, value in row.items() if name != "error"}
             | {"efficiency": _rounded(row["efficiency"])}
-            for row in calibration_points(calibration)
+            for row in map(_row, calibration.points)
         ],
         "undetermined": list(calibration.undetermined),
         "left-out": list(calibration.records.left_out),
     }
 
 
-def calibration_points(calibration: Calibration) -> list[dict[str, Any]]:
+def calibration_points(calibration: Calibration) -> pd.DataFrame:
     """Return a row for each fitted collective and size, with times in whole ns."""
-    return [
-        {
-            "dimension": point.dimension,
-            "operation": point.operation,
-            "ranks": point.ranks,
-            "size_bytes": point.size_bytes,
-            "count": point.count,
-            "measured_ns": round(point.measured_ns),
-            "model_ns": round(point.model_ns),
-            "messages_ns": round(point.wire_ns),
-            "error": point.error,
-            "efficiency": point.efficiency,
-        }
-        for point in calibration.points
-    ]
+    table: pd.DataFrame = pd.DataFrame([*map(_row, calibration.points)], columns=_POINT_COLUMNS)
+    return table
+
+
+def _row(point: Point) -> dict[str, Any]:
+    return {
+        "dimension": point.dimension,
+        "operation": point.operation,
+        "ranks": point.ranks,
+        "size_bytes": point.size_bytes,
+        "count": point.count,
+        "measured_ns": round(point.measured_ns),
+        "model_ns": round(point.model_ns),
+        "messages_ns": round(point.wire_ns),
+        "error": point.error,
+        "efficiency": point.efficiency,
+    }
 
 
 def _message_cost(figure: Figure | None) -> dict[str, Any]:

@@ -207,7 +207,8 @@ def test_ctrl_c_while_modules_are_imported_is_quiet(module):
         f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from chakrascope.cli import main\n"
-        "main(['runs'])\n"
+        "sys.argv = ['chakrascope', 'runs']\n"
+        "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -316,11 +316,25 @@ def test_every_measurement_is_drawn_and_in_the_table(opened):
     assert sorted(len(trace.x) for trace in drawn) == [len(SIZES)] * 3
 
 
+def test_the_fit_has_ticks_around_any_measurements(opened):
+    points = calibration_table(opened.result.provenance)
+    for size, time in ((4 << 20, 15_000_000), (8, 900), (1 << 40, 10**12)):
+        alone = points.head(1).assign(size_bytes=size, measured_ns=time, model_ns=time, messages_ns=time)
+        for table in (alone, pd.concat([alone, points])):
+            layout = calibration_fit(table, "light").layout
+            for ticks, of in ((layout.xaxis.tickvals, "size_bytes"), (layout.yaxis.tickvals, "measured_ns")):
+                values = table[of] / (1 if of == "size_bytes" else 1e6)
+                assert 2 <= len(ticks) <= 9
+                assert ticks[0] <= values.min()
+                assert ticks[-1] >= values.max()
+
+
 @pytest.mark.parametrize(
     "calibration",
     [{}, {"points": 3}, {"points": [1, {"operation": "x"}]}, {"dimensions": [7, {}], "undetermined": "text"},
      {"points": [{"operation": "x", "size-bytes": 0, "measured-ns": 1, "model-ns": 1}]},
-     {"points": [{"operation": "x", "size-bytes": 8, "measured-ns": "1", "model-ns": 1}]}],
+     {"points": [{"operation": "x", "size-bytes": 8, "measured-ns": "1", "model-ns": 1}]},
+     {"points": [{"operation": "x", "size-bytes": 1 << 63, "measured-ns": 1e18, "model-ns": 0.4}]}],
 )  # fmt: skip
 def test_what_somebody_wrote_by_hand_is_no_reason_to_fail(opened, calibration):
     plain = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,)).to_dict()

@@ -274,8 +274,8 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
     sizes = _scale(
         points["size_bytes"].min(), points["size_bytes"].max(), [1 << power for power in range(63)]
     )
-    columns = points[["measured_ns", "model_ns", "messages_ns"]]
-    lowest, highest = columns[columns > 0].min().min(), columns.max().max()
+    columns = points[["measured_ns", "model_ns", "messages_ns"]].clip(lower=1)
+    lowest, highest = columns.min().min(), columns.max().max()
     digits = (1,) if highest > 100 * lowest else (1, 2, 5)
     times = _scale(lowest, highest, [digit * 10**power for power in range(18) for digit in digits])
     figure.update_layout(height=400, legend={"y": 1, "yanchor": "top"})
@@ -296,12 +296,12 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
     )
 
 
-def _scale(lowest: float, highest: float, values: Sequence[int]) -> list[int]:
-    """Return at most about eight of the sorted *values* as ticks of an axis from *lowest* to *highest*."""
-    first = max(0, bisect_right(values, lowest) - 1)
+def _scale(lowest: float, highest: float, values: Sequence[int]) -> Sequence[int]:
+    """Return a few of the sorted *values* as ticks of an axis from *lowest* to *highest*."""
+    first = min(max(0, bisect_right(values, lowest) - 1), len(values) - 2)
     last = max(first + 1, bisect_left(values, highest))
     apart = -(-(last - first) // _MAX_TICKS)
-    return [*values[first:last:apart], values[last]]
+    return values[first : last + apart : apart]
 
 
 def _hover_text(row: dict[str, float]) -> str:

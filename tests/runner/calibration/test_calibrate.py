@@ -15,6 +15,7 @@ from chakrascope.runner.calibration import (
     calibrate_records,
     calibrated_network,
     calibration_facts,
+    calibration_points,
     picture,
 )
 
@@ -232,6 +233,15 @@ def test_the_picture_has_every_point_and_both_lines():
     assert svg.count("<polyline") == 2 * len(OPERATIONS)
     one = calibrate_records(measured(workload([("all_reduce", 4096, 0)], 2, repeats=3), network()), SYSTEM)
     assert "nan" not in picture(one)
+
+
+def test_the_table_of_no_points_has_its_columns():
+    """Calls back to back, such as of gradient buckets, are fitted together and have no points."""
+    found = calibrate_records(measured(workload(every_size(), 2), network()), SYSTEM)
+    assert len(calibration_points(found)) == len(found.points)
+    nothing = calibration_points(replace(found, points=()))
+    assert nothing.empty
+    assert [*nothing] == [*calibration_points(found)]
 
 
 def test_single_measurements_have_wide_intervals():
