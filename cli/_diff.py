@@ -47,7 +47,7 @@ _SHOWN = {
 }  # fmt: skip
 _SEPARATE = "each value is a separate median over the steps, so the values do not add up"
 _TITLES = {
-    "waterfall": "Difference of the median steps by part of the critical path; the parts add up exactly",
+    "waterfall": "Difference by part of the critical path (median steps); the parts add up",
     "classes": "Operators on the device by class, mean over the ranks; the differences add up exactly",
     "operators": "Operators on the device, mean over the ranks; the differences add up exactly",
     "modules": f"Modules, mean over the ranks; {_SEPARATE}",
@@ -223,10 +223,11 @@ def _print_figures(table: pd.DataFrame) -> None:
     for row in table.to_dict("records"):
         text = texts[row["unit"]]
         share = "" if row["relative"] != row["relative"] else change_text(row["relative"])
-        interval = f"{text(row['low'])} to {text(row['high'])}"
+        is_unknown = row["verdict"] == "undecided" and row["low"] == row["high"]
+        interval = "unknown" if is_unknown else f"{text(row['low'])} to {text(row['high'])}"
         rows.append(
             {"quantity": row["quantity"], "base": text(row["base"]), "other": text(row["other"])}
-            | {"change": share, "difference without noise": interval, "verdict": row["verdict"]}
+            | {"change": share, "interval of the change": interval, "verdict": row["verdict"]}
         )
     print_rows(rows, title=f"Quantities; times other than the step are means over the ranks, and {_SEPARATE}")
 
@@ -234,9 +235,15 @@ def _print_figures(table: pd.DataFrame) -> None:
 def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
     for one in judgements:
         fails = _fails(one, strict=strict)
-        mark = f"[yellow]{one.outcome}[/]" if one.outcome != "kept" else "[green]✓[/]"
+        mark = f"[yellow]{one.outcome}[/]" if one.outcome != "kept" else "[green]passed[/]"
         mark = "[bold red]failed[/]" if fails else mark
         console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=True)
+    if not strict and any(one.outcome == "undecided" for one in judgements):
+        console.print(
+            f"An undecided limit ends with exit code {UNDECIDED}. Next: capture more starts of the job, or "
+            "add --strict to fail.",
+            style="dim",
+        )
 
 
 def _fails(one: Judgement, *, strict: bool) -> bool:

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 import shlex
 import sys
 import time
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 _BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
+_LONG_NAME = 24  # characters; longer names may break between their parts
+_NAME_PARTS = re.compile(r"(?<=[.:/])(?=[A-Za-z_<])")
+_SPACES = re.compile(r"(\s+)")
 _MIN_WIDTH = 8  # minimum width of a text column, in characters
 _BORDER = 3  # width between two columns with a line
 _GAP = 2  # width between two columns without a line
@@ -256,7 +260,7 @@ def _print_table(
         justify: Literal["left", "right"] = "right" if is_number else "left"
         table.add_column(head, justify=justify, overflow="fold", width=width)
     for row in cells:
-        table.add_row(*row)
+        table.add_row(*(_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)))
     console.print(table)
     if left_out:
         console.print(
@@ -338,7 +342,27 @@ def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: 
 
 
 def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
+    return max((cell_len(part) for word in text.split() for part in _parts(word)), default=0)
+
+
+def _parts(word: str) -> list[str]:
+    """Split a long name, such as that of a module, after its dots and colons."""
+    return _NAME_PARTS.split(word) if cell_len(word) > _LONG_NAME else [word]
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    """Break long names in *text* that are wider than *width* between their parts."""
+    if width is None or len(text) <= width:
+        return text
+    words = []
+    for word in _SPACES.split(text):
+        lines = [""]
+        for part in _parts(word) if cell_len(word) > width else [word]:
+            if lines[-1] and cell_len(lines[-1] + part) > width:
+                lines.append("")
+            lines[-1] += part
+        words.append("\n".join(lines))
+    return "".join(words)
 
 
 def _cell(column: str, value: Any) -> str:

@@ -373,13 +373,17 @@ def test_a_passed_limit_has_an_exit_code_and_a_junit_file_of_its_own(made, tmp_p
     assert failed == ["step > 1us"]
 
 
-def test_one_measured_step_is_undecided_unless_strict(made, tmp_path):
+def test_one_measured_step_is_undecided_unless_strict(made, tmp_path, capsys):
     sides = [f"{made.study.path}@{run}" for run in (made.run_b, made.run_a)]
     file = tmp_path / "junit.xml"
     arguments = ["diff", *sides, "--fail-if", "step < +5s", "--junit", str(file)]
     assert command_line.run(*arguments) == 71
+    out = capsys.readouterr().out
+    assert "add --strict to fail" in " ".join(out.split())
+    assert "unknown" in out
     assert ElementTree.parse(file).getroot().attrib["skipped"] == "1"
     assert command_line.run(*arguments, "--strict") == 70
+    assert "--strict" not in capsys.readouterr().out
     assert ElementTree.parse(file).getroot().attrib["failures"] == "1"
 
 

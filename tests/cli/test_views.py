@@ -226,6 +226,15 @@ def test_names_break_between_their_words_where_they_must(printed):
     assert any("communication" in line for line in lines)
 
 
+def test_long_names_break_after_dots_before_a_column_is_left_out(printed):
+    row = {"key": "compute: GptOss.TransformerBlock_0.Attention_0.Linear_0", "base_ns": 9_130_000}
+    lines = printed([row | {"delta_ns": 1_234_567}], 56)
+    assert max(map(len, lines)) <= 56
+    assert any("9.13 ms" in line and "1.23 ms" in line for line in lines)
+    names = [line.strip("│ ").split()[0] for line in lines if "_0" in line or "GptOss" in line]
+    assert all(name.endswith((".", "Linear_0")) for name in names), names
+
+
 @pytest.mark.parametrize("width", [20, 30])
 def test_columns_that_do_not_fit_are_named(printed, width):
     text = "".join(sign for line in printed([ROW], width) for sign in line if sign.isalnum())
