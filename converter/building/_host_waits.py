@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from .._columns import groups_of, which
 from ..chakra import SPIN
 from ..kernels import function_name
-from ..linking import KERNEL, MEMCPY, Lane, Launches, Linked
+from ..linking import KERNEL, Lane, Launches, Linked, blocks_host
 from ..readers import Call, DeviceTrace
 from ._device_sync import IssueOrder
 
@@ -37,9 +37,6 @@ _WAITED_NS = 20_000
 # longer call with a full queue waits for space in the queue.
 _ISSUES_WITHIN_NS = 20_000
 _QUEUE_LENGTH = 900
-# The maximum share of a copy that may remain when a blocking call returns. A copy from pageable memory goes
-# through a buffer, and the call returns before the last part of the buffer has been copied.
-_LEFT_TO_COPY = 0.1
 EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
 # The minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries only scan
 # a list of events.
@@ -78,9 +75,7 @@ def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> lis
     """Return the waits of host threads for the device: blocking calls, full queues, spinning."""
     found = [*_synchronisations(linked, trace, lanes), *_full_queues(linked)]
     launches = linked.launches
-    called = launches.call < len(trace.calls)
-    left_ns, copy_ns = launches.end_ns - launches.call_end_ns, launches.end_ns - launches.start_ns
-    blocking = (launches.category == MEMCPY) & (left_ns <= _LEFT_TO_COPY * copy_ns) & called
+    blocking = blocks_host(launches, launches.call_end_ns) & (launches.call < len(trace.calls))
     for index in np.flatnonzero(blocking).tolist():
         cut = int(launches.cut_ns[index])
         returned = int(launches.call_end_ns[index])

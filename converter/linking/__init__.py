@@ -8,6 +8,7 @@ from ._captured import captured_graphs as captured_graphs
 from ._captured import launches_graphs as launches_graphs
 from ._device_links import Launches as Launches
 from ._device_links import Linked as Linked
+from ._device_links import blocks_host as blocks_host
 from ._device_links import data_edges as data_edges
 from ._device_links import host_rows as host_rows
 from ._device_links import link as link

@@ -30,6 +30,9 @@ from ._host_lanes import Lane
 _ISSUED_WITHIN_NS = 5_000
 # The maximum time until an idle device begins work that has been issued.
 _BEGINS_WITHIN_NS = 1_000_000
+# The maximum share of a copy that may remain when a blocking call returns. A copy from pageable memory goes
+# through a buffer, and the call returns before the last part of the buffer has been copied.
+_LEFT_TO_COPY = 0.1
 # Parts of the names of calls that issue work: cudaLaunchKernel, hipMemcpyWithStream, cuMemsetD8Async, ...
 _ISSUING_WORDS = ("Launch", "Memcpy", "Memset")
 _UNTOLD = (
@@ -250,16 +253,23 @@ def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
     """Return the time at which the host had completely issued each of *works*.
 
     This is the time at which the call returned, or at which the work started on the device if the start was
-    earlier. A copy that ends within its call blocks the host, which had issued the copy long before.
+    earlier. A copy that blocks the host had been issued long before the call returned.
     """
     call_start, call_end = issuers.start_ns[issued], issuers.end_ns[issued]
     numbers, place = np.unique(issuers.number[issued], return_inverse=True)
     began = np.full(len(numbers), np.iinfo(np.int64).max)
     np.minimum.at(began, place, works.start_ns)
     cut = np.minimum(call_end, np.maximum(call_start, began[place]))
-    blocks = (works.category == MEMCPY) & (works.end_ns <= call_end)
+    blocks = blocks_host(works, call_end)
     cuts: np.ndarray = np.where(blocks, np.minimum(cut, call_start + _ISSUED_WITHIN_NS), cut)
     return cuts
+
+
+def blocks_host(works: Works | Launches, call_end_ns: np.ndarray) -> np.ndarray:
+    """Return whether each of *works* is a copy that is done, or nearly done, when its call returns."""
+    left_ns = works.end_ns - call_end_ns
+    nearly: np.ndarray = left_ns <= _LEFT_TO_COPY * (works.end_ns - works.start_ns)
+    return (works.category == MEMCPY) & nearly
 
 
 def _describe(
