@@ -128,6 +128,8 @@ def first_launch_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> l
     """Return the span of the recording's first launch, if the thread with the events *own* made it.
 
     In a long first launch, the profiler gets its buffers, or the driver loads code. A short one has no span.
+    The profiler may get its buffers before the call, in the innermost operator. Other time before the call is
+    Python. The call of a copy may wait for the copy, so the span ends when the device work starts.
     """
     calls, works, events = trace.calls, trace.works, trace.events.take(own)
     mine = calls.take(calls.thread == (events.thread[0] if len(own) else -1))
@@ -135,8 +137,12 @@ def first_launch_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> l
     if not len(first):
         return []
     start_ns, end_ns = int(mine.start_ns[first[0]]), int(mine.end_ns[first[0]])
-    before = np.concatenate([events.start_ns, events.end_ns, mine.end_ns])
-    start_ns = max(int(before[before <= start_ns].max(initial=window.start_ns)), window.start_ns)
+    around = np.flatnonzero(events.is_operator & (events.start_ns <= start_ns) & (events.end_ns >= end_ns))
+    name = trace.texts[events.name[around[np.argmax(events.start_ns[around])]]] if len(around) else ""
+    if name and not (is_compiled_region(name) or is_engine_range(name)):
+        before = np.concatenate([events.start_ns, events.end_ns, mine.end_ns])
+        start_ns = int(before[before <= start_ns].max())
+    start_ns, end_ns = max(start_ns, window.start_ns), min(end_ns, int(works.start_ns[0]))
     is_long = end_ns - start_ns >= _LONG_LAUNCH_NS and start_ns < window.end_ns
     return [Span(start_ns, end_ns, FIRST_LAUNCH, "", OPERATIONS)] if is_long else []
 

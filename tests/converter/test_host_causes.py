@@ -1010,3 +1010,35 @@ def test_the_first_launch_of_a_recording_is_a_cause_of_its_own_if_long(tmp_path,
     first = graph.nodes.query("cause == 'first_launch'")
     assert first["duration_ns"].sum() == (910_000 if launch_us == 900.0 else 0)
     assert set(first["operator"]) == ({"aten::arange"} if launch_us == 900.0 else set())
+
+
+@pytest.mark.parametrize(
+    ("around", "first_us"),
+    [("", 200), ("annotation", 200), ("Torch-Compiled Region: 0/0", 200), ("mine::op", 610)],
+)
+def test_python_before_the_first_launch_is_no_part_of_it(tmp_path, around, first_us):
+    """A kernel of an extension may have no operator, or that of code that torch.compile has compiled."""
+    made = KinetoTrace()
+    made.add("user_annotation", "ProfilerStep#1", 1_000.0, 9_000.0)
+    made.op("aten::ones", 1_100.0, 10.0)
+    if around:
+        made.add("user_annotation" if around == "annotation" else "cpu_op", around, 6_000.0, 1_000.0)
+    made.launch((6_410.0, 200.0), [(6_700.0, 50.0)])
+    made.op("aten::mul", 8_000.0, 50.0)
+    made.launch((8_010.0, 20.0), [(8_100.0, 50.0)])
+    (graph,) = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs
+    spent_ns = graph.nodes.query("cause == 'first_launch'")["duration_ns"].sum()
+    assert spent_ns == pytest.approx(first_us * 1_000)
+
+
+def test_a_first_copy_that_blocks_the_host_is_a_wait(tmp_path):
+    made = KinetoTrace()
+    made.add("user_annotation", "ProfilerStep#1", 1_000.0, 9_000.0)
+    made.op("aten::copy_", 1_100.0, 4_100.0)
+    about = {"work": "Memcpy HtoD (Pageable -> Device)", "category": "gpu_memcpy"}
+    made.launch((1_120.0, 4_000.0), [(1_150.0, 4_000.0)], name="cudaMemcpyAsync", **about)
+    made.op("aten::mul", 6_000.0, 50.0)
+    made.launch((6_010.0, 20.0), [(6_100.0, 50.0)])
+    (graph,) = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs
+    assert not (graph.nodes["cause"] == "first_launch").any()
+    assert graph.nodes.query("kind == 'sync'")["name"].tolist() == ["cudaMemcpyAsync"]
