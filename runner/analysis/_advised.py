@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -124,17 +124,26 @@ REMEDIES: Mapping[str, str] = {
 }  # fmt: skip
 """The remedy for each kind of time, and for each host cause."""
 PINNED_REMEDIES: Mapping[str, str] = {
-    "HtoD": "smaller types until the data is on the device, or a copy of the next batch during computation",
-    "DtoH": "copy less and less often, or during computation",
+    "HtoD": "non_blocking=True, smaller types until the data is on the device, or a copy of the next batch "
+    "during computation",
+    "DtoH": "copy less and less often, with non_blocking=True",
 }
 """The remedy for copies from or to pinned memory by direction."""
 COPY_REMEDIES: Mapping[str, str] = {
-    "HtoD": f"pinned memory with non_blocking=True, {PINNED_REMEDIES['HtoD']}",
+    "HtoD": f"pinned memory with {PINNED_REMEDIES['HtoD']}",
     "DtoH": "copy less and less often, into pinned memory with non_blocking=True",
     "DtoD": "views instead of copies, one layout from producer to consumer, or fusion (torch.compile)",
     "PtoP": "fewer or smaller copies, or copies during computation",
 }  # fmt: skip
 """The remedy for copies by direction."""
+
+
+def copy_remedy(direction: str, names: Iterable[str]) -> str:
+    """Return the remedy for copies with *names* in *direction*, or "" if none is known."""
+    remedies = PINNED_REMEDIES if all("Pinned" in name for name in names) else COPY_REMEDIES
+    return remedies.get(direction, "")
+
+
 MORE_THREADS = ", or more threads (OMP_NUM_THREADS) if cores are free"
 LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
 NOT_LOWER = "fewer or smaller calls (the processor has no units for bfloat16)"

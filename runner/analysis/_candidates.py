@@ -21,7 +21,7 @@ from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
 from ._accumulation import accumulation
-from ._advised import COPY_REMEDIES, HOST_REMEDIES, PINNED_REMEDIES, REMEDIES
+from ._advised import HOST_REMEDIES, REMEDIES, copy_remedy
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -80,7 +80,7 @@ _FEWER_CALLS = "fewer and larger calls of the module or its operators, such as o
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 # Operations of communication kernels that wait for other ranks and move hardly any data.
 _WITHOUT_DATA = ("barrier", "notify", "signal", "wait")
-_ZEROING = ("aten::fill_", "aten::zero_")
+_BEFORE_ZEROING = (f"{HOST_BEFORE}aten::zero_", f"{HOST_BEFORE}aten::_foreach_zero_")
 _DIRECTIONS = {
     "HtoD": "from host to device", "DtoH": "from device to host", "DtoD": "within devices",
     "PtoP": "between devices", "HtoH": "within the host", "Memset": "(memory sets)",
@@ -387,12 +387,12 @@ def _optimizer(
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
-    zeroed = segments["operator"][rows].mapped(lambda name: name.removeprefix(HOST_BEFORE))
     path_ns, target = sum_ns(segments, rows), Target("cause", "optimizer")
-    zeroed_ns = sum_ns(segments, rows[zeroed.passes(_ZEROING.__contains__)])
+    zeroed_ns = sum_ns(segments, _zeroing(segments, rows))
     if not len(own) and zeroed_ns >= MAJORITY * path_ns:
-        what = f"Setting gradients to zero{where(segments, rows)}"
-        yield Candidate(what, "host", "optimizer", "zero_grad", target, GONE, rows, path_ns, path_ns)
+        what = f"{HOST_CAUSES['optimizer']}, mostly setting gradients to zero{in_place(segments, rows)}"
+        times = path_ns / (path_ns - zeroed_ns) if zeroed_ns < path_ns else GONE
+        yield Candidate(what, "host", "optimizer", "zero_grad", target, times, rows, path_ns, zeroed_ns)
         return
     times, what, how = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}", ""
     if len(own):
@@ -404,6 +404,20 @@ def _optimizer(
         target = Target("phase", "optimizer")
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
     yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns, how=how)
+
+
+def _zeroing(segments: CodedColumns, rows: Ints) -> Ints:
+    """Return the host work among *rows* that sets existing tensors to zero, outside an optimizer's step.
+
+    New tensors of zeros also call `aten::zero_`, but inside another operator. Each outermost operator has
+    host work before it.
+    """
+    operators = segments["operator"]
+    is_before = operators.passes(lambda name: name.startswith(HOST_BEFORE))
+    outermost = np.maximum.accumulate(np.where(is_before, np.arange(len(is_before)), 0))[rows]
+    is_zeroing = operators[outermost].passes(_BEFORE_ZEROING.__contains__)
+    own_step = segments["place"][rows].passes(lambda place: _OWN_STEP.search(place) is not None)
+    return rows[is_zeroing & ~own_step]
 
 
 def _communications(
@@ -502,8 +516,7 @@ def _copies(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         what = f"Copies {words}, {direction}" if words else f"Copies: {direction}"
         operator, _ = largest(segments, own, "operator")
         what += f" ({operator})" if operator not in segments["name"][own] else ""
-        is_pinned = all("Pinned" in name for name in segments["name"][own])
-        how = (PINNED_REMEDIES if is_pinned else COPY_REMEDIES).get(direction, "")
+        how = copy_remedy(direction, segments["name"][own])
         yield scaled(segments, what, "copy", Target("copy", direction), own, how=how)
 
 

@@ -16,7 +16,7 @@ from ...converter.chakra import FIRST_LAUNCH, HOST_BEFORE, HOST_CAUSES, HOST_END
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
-from ._advised import COPY_REMEDIES, moved
+from ._advised import copy_remedy, moved
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -50,6 +50,7 @@ _MOST_COLLECTING = 9
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
 _PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
+_COPYING = ("aten::copy_", "aten::_to_copy")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 
 
@@ -344,7 +345,11 @@ def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns
         path_ns = min(sum_ns(segments, every), own_ns + most_ns)
         bound_ns = min(path_ns, most_ns)
         target = Target("sync", operator)
-        cause, how = "synchronisation", COPY_REMEDIES["HtoD"] * _are_copies(segments, resumed - 1, "HtoD")
+        # Other calls after a copy, such as torch.cuda.synchronize(), are not made for the copy.
+        is_its_call = "Memcpy" in call or operator in _COPYING
+        is_copied = is_its_call and _are_copies(segments, resumed - 1, "HtoD")
+        how = copy_remedy("HtoD", segments["name"][resumed - 1]) if is_copied else ""
+        cause = "synchronisation"
         yield Candidate(what, "sync", cause, "sync", target, GONE, every, path_ns, bound_ns, how=how)
 
 
@@ -379,7 +384,9 @@ def _device_work(segments: Columns, rows: Ints) -> str:
 
 
 def _are_copies(segments: Columns, rows: Ints, direction: str) -> bool:
-    """Return whether all *rows* are copies in *direction*."""
+    """Return whether all *rows* are copies in *direction* (-1: before the path)."""
+    if (rows < 0).any():
+        return False
     names = segments["name"][rows]
     return bool((segments["kind"][rows] == "copy").all()) and {*map(copy_direction, names)} == {direction}
 

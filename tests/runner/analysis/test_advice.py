@@ -17,7 +17,7 @@ from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import NetworkConfig, summarize
 from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._advice import advise
-from chakrascope.runner.analysis._advised import REMEDIES
+from chakrascope.runner.analysis._advised import COPY_REMEDIES, PINNED_REMEDIES, REMEDIES
 from chakrascope.runner.analysis._candidate import most_for
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._summary import _network_cannot_matter
@@ -740,16 +740,39 @@ def test_host_work_between_operators_is_named_by_its_place(name, phrase):
     assert most_for(name) == phrase
 
 
-def test_gradients_that_are_set_to_zero_need_not_exist():
-    facts = {"cause": "optimizer", "phase": "forward"}
-    nodes = [kernel(0, 2 * MS, operator="aten::mm"), host(1, 10_000, **facts, operator="aten::zero_")]
-    for number in range(2, 300, 2):
-        nodes.append(host(number, 30_000, (number - 1,), name="host before aten::zero_", **facts))
-        nodes.append(host(number + 1, 9_000, (number,), operator="aten::fill_", **facts))
-    (one,) = (item for item in analysed(workload(nodes)).advices() if item.cause == "optimizer")
-    assert one.what.startswith("Setting gradients to zero")
+def bookkeeping(before, step_ns=0, **facts):
+    """Return a program that calls an operator that fills tensors 150 times, then an optimizer's step."""
+    facts |= {"cause": "optimizer"}
+    nodes = [kernel(0, 2 * MS, operator="aten::mm")]
+    for number in range(1, 300, 2):
+        nodes.append(host(number, 10_000, (number - 1,) * (number > 1), name=before, **facts))
+        nodes.append(host(number + 1, 30_000, (number,), operator="aten::fill_", **facts))
+    if step_ns:
+        nodes.append(host(301, step_ns, (300,), name="host before aten::_fused_adamw_", **facts))
+    return analysed(workload(nodes))
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "gain_ns", "key"), [(0, 4 * MS, "cause:optimizer=inf"), (2 * MS, 6 * MS, "cause:optimizer=4")]
+)
+def test_gradients_that_are_set_to_zero_need_not_exist(step_ns, gain_ns, key):
+    """The step of the optimizer stays, and so does the device's work of 2 ms."""
+    run = bookkeeping("host before aten::zero_", step_ns)
+    (one,) = (item for item in run.advices() if item.cause == "optimizer")
+    assert one.what == "Optimizer bookkeeping, mostly setting gradients to zero"
     assert "set_to_none=True" in one.how
-    assert (one.key, one.half_ns) == ("cause:optimizer=inf", 0)
+    assert (one.key, one.gain_ns, one.half_ns) == (key, gain_ns, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "place"),
+    [("host before aten::zeros_like", ""), ("host before aten::zero_", "Adam.step (train.py:20)")],
+)
+def test_zeros_that_an_optimizer_needs_are_no_gradients(before, place):
+    run = bookkeeping(before, place=place)
+    (one,) = (item for item in run.advices() if item.cause == "optimizer")
+    assert "gradients to zero" not in one.what
+    assert "set_to_none=True" not in one.how
 
 
 @pytest.mark.parametrize(
@@ -1275,19 +1298,38 @@ def test_a_synchronisation_says_which_copies_it_waits_for():
     )
 
 
-@pytest.mark.parametrize(("direction", "is_pinned"), [("HtoD", True), ("DtoH", False)])
-def test_a_copy_from_pageable_memory_that_stops_the_host_should_be_pinned(direction, is_pinned):
-    name = f"Memcpy {direction} (Pageable -> Device)"
+@pytest.mark.parametrize(
+    ("copied", "call", "operator", "how"),
+    [
+        ("HtoD (Pageable -> Device)", "StreamSynchronize", "aten::copy_", COPY_REMEDIES["HtoD"]),
+        ("HtoD (Pageable -> Device)", "MemcpyAsync", "", COPY_REMEDIES["HtoD"]),
+        ("HtoD (Pinned -> Device)", "StreamSynchronize", "aten::copy_", PINNED_REMEDIES["HtoD"]),
+        ("HtoD (Pinned -> Device)", "DeviceSynchronize", "", REMEDIES["sync"]),
+        ("HtoD (Pinned -> Device)", "StreamSynchronize", "aten::_local_scalar_dense", REMEDIES["sync"]),
+        ("DtoH (Device -> Pageable)", "StreamSynchronize", "aten::copy_", REMEDIES["sync"]),
+    ],
+)
+def test_a_blocking_copy_to_the_device_should_not_block(copied, call, operator, how):
     nodes = [
         host(0, 10_000),
-        kernel(1, 5 * MS, (0,), kind="copy", name=name, operator="aten::copy_"),
-        host(2, 5_000, (0, 1), kind="sync", name="cudaStreamSynchronize", operator="aten::copy_"),
+        kernel(1, 5 * MS, (0,), kind="copy", name=f"Memcpy {copied}", operator="aten::copy_"),
+        host(2, 5_000, (0, 1), kind="sync", name=f"cuda{call}", operator=operator),
         kernel(3, 5 * MS, (1,), operator="aten::mm"),
         host(4, 6 * MS, (2,)),
     ]
     (one,) = (item for item in analysed(workload(nodes)).advices() if item.kind == "sync")
-    assert ("pinned memory with non_blocking=True" in one.how) == is_pinned
-    assert ("avoid the synchronisation" in one.how) == (not is_pinned)
+    assert one.how == how
+
+
+def test_a_synchronisation_at_the_start_of_a_step_waits_for_no_copy_at_its_end():
+    """The first segment has none before it; the last segment of the path is a copy."""
+    nodes = [
+        host(0, MS, kind="sync", name="cudaStreamSynchronize", operator="aten::copy_"),
+        kernel(1, 2 * MS, (0,), operator="aten::mm"),
+        kernel(2, MS, (1,), kind="copy", name="Memcpy HtoD (Pageable -> Device)", operator="aten::copy_"),
+    ]
+    (one,) = (item for item in analysed(workload(nodes)).advices() if item.kind == "sync")
+    assert one.how == REMEDIES["sync"]
 
 
 def test_a_synchronisation_that_no_device_work_explains_blames_none():
@@ -1339,7 +1381,8 @@ def test_copies_are_named_by_their_direction(name, what, key):
     first = analysed(launched(more=more)).advices()[0]
     assert (first.what, first.key) == (f"{what} (aten::copy_)", key)
     assert (first.gain_ns, first.half_ns) == (9 * MS, 4_500_000)
-    assert ("pinned" in first.how) == ("Pageable" in name)
+    assert ("pinned memory" in first.how) == ("Pageable" in name)
+    assert ("non_blocking=True" in first.how) == ("Pageable" in name or "Pinned" in name)
 
 
 def bucketed(sleeps):
