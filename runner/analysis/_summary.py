@@ -250,7 +250,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
     return " No communication is on the critical path: a faster network cannot shorten the step."
 
 
-def _measured_text(workload: Workload) -> str:
+def _measured_text(makespan_ns: int, workload: Workload) -> str:
     """Return the measured step time, with the number of measured ranks if more are simulated."""
     measured_ns, ranks = measured_step_ns(workload), measured_ranks(workload)
     if not measured_ns:
@@ -258,7 +258,10 @@ def _measured_text(workload: Workload) -> str:
     which = f" on {count_text(ranks, 'rank')}" if ranks != workload.num_ranks else ""
     overhead = profiler_overhead(workload.metadata)
     profiled = " with the profiler" if overhead is not None and overhead.removed_ns else ""
-    return f" (measured{profiled}{which}: {duration_text(measured_ns)})"
+    took = duration_text(measured_ns)
+    if took == duration_text(makespan_ns) and not which:
+        return f" (as measured{profiled})"
+    return f" (measured{profiled}{which}: {took})"
 
 
 def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str) -> str:
@@ -277,7 +280,7 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
 
 def _duration_lead(makespan_ns: int, workload: Workload) -> str:
     """Begin a sentence with the simulated and the measured duration of the step."""
-    measured, steps = _measured_text(workload), captured_steps(workload.metadata)
+    measured, steps = _measured_text(makespan_ns, workload), captured_steps(workload.metadata)
     on_ranks = f" on {count_text(workload.num_ranks, 'rank')}" * (" on " in measured)
     took = f"{duration_text(makespan_ns)}{on_ranks}{measured}"
     if steps > 1:

@@ -104,7 +104,7 @@ def test_summary_names_the_bound():
     model = two_ranks()
     summary = summarize(simulate(model, "default", "ring-2", backend="fake"), model)
     assert summary.headline.startswith(
-        "The step takes 1.70 µs (measured: 1.70 µs) and is bound by communication: 58.8 %"
+        "The step takes 1.70 µs (as measured) and is bound by communication: 58.8 %"
     )
     assert "all_reduce of 1.00 MiB" in summary.headline
     ranks = summary.ranks
