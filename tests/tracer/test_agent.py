@@ -280,6 +280,19 @@ def test_an_optimizer_created_anew_replaces_the_deleted_one():
     assert [*map(owners.add, kept), *map(owners.add, kept)] == [2, 3, 2, 3]
 
 
+def test_a_wrapper_of_an_optimizer_without_parameters_has_a_number():
+    """It inherits the patched step, but never calls the constructor of its base class."""
+    import torch
+
+    class Wrapper(torch.optim.SGD):
+        def __init__(self):
+            """Leave the parameters to the wrapped optimizer."""
+
+    wrappers, owners = [Wrapper(), Wrapper()], Owners()
+    assert [owners.add(one) for one in wrappers * 2] == [0, 1, 0, 1]
+    assert owners.note([("weight", torch.ones(1))]) == ""
+
+
 @pytest.mark.parametrize(("trained", "is_noted"), [(1, True), (2, False), (0, False)])
 def test_gradients_that_no_optimizer_uses_are_noted(trained, is_noted):
     """Unless it has none of them: it may work on copies."""

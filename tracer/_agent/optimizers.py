@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -101,8 +101,7 @@ class Owners:
         """
         known = self._optimizers.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
-            parameters = (id(one) for group in optimizer.param_groups for one in group["params"])
-            first = next(parameters, 0)
+            first = next(_parameters_of(optimizer), 0)
             before = self._of_parameters.get(first)
             number = before[1] if before and before[0]() is None else next(self._numbers)
             known = weakref.ref(optimizer), number
@@ -116,7 +115,7 @@ class Owners:
         needed.
         """
         known = [optimizer for one, _ in self._optimizers.values() if (optimizer := one()) is not None]
-        owned = {id(one) for own in known for group in own.param_groups for one in group["params"]}
+        owned = {number for own in known for number in _parameters_of(own)}
         named = {id(parameter): (name, parameter) for name, parameter in with_gradients}
         unused = [pair for key, pair in named.items() if key not in owned]
         if not unused or len(unused) == len(named):
@@ -127,3 +126,9 @@ class Owners:
             f"{first}) that no optimizer uses: call requires_grad_(False) on frozen parameters to avoid "
             "this work"
         )
+
+
+def _parameters_of(optimizer: Any) -> Iterator[int]:
+    """Yield the id of each parameter of *optimizer*; a wrapper of another optimizer may have none."""
+    for group in getattr(optimizer, "param_groups", ()):
+        yield from map(id, group.get("params", ()))
