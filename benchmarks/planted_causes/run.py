@@ -83,14 +83,14 @@ JOBS = {
     "sharded_checkpoint": Expected("checkpoint", ranks=2, recurs=True),
     "trainer": Expected("logging"),
     "anomaly_detection": Expected("Anomaly detection"),
-    "python_gradient": Expected(r"Python between operators in PairwiseLoss\.backward"),
+    "python_gradient": Expected(r"(Everything|Python between operators) in PairwiseLoss\.backward"),
     "recomputation": Expected("Recomputing"),
     "gradient_penalty": Expected(r"GradientPenalty\.penalize"),
     "barriers": Expected("barriers in", ranks=2),
     "pools": Expected("processes|process or thread"),
     "double_precision": Expected("double precision"),
     "new_pages": Expected("Page faults"),
-    "edit_distance": Expected(r"Python between operators in EditDistance\.compare"),
+    "edit_distance": Expected(r"(Everything|Python between operators) in EditDistance\.compare"),
 }
 # Jobs of followed.py, how their advice is to be recognised, and what was done.
 FOLLOWED = {

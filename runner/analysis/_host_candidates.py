@@ -211,26 +211,42 @@ def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     """Yield Python between operators by line, or by function if that mostly runs Python.
 
     *rows* are all segments of Python with a known place. A function that mostly runs Python includes its
-    other work, because all of it disappears with the function. This does not apply to forward passes, whose
-    other work is necessary, and to the training function, whose lines do different work. A line or forward
-    pass that does little except run Python includes only run delays and triggered garbage collections.
+    other work, because all of it disappears with the function. This does not apply to parts of a model, whose
+    other work is necessary, and to the training function, whose lines do different work. Without a known
+    training function, any function may run the whole step. A line or function that does little except run
+    Python includes only run delays and triggered garbage collections.
     """
     functions = segments["place"].mapped(function_of)
-    training, label = training_functions(segments), HOST_CAUSES["python"]
+    training, of_model = training_functions(segments), _is_of_model(segments)
     for function, own in grouped(rows, functions[rows]):
         lines = dict(grouped(own, segments["place"][own]))
         if function not in training:
-            is_needed = is_forward(function)
-            least = _ALL_OF_IT if is_needed else MAJORITY
-            every = _with_delays(segments, own, functions == function, least, is_whole=not is_needed)
+            at_function = functions == function
+            everything = np.flatnonzero(at_function)
+            script_ns = sum_ns(segments, everything[~of_model[everything]])
+            is_model = is_forward(function) or script_ns < _ALL_OF_IT * sum_ns(segments, everything)
+            is_whole = bool(training) and not is_model
+            least = MAJORITY if is_whole else _ALL_OF_IT
+            every = _with_delays(segments, own, at_function, least, is_whole=is_whole)
             if every is not None and (len(lines) > 1 or len(every) > len(own)):
-                yield _python_at(segments, f"{label}{in_place(segments, own)}", "place", function, every)
+                yield _python_at(segments, in_place(segments, own), Target("place", function), own, every)
                 continue
         for place, part in lines.items():
             every = _with_delays(segments, part, segments["place"] == place, _ALL_OF_IT)
             is_delayed = every is not None and len(every) > len(part)
             what, chosen = ("place", every) if every is not None and is_delayed else ("host", part)
-            yield _python_at(segments, f"{label} in {place}", what, place, chosen)
+            yield _python_at(segments, f" in {place}", Target(what, place), part, chosen)
+
+
+def _is_of_model(segments: CodedColumns) -> npt.NDArray[np.bool_]:
+    """Return a mask of the operators in modules or backward passes.
+
+    Host work between operators has the module of the next operator, although the script may run it before
+    the module. Python, run delays and garbage collections are not work of operators.
+    """
+    found: npt.NDArray[np.bool_] = (segments["module"] != "") | (segments["phase"] == "backward")
+    found &= ~segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
+    return found & ~segments["cause"].passes(("python", DELAYED, _COLLECTING).__contains__)
 
 
 def _with_delays(
@@ -254,11 +270,16 @@ def _with_delays(
     return np.union1d(own, np.flatnonzero(at_place & (following | is_whole)))
 
 
-def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) -> Candidate:
-    path_ns, target = sum_ns(segments, own), Target(what, name)
-    if 2 * sum_ns(segments, own[segments["cause"][own] == _COLLECTING]) > path_ns:
-        text += ", including the garbage collections that it triggers"
-    return Candidate(text, "host", "python", "python", target, GONE, own, path_ns, path_ns)
+def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: Ints) -> Candidate:
+    """Return the candidate for the Python code *own* and the work *every* that disappears with it.
+
+    As in other candidates, waits for a processor count as the work that waits.
+    """
+    included = set(segments["cause"][np.setdiff1d(every, own)].tolist()) - {DELAYED}
+    label, path_ns = HOST_CAUSES["python"], sum_ns(segments, every)
+    what = f"Everything in {target.name}, mostly {label}" if included - {_COLLECTING} else f"{label}{place}"
+    what += ", including the garbage collections that it triggers" * (_COLLECTING in included)
+    return Candidate(what, "host", "python", "python", target, GONE, every, path_ns, path_ns)
 
 
 def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:
