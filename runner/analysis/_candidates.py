@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -121,7 +121,7 @@ def candidates(
         *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # advice on rates names operators
-        *_functions(segments, _outside(in_loops, segments)),
+        *_functions(segments, _outside(in_loops, segments), reaches),
         *_optimizer(segments, computed, hosted, precise),
         *(loop(segments, place, own) for place, own in of_loops.items()),
         *in_barriers,
@@ -296,12 +296,13 @@ def _outside(loops: Ints, segments: CodedColumns) -> Ints:
     return np.flatnonzero(mine)
 
 
-def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
+def _functions(segments: CodedColumns, rows: Ints, reaches: Container[str]) -> Iterator[Candidate]:
     """Yield each function of the script that takes much of a step without a single main cause.
 
     Of a function that calls the backward pass, only operators count, and they must take most of the
     step. That function itself is not advised: the step needs it, and its source location includes
-    the backward pass.
+    the backward pass. An operator of *reaches*, which is known to be slow, is the main cause of a
+    function even if the function also calls others.
     """
     training = training_functions(segments)
     if not training:
@@ -330,7 +331,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             continue
         computes = sum_ns(segments, computed) >= _NEARLY_ALL * path_ns
         operator, most_ns = largest(segments, computed, "operator")
-        most_of = MAJORITY if function in training else _NEARLY_ALL
+        most_of = MAJORITY if function in training or operator in reaches else _NEARLY_ALL
         is_operator = most_ns >= max(most_of * path_ns, _NEARLY_ALL * int(everywhere_ns[operator]))
         messages = everything[kinds[everything] == "communication"]
         is_single = any(

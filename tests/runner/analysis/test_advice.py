@@ -698,6 +698,26 @@ def test_function_with_a_main_operator_is_one_entry_with_its_other_operators(mm_
     assert (first.key, first.gain_ns) == found
 
 
+@pytest.mark.parametrize(("other_ms", "is_slow"), [(1, True), (1, False), (7, True)])
+def test_a_main_operator_that_is_known_to_be_slow_is_advised_instead_of_its_function(other_ms, is_slow):
+    """Its rate shows what can be gained without doing without the function."""
+    rows = [("aten::gelu", 8, "scale (train.py:7)"), ("aten::sort", other_ms, "scale (train.py:8)"),
+            ("aten::silu", 2 if is_slow else 8, "train (train.py:29)")]  # fmt: skip
+    nodes = [host(0, MS)]
+    for number, (name, ms, place) in enumerate(rows, 1):
+        nodes.append(kernel(number, ms * MS, (number - 1,), stream=1007, operator=name, place=place))
+        nodes[-1] |= {"name": name, "module": "", "tensor_size_bytes": 800}
+    nodes.append(kernel(4, MS, (3,), stream=1007, phase="backward", place="train (train.py:30)"))
+    kinds = [[name, "elementwise", "fp32", "fp32[100]", 100, 400, 400] for name, _, _ in rows[::2]]
+    calls = [[number, 1, 1, ms * MS] for number, (_, ms, _) in enumerate(rows[::2])]
+    metadata = {"operators": {"kinds": kinds, "ranks": {"0": calls}}}
+    items = analysed(workload(nodes, metadata=metadata)).advices()
+    is_operator = is_slow and other_ms == 1
+    assert any(item.key == "place:scale (train.py)=inf" for item in items) != is_operator
+    found = [(item.gain_ns, "aten::silu" in item.how) for item in items if item.what.startswith("aten::gelu")]
+    assert found == [(6 * MS, True)] * is_operator
+
+
 def test_the_function_that_trains_is_no_entry():
     run = analysed(extra_forward(3 * MS, 2 * MS, "train (train.py:28)"))
     assert not any(item.key.startswith("place:") for item in run.advices())
