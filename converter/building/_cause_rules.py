@@ -17,7 +17,7 @@ class Mark(NamedTuple):
     """The *cause* of host time that a range on a host thread indicates.
 
     *covers* means that the operators inside the range have the same cause. *is_inside* means that the range
-    does not belong to an operator around it.
+    keeps its own cause inside an operator.
     """
 
     cause: str
@@ -157,7 +157,7 @@ SYSTEM_CALLS: Mapping[str, str] = {
     "futex": "lock",
     **dict.fromkeys(_INPUT_OUTPUT.split(), "io"),
 }
-"""System calls in which a thread sleeps, and the cause of that."""
+"""System calls in which a thread sleeps, each with the cause of the time in it."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -178,7 +178,7 @@ def is_allocation(call: str) -> bool:
 
 
 def is_engine_range(name: str) -> bool:
-    """Return whether *name* is that of autograd's range around one backward node and the node's hooks.
+    """Return whether *name* is the name of autograd's range around one backward node and the node's hooks.
 
     Autograd's engine computes nothing itself, so time in the range outside operators is spent in Python
     hooks.

@@ -84,7 +84,7 @@ class Conversion:
         """Find the steps of all ranks; convert them immediately if the first rank determines the selection.
 
         With an immediate conversion, large traces are read only once. If another rank contradicts the
-        selection, these graphs are discarded.
+        selection, the graphs converted so far are discarded.
         """
         ranks, workers = self.ranks, self.workers
         first = None
@@ -186,7 +186,7 @@ class Conversion:
         )
 
     def _derived_facts(self, opened: Sequence[OpenRank], measured: Sequence[RankGraph]) -> dict[str, Any]:
-        """Return metadata: the reason for the choice of the step, and the lateness of a machine's ranks."""
+        """Return metadata: the reason for the choice of the step, and the lateness of ranks on one host."""
         facts: dict[str, Any] = {}
         count, is_marked = len(opened[0].steps), all(rank.marked for rank in opened)
         if self._which(opened[0]) == "median" and count > 1:
@@ -260,7 +260,7 @@ def _unify_repetitions(opened: Sequence[OpenRank]) -> None:
 
 
 def _renumbered(opened: Sequence[OpenRank]) -> list[str]:
-    """Return a note if file names state other ranks than those shown, and the traces state no rank."""
+    """Return a note if file names state ranks other than the assigned ranks, and the traces state no rank."""
     words = [worded_rank(rank.traces.device_path) for rank in opened]
     named, shown = [rank for rank in words if rank is not None], [rank.traces.rank for rank in opened]
     if len(named) < len(shown) or named == shown or any(rank.stated_rank >= 0 for rank in opened):

@@ -50,7 +50,7 @@ def convert(
     with (ranks done, ranks). *jobs* processes convert ranks concurrently (None: the number of cores, if the
     files are large enough). With several processes, the caller's main module must be safe to import. On a
     Dask *cluster* (an address or a scheduler file), the cluster's workers convert ranks and need the traces
-    at the same path. For a batch system's YAML, *jobs* is the number of the batch system's jobs.
+    at the same path. If *cluster* is a YAML file for a batch system, *jobs* is the number of batch jobs.
     *rescale_host* scales host time by the ratio of an unprofiled step to a captured step. For large traces,
     *finished* stores each rank's graph on disk. The workload reads these graphs from disk, and a repeated
     conversion reuses them. Raises `TraceError` for an unusable trace set, `UsageError` for a step that was
@@ -118,7 +118,7 @@ class _Capture:
         for candidate in timed:
             try:
                 return candidate.workload()
-            except StepsDiffer:  # noqa: PERF203 - the next candidate may communicate alike
+            except StepsDiffer:  # noqa: PERF203 - the next candidate may communicate the same
                 continue
         return detailed.workload()
 

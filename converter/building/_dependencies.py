@@ -39,7 +39,7 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
 
 
 class Uses(NamedTuple):
-    """The operators that use a communication's storage; operators in *needed* need its data."""
+    """The operators that use a communication's storage; those in *needed* need the communicated data."""
 
     users: Mapping[int, Sequence[int]]
     needed: Mapping[int, Sequence[int]]
@@ -99,7 +99,7 @@ def _needing(
 def with_message_ends(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces, gaps: Gaps
 ) -> list[Communication]:
-    """Return *comms* with messages that end at the arrival or departure of their data, if known.
+    """Return *comms* in which messages end when their data arrived or departed, if this time is known.
 
     Gloo's annotation of a message lasts until the call that waits for the message returns. This call may
     return long after the message, and may wait for many messages. The end of the annotation is the end of the
@@ -369,7 +369,7 @@ _BUFFER_COPIES = {
 
 
 def buffers_of(ops: Ops) -> list[str]:
-    """Return the place of each operator that copies to or from a collective's buffer, or ""."""
+    """Return the label in `BUFFERS` of each operator that copies to or from a collective's buffer, or ""."""
     places = [""] * len(ops)
     for collective, place in BUFFERS.items():
         copying = {name for name, of in _BUFFER_COPIES.items() if of == collective}
@@ -398,7 +398,7 @@ def with_issue_times(
     """Return *comms* with their times of issue, and *pieces* cut at these times.
 
     A call issues its communication as fast as the fastest call of the same operator. If a call returns much
-    later, its thread was blocked: it waited for the communication, or had no processor.
+    later, its thread was blocked: it waited for the communication or for a processor.
     """
     last = {op: place for place, op in enumerate(pieces.op.tolist())}
     quickest: dict[int, int] = {}

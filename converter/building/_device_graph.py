@@ -343,13 +343,13 @@ class _Builder:
         return issued
 
     def _device_end_ns(self) -> int:
-        """Return when the device work outside the graph ends, which delays no node."""
+        """Return the end of the device work outside the graph; this work delays no node."""
         if self.extent is not None:
             return self.extent.start_ns
         return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0
 
     def _shares(self) -> np.ndarray:
-        """Return the time of each step like `Window.shares`, but the device's time for a whole capture."""
+        """Return the time of each step (see `Window.shares`), or the device's extent for a whole capture."""
         if self.extent is not None:
             number = self.window.steps[0].index
             return np.array([(number, self.extent.start_ns, self.extent.end_ns)], dtype=np.int64)
@@ -361,8 +361,9 @@ class _Builder:
         """Return *graph* with the measured duration of its step, which other steps may have overlapped.
 
         The host and prefetching streams may begin a step while the device still works on the previous step.
-        Device work that finished before delays no node. The part of the host's lead for which the device
-        would have to wait is removed. The remaining lead overlaps the device's time, as measured.
+        Device work that finished before the step's start on the device delays no later node. The part of the
+        host's lead for which the device would have to wait is removed. The remaining lead overlaps the
+        device's time, as measured.
         """
         start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
         lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns

@@ -247,7 +247,7 @@ class DeviceNodes(GraphBuilder):
         return found
 
     def _ends(self, comms: Sequence[DeviceComm]) -> list[dict[str, Any]]:
-        """Return the communication columns of *comms*, without communications of a single member."""
+        """Return the communication columns of *comms*; omit communications with a single member."""
         return [columns for comm in comms if (columns := self._ends_of(comm)) is not None]
 
     def _ends_of(self, comm: DeviceComm) -> dict[str, Any] | None:

@@ -241,7 +241,7 @@ def _free_ns(linked: Linked) -> np.ndarray:
 
 
 class StreamSlots(Columns, frozen=True):
-    """The place of each launch on its stream, with gaps and delays.
+    """The position of each launch on its stream, with gaps and delays.
 
     *before* is the previous launch on the stream (-1: the first in the window). *start_ns* is the time at
     which the launch began, never before the previous launch. *busy_ns* is the time that the launch adds to

@@ -187,9 +187,9 @@ class _Builder:
 
     *names*, *modules* and *phases* describe operators. *works_of_op* contains the computing nodes of
     operators, and *costs* contains the costs of pieces. *computes* marks the pieces in which an operator
-    computes. *places* are the pieces' places in the script. *buffers* is the place of each operator that
-    copies to or from a collective's buffer, or "" for other operators. The last item is "", for pieces
-    outside operators.
+    computes. *places* are the source locations of the pieces in the script. *buffers* has the label of each
+    operator that copies to or from a collective's buffer, and "" for other operators. The last item of
+    *buffers* is "", for pieces outside operators.
     """
 
     window: Window
@@ -245,7 +245,7 @@ class _Builder:
         if piece.op >= 0:
             name, place = self.names[piece.op], self.places[piece.place]
             parts = self.causes.of_operator(name, begin_ns, piece.end_ns)
-            if place and not is_engine_range(name):  # the place of a gradient is that of the forward operator
+            if place and not is_engine_range(name):  # a gradient keeps the forward operator's location
                 parts = [one._replace(place=place) if one.cause in _OWN_WORK else one for one in parts]
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
                 # The operator did its work, although the thread had a processor only for a part of the time.
@@ -315,7 +315,8 @@ class _Builder:
     def add_comm(self, comm: Communication, group: int, place: str) -> int:
         """Append *comm*, issued by the newest host node, with the duration that leads to its measured end.
 
-        *place* is used if the script issues *comm* directly, outside modules and the backward pass.
+        The source location *place* is used if the script issues *comm* directly, outside modules and the
+        backward pass.
         """
         spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)

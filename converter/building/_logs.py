@@ -168,7 +168,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
 
 
 def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
-    """Return the numbers of communicators: 0 for the first one of all ranks, and unique other numbers.
+    """Return a unique number for each communicator; the first communicator of all ranks is number 0.
 
     Communicators of the same ranks remain separate, because the order of their collectives may differ.
     """

@@ -45,8 +45,9 @@ class _Called(NamedTuple):
 class OperatorCalls(NamedTuple):
     """The calls of one operator with the same arguments on a rank.
 
-    *kind* is the operator's class, "" without a model. *time_ns* is the total time of the *pieces* of device
-    work of all *calls* or, on the host, of the calls. *operations* and bytes apply to one call.
+    *kind* is the operator's class, "" without a model. *time_ns* is the total time of all *calls*: the time
+    of their *pieces* of device work or, on the host, the time of the calls themselves. *operations* and bytes
+    apply to one call.
     """
 
     operator: str

@@ -33,7 +33,7 @@ _MAX_SCATTER = 0.2
 # The minimum ratio of captured to unprofiled steps that is reported. Steps without a profiler also differ by
 # up to this ratio.
 _WORTH_TELLING = 1.1
-# Number of first steps of a run that allocate and compile.
+# Number of steps at the start of a run that allocate and compile.
 _FIRST = 3
 # A step longer than this multiple of the median did other work than usual steps.
 _LONG = 1.5
@@ -50,7 +50,7 @@ _MAX_NS = 10_000
 _BLOCK = 512
 _WAITS = ("sync", "wait", "idle")
 CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
-"""Phases that the tracer times in every step; the last is all that follows the backward pass."""
+"""Phases that the tracer times in every step; the last phase is everything after the backward pass."""
 
 
 class ProfilerOverhead(NamedTuple):
@@ -298,10 +298,10 @@ def without_recording(
 
     The profiler does its work before it records an event's start, and after it records the event's end. Half
     of the cost is subtracted from the node that ran until the start, and half from the node that ran after
-    the end. The part that exceeds a node's duration is subtracted from the following nodes at the same place
-    of the script, because recording also slows down later uses of the recorded tensors. At other places, at
-    most the cost of a block of events is subtracted. From waiting nodes, only the cost of their own events is
-    subtracted.
+    the end. The part that exceeds a node's duration is subtracted from the following nodes with the same
+    source location, because recording also slows down later uses of the recorded tensors. If the next node
+    has another source location, at most the cost of a block of events is carried over to it. From waiting
+    nodes, only the cost of their own events is subtracted.
     """
     if not any(costs.any() for costs in costs_ns.values()):
         return own
@@ -335,14 +335,14 @@ def without_recording(
 
 
 def _stays(places: np.ndarray, texts: Sequence[str]) -> np.ndarray:
-    """Return, for each node, whether the next node is at the same named place of the script."""
+    """Return, for each node, whether the next node has the same known source location."""
     named = which(texts, bool)[places]
     stays: np.ndarray = named & (places == np.append(places[1:], -1))
     return stays
 
 
 def _paid(costs: np.ndarray, payable: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return the part of *costs* to subtract from each node; later nodes bear up to *most* of it."""
+    """Return the cost to subtract from each node; at most *most* of the excess passes to the next node."""
     excess = zip((costs - payable).tolist(), most.tolist(), strict=True)
     unpaid = [*accumulate(excess, lambda left, more: min(more[1], max(0.0, left + more[0])), initial=0.0)]
     paid: np.ndarray = np.minimum(payable, costs + unpaid[:-1]).astype(np.int64)

@@ -15,7 +15,7 @@ _ACCUMULATION = "torch::autograd::AccumulateGrad"
 
 
 def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
-    """Return the script place of each piece, or "" if it is unknown."""
+    """Return the source location of each piece in the script, or "" if it is unknown."""
     middles = (pieces.start_ns + pieces.end_ns) // 2
     places = _between_calls(ops, pieces, causes.call_places(middles), causes.places(middles))
     places = _with_gradients(ops, pieces, causes.places(ops.start_ns), places)
@@ -23,10 +23,11 @@ def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
 
 
 def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list[str]) -> list[str]:
-    """Return *places*, with the place of a marked call for all work up to the function's next marked call.
+    """Return *places*; work between two marked calls of a function gets the location of the first call.
 
-    *called* has the place of the marked call around each piece. Modules, the backward pass and the optimizer
-    between two calls show that the second call does not follow in the same run of the function.
+    Known locations are kept. *called* has the source location of the marked call around each piece. Modules,
+    the backward pass and the optimizer between two calls show that the second call does not follow in the
+    same run of the function.
     """
     forward = PHASES.index("forward")
     inside = [op < 0 or (not ops.module[op] and ops.phase[op] == forward) for op in pieces.op.tolist()]
@@ -43,18 +44,19 @@ def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list
 
 
 def function_at(place: str) -> str:
-    """Return the function and file of a script *place*, without the line."""
+    """Return the function and file of a source location *place*, without the line."""
     return place.rpartition(":")[0]
 
 
 def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: list[str]) -> list[str]:
-    """Return *places* with the place of the forward operator for each gradient, and for its dispatch.
+    """Return *places*; each gradient and its dispatch get the source location of the forward operator.
 
-    *of_starts* is the place at the start of each operator. Python code of a gradient keeps its own place.
+    *of_starts* is the source location at the start of each operator. Python code of a gradient keeps its own
+    location.
     """
     sequences = ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
-    owners: dict[int, str] = {}  # by sequence number; operators of the backward pass repeat it
+    owners: dict[int, str] = {}  # by sequence number, which backward operators repeat
     for sequence, place, is_gradient in zip(sequences, of_starts, is_engine, strict=True):
         if sequence >= 0 and place and not is_gradient:
             owners.setdefault(sequence, place)
@@ -77,7 +79,7 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
 
 
 def _with_hooks(ops: Ops, pieces: Pieces, causes: HostCauses, places: list[str]) -> list[str]:
-    """Return *places*, with the place of a hook for all its operators, and for no gradients.
+    """Return *places*; all operators of a hook get the hook's source location, but gradients do not.
 
     Autograd calls the hooks of a parameter before it accumulates the parameter's gradient.
     """

@@ -114,7 +114,8 @@ class RankGraph:
 
 
 _KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
-# A rank is usually late if it is late in this share of steps, by at least this share of its delay.
+# A rank is usually late if, in at least the first share of steps, it is late by at least the second share of
+# its usual delay.
 _MAX_STEPS, _MAX_OF_IT = 0.75, 0.5
 _MIN_STEPS = 2
 # The number of first unprofiled steps to skip (because they allocate memory), the minimum number of

@@ -96,8 +96,8 @@ def _writes(rows: np.ndarray, host: HostTrace, storages: set[int]) -> dict[int, 
 def _is_changed(writes: Sequence[tuple[int, bool]], starts: np.ndarray, copied_ns: int) -> bool:
     """Return whether the result of a copy that ended at *copied_ns* is changed in place.
 
-    Storages are addresses. If an operator returns the storage as new, the result of the copy has been freed
-    before.
+    Storages are addresses. If an operator returns the storage as a new one, the result of the copy was freed
+    earlier.
     """
     later = (in_place for writer, in_place in writes if starts[writer] >= copied_ns)
     return next(later, False)

@@ -142,7 +142,7 @@ class SampledCauses:
         return layered(gaps.joined(inside, outside), self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
-        """Return the sampled time of each pair of cause and place between two times.
+        """Return the sampled time of each pair of cause and source location between two times.
 
         A sample represents the time since the previous sample, even if the previous sample precedes the step.
         """
@@ -155,7 +155,7 @@ class SampledCauses:
         return shares
 
     def chains(self, start_ns: int, end_ns: int) -> Counter[tuple[str, ...]]:
-        """Return the sampled time of each chain of the script's places between two times, callers first."""
+        """Return the sampled time of each call chain of the script between two times, callers first."""
         found: Counter[tuple[str, ...]] = Counter()
         first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
         for number in range(max(first, 1), after):
@@ -165,7 +165,7 @@ class SampledCauses:
         return found
 
     def hooks(self) -> list[str]:
-        """Return the places of the script's backward hooks, the place with the most samples first."""
+        """Return the source locations of the script's backward hooks, most sampled first."""
         places: Counter[str] = Counter()
         stacks = Counter(self._evidence.samples.stack[row] for row in self._rows)
         for stack, count in stacks.items():
@@ -250,7 +250,7 @@ class SampledCauses:
         return cause if cause != "lock" else ""
 
     def _cause(self, before: int, row: int) -> tuple[str, str]:
-        """Return cause and place of the stepping thread's sample *row*; *before* is the previous sample."""
+        """Return cause and source location of the thread's sample *row*; *before* is the previous sample."""
         samples = self._evidence.samples
         activity, mechanism, place = self.about(samples.stack[row])
         if activity == "worker_wait":
@@ -282,7 +282,7 @@ class SampledCauses:
         return _AWAITING_PEERS.match(f"{frames[0].path}:{frames[0].function}") is not None
 
     def _holder(self, before: int, row: int, idle: int) -> str | None:
-        """Return the place at which another thread ran Python in most of the *idle* time between samples.
+        """Return the source location where another thread ran for most of the *idle* time between samples.
 
         The result is None if no other thread had a processor for this time.
         """
@@ -301,7 +301,7 @@ class SampledCauses:
         return None
 
     def _started(self, stack: int) -> str:
-        """Return the place of the library's function that a thread without frames of the script runs.
+        """Return the source location of the library function that a thread without script frames runs.
 
         An example is the feeder thread of a queue, which pickles the queue's objects.
         """
@@ -309,7 +309,7 @@ class SampledCauses:
         return next((frame.place for frame in outside), "")
 
     def _about(self, stack: int) -> tuple[str, str, str]:
-        """Return activity, mechanism and script place of a *stack*; unknown values are ""."""
+        """Return activity, mechanism and source location of a *stack*; unknown values are ""."""
         place, mechanism, activities = "", "", set()
         every = self._evidence.frames_of(stack)
         frames = [*takewhile(lambda frame: not _FORKED.search(frame.function), every)]
@@ -321,7 +321,7 @@ class SampledCauses:
             # Callers in the script do not determine the mechanism. For locks, the caller identifies the wait
             # better.
             mechanism = cause * (not place) or mechanism if mechanism in ("", "lock") else mechanism
-            # Validation runs the model, so the place is the validating function and not the innermost frame.
+            # Validation runs the model, so its location is the validating function, not the innermost frame.
             if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
                 place = frame.place
             if cause in ACTIVITIES:
@@ -329,7 +329,7 @@ class SampledCauses:
         return next((cause for cause in ACTIVITIES if cause in activities), ""), mechanism, place
 
     def _dataset(self) -> str:
-        """Return the place at which the first data loader with workers makes examples, or "" if unknown."""
+        """Return where the dataset of the first data loader with workers creates items, or "" if unknown."""
         for loader in self._evidence.loaders:
             if loader.workers and loader.file >= 0:
                 return f"{loader.dataset} ({self._evidence.files[loader.file].path}:{loader.line})"
@@ -361,8 +361,9 @@ class SampledCauses:
     def _collections(self) -> list[Span]:
         """Return the garbage collections of the thread as spans.
 
-        Collections without a sample have the place of the longest collection of the same generation. The
-        place of a full collection that the script requested does not apply to other generations.
+        A collection without a sample has the source location of the longest collection of the same
+        generation. The location of a full collection that the script requested does not apply to other
+        generations.
         """
         rows = self._evidence.collections
         columns = zip(rows.start_ns, rows.end_ns, rows.generation, rows.thread, strict=True)
@@ -378,7 +379,7 @@ class SampledCauses:
         return [span._replace(place=span.place or usual.get(generation, "")) for generation, span in spans]
 
     def _collector(self, start_ns: int, end_ns: int) -> str:
-        """Return the place that caused a collection, from a sample in the tracer's callback, or ""."""
+        """Return the source location that caused a collection, from a sample in the tracer's callback."""
         samples, number = self._evidence.samples, bisect_left(self._times, start_ns)
         for row in self._rows[number : number + 1]:
             stack, is_near = samples.stack[row], samples.time_ns[row] <= end_ns + _COLLECTION_NS
@@ -390,8 +391,8 @@ class SampledCauses:
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
         """Return the time between two samples for which the runnable thread did not run, and the reason.
 
-        The reason None means a lack of CPUs. Otherwise, the reason is the place of the thread with the
-        interpreter lock.
+        The reason None means a lack of CPUs. Otherwise, the reason is the source location of the thread that
+        holds the interpreter lock.
         """
         samples = self._evidence.samples
         wall = samples.time_ns[row] - samples.time_ns[before]

@@ -80,7 +80,7 @@ class LongGaps:
     def contain(self, state: State) -> bool:
         """Return whether the thread was in a gap for some time when *state* was sampled.
 
-        Sampling itself stops a thread for a short time, also in a loop of short operators.
+        Sampling itself stops a thread for a short time, even in a loop of short operators.
         """
         asked_ns = state.time_ns if state.is_exact else state.since_ns
         number = bisect_right(self.starts, asked_ns - DISPATCH_NS) - 1
@@ -136,12 +136,12 @@ def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> 
     return phases
 
 
-# Pattern of a place in the script, and the minimum number of times that a function in a loop returns to an
+# Pattern of a source location, and the minimum number of times that a function in a loop returns to an
 # earlier line.
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
-# A section with fewer samples also gets those of other steps, if the lengths of the phases differ by at most
-# this ratio.
+# A section with fewer samples than the first number also gets the samples of other steps whose phases differ
+# in length by at most the second number (a ratio).
 _ENOUGH, _ALIKE = 4, 1.5
 ACROSS_THE_MODEL = "validation"
 """The activity that includes runs of the model."""
@@ -167,11 +167,11 @@ def states_of_other_steps(
     edges: Sequence[int],
     steps: Sequence[Sequence[int]],
 ) -> Iterator[State]:
-    """Yield states from *other* steps (phases and states) for sections without a sample in *own*.
+    """Yield states from *others* (phases and states of other steps) for sections with few samples in *own*.
 
     A sample of another step applies to a section if its distances from the start and end of the phase fit the
     section. The sample also applies if the phase is a single section, and all its samples show the same
-    place. *steps* are the phases of the steps to describe.
+    source location. *steps* are the phases of the steps to describe.
 
     A few samples say little about a long section, so a section with few samples also gets the samples of
     phases of about the same length. This does not apply to activities, such as checkpoints, which seldom
@@ -214,7 +214,7 @@ def states_of_other_steps(
 def _alike_in_phases(
     here: Sequence[int], there: Sequence[int], states: Sequence[State]
 ) -> Iterator[tuple[int, State]]:
-    """Yield the number and state of each phase in which all *states* of another step show the same place.
+    """Yield number and state of each phase in which all *states* of another step have the same location.
 
     *here* and *there* are the edges of the phases in the two steps.
     """
@@ -227,7 +227,7 @@ def _alike_in_phases(
 
 
 def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
-    """Return, for each place in a loop, the most frequent line, which represents the loop.
+    """Return, for each source location in a loop, the location of the loop's most frequent line.
 
     A loop is a function that returns to an earlier line at least twice within one of *steps*.
     """
@@ -252,7 +252,7 @@ def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
 
 
 def of_gaps(states: Sequence[State], edges: Sequence[int], in_gap: bool) -> list[State]:
-    """Return the *states* that apply to long gaps, or else to other time.
+    """Return the *states* that apply to long gaps (if *in_gap*) or to other time.
 
     Code between operators differs from the code that calls them, such as hooks of modules. Activities apply
     to both, and so do all states of a section without a sample of the other kind.

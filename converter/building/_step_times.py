@@ -31,8 +31,8 @@ _FEWEST, _FIRST = 6, 3
 # Minimum multiple of the median of a long step, and minimum share of the run in which long steps matter. Time
 # spent waiting for a processor does not count, because the script does not cause this time.
 _LONG, _MATTERS = 1.5, 0.05
-# Long steps are periodic if at least the first share of their excess time is at the positions of a period,
-# and at least the second share of these positions has long steps.
+# Long steps are periodic if at least this share of their excess time is at the positions of a period, and at
+# least this share of these positions has long steps.
 _REGULAR = 0.8
 # Minimum number of long steps for a pattern, and minimum number of long steps for a cause.
 _TIMES, _SEVERAL = 3, 2
@@ -63,11 +63,11 @@ class StepTimes(NamedTuple):
     """Durations of *steps* unprofiled steps of the slowest rank.
 
     *long_count* steps exceed 1.5 times the median. Long steps have the period *every* (0: none) and the mean
-    *long_ns*. *cause* and *place* take most of the additional time of long steps ("" if unknown). Without the
-    additional time, the mean step would be *gain_ns* shorter. *is_distinct* is 1 if only long steps run the
-    function at *place*, and if these steps have most of the additional time. The other fields are means per
-    step: the time of garbage collections, the wait for data loader workers, the time of compilation, and the
-    number and time of page faults.
+    *long_ns*. *cause* and the source location *place* account for most of the additional time of long steps
+    ("" if unknown). Without the additional time, the mean step would be *gain_ns* shorter. *is_distinct* is 1
+    if only long steps run the function at *place*, and if these steps have most of the additional time. The
+    other fields are means per step: the time of garbage collections, the wait for data loader workers, the
+    time of compilation, and the number and time of page faults.
     """
 
     steps: int
@@ -139,7 +139,7 @@ class _Step(NamedTuple):
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
     """Return the workload's metadata on the steps of a run, and on the processors.
 
-    There is nothing on steps if too few were timed.
+    If too few steps were timed, the metadata describe only the processors.
     """
     evidence = {
         entry.rank: read_evidence(folder / entry.evidence) for entry in entries[:_MAX_RANKS] if entry.evidence
@@ -185,9 +185,9 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
     """Return the mean growth of *counter* per step of *steps*, or 0 if it was not read or was reset.
 
-    `torch._dynamo.reset` resets the time of compilation. A step that has more than all other steps together
-    does not count, because one step says little about the run: it may contain the collection of the
-    profiler's objects.
+    `torch._dynamo.reset` resets the time of compilation. A step that accounts for more than all other steps
+    together is left out of the mean, because one step says little about the run: it may contain the
+    collection of the profiler's objects.
     """
     columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
     if not all(columns.values()):
@@ -354,10 +354,10 @@ def _explained(
 
 
 def _caller_of_long_steps(chains: Mapping[bool, Counter[tuple[str, ...]]], least_ns: float) -> str:
-    """Return the outermost place of the functions that hardly any other steps run, or "" without one.
+    """Return the outermost source location that nearly only long steps run, or "" if there is none.
 
-    *chains* are the sampled times of the script's places in long and in other steps, callers first. The
-    function must take *least_ns* of the long steps.
+    *chains* are the sampled times of the script's call chains in long and in other steps, callers first. The
+    function must take at least *least_ns* of the long steps.
     """
     spent = {side: Counter[str]() for side in chains}
     for side, own in chains.items():
@@ -457,7 +457,7 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
 
 
 def _units(evidence: Mapping[int, Evidence]) -> dict[str, Any]:
-    """Return metadata on the processors' units for bfloat16, if all ranks know the same."""
+    """Return metadata on the processors' units for bfloat16, if known and equal on all ranks."""
     units = {own.bfloat16 for own in evidence.values()}
     return {_BFLOAT16: units.pop()} if len(units) == 1 and None not in units else {}
 

@@ -220,7 +220,7 @@ def typical_steps(
     delays: Mapping[str, int] = MappingProxyType({}),
     fallback: Collection[int] = (),
 ) -> list[int]:
-    """Return the numbers of the steps that every rank has (without any, *fallback*), most typical first.
+    """Return the numbers of the steps that all ranks have (if none: *fallback*), most typical first.
 
     The most typical step is nearest to the usual duration *usual_ns*, or to the median if *usual_ns* is 0
     (unknown). *delays* are the machine's delays of each step, by number. The delays are subtracted from the

@@ -1,8 +1,8 @@
 """Convert ranks in processes of this machine, or on a Dask cluster, and store finished graphs.
 
 For large traces, the converting process writes each graph to a file. The graph's file is read by column, and
-an interrupted conversion reuses it. The file records its inputs. The file is invalid for traces with other
-sizes or times, for other steps, and for another version.
+an interrupted conversion reuses it. The file records its inputs. It is not reused if the traces' sizes or
+times, the selected steps or the version differ.
 """
 
 from __future__ import annotations
