@@ -56,10 +56,12 @@ def trace(
     recording. If the command fails, the capture until the failure is still returned: see
     ``TraceSet.exit_code`` and ``TraceSet.partial``.
 
-    Raises: UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
-    CaptureError: the command or script does not exist, *out* already contains a trace set, or cannot be
-    written to. NothingCaptured: the command ran, but no step was recorded. CommandFailed: no step was
-    recorded, and the command failed with ``exit_code``.
+    Raises:
+        UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
+        CaptureError: the command or script does not exist, or *out* already contains a trace set or cannot be
+            written to.
+        NothingCaptured: the command ran, but no step was recorded.
+        CommandFailed: no step was recorded, and the command failed with ``exit_code``.
 
     """
     folder = Path(out).absolute()

@@ -64,9 +64,10 @@ def read_statuses(out: Path) -> list[Status]:
 def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[str, Any]) -> TraceSet:
     """Return the capture in *out* as a trace set, and write its manifest unless a peer has done so.
 
-    Raises: NothingCaptured: no rank has a recording; the message states the progress of the job.
-    CommandFailed: no rank has a recording, and the command failed. CaptureError: the manifest cannot be
-    written.
+    Raises:
+        NothingCaptured: no rank has a recording; the message states the progress of the job.
+        CommandFailed: no rank has a recording, and the command failed.
+        CaptureError: the manifest cannot be written.
 
     """
     with _alone(out / CLAIM):
@@ -275,9 +276,11 @@ def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     The ``reasons`` of the result name ranks without traces. The ``notes`` name hosts with clocks that cannot
     be compared.
 
-    Raises: UsageError: no folder was given. TraceError: a folder contains no trace set, the sets come from
-    different jobs, or two sets have the same rank. CaptureError: *output* already contains a trace set, or
-    cannot be written to.
+    Raises:
+        UsageError: no folder was given.
+        TraceError: a folder contains no trace set, the sets come from different jobs, or two sets have the
+            same rank.
+        CaptureError: *output* already contains a trace set or cannot be written to.
 
     """
     trace_sets = [TraceSet.load(Path(folder)) for folder in folders]

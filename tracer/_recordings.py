@@ -1,4 +1,4 @@
-"""Read the recording of one rank's step that was made without devices, peers or data."""
+"""Read the recording of one rank's step, taken without devices, peers or data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RecordedEntry(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The reason for a missing recording: an exception, with the place in the script and the traceback."""
+    """The reason for a missing recording: an exception with its source location and its traceback."""
 
     kind: str
     message: str

@@ -54,7 +54,7 @@ class _Window:
 def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
     """Return a ``transformers.TrainerCallback`` that captures *steps* optimizer steps into *out*.
 
-    Use the callback as ``Trainer(..., callbacks=[hugging_face_callback("traces")])``; on every rank.
+    Use the callback on every rank: ``Trainer(..., callbacks=[hugging_face_callback("traces")])``.
 
     Raises:
         CaptureError: transformers is not installed.
@@ -83,7 +83,7 @@ def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, m
 def lightning_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
     """Return a Lightning ``Callback`` that captures *steps* optimizer steps into *out*.
 
-    Use the callback as ``Trainer(callbacks=[lightning_callback("traces")])``; on every rank.
+    Use the callback on every rank: ``Trainer(callbacks=[lightning_callback("traces")])``.
 
     Raises:
         CaptureError: neither lightning nor pytorch_lightning is installed.

@@ -29,8 +29,8 @@ class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
     Calls outside the training pass have a range ``chakrascope::call <place>``, which names the line of the
-    script: calls from outside any module while gradients are off, calls from a function that calls
-    ``torch.autograd.grad``, and calls of ``grad``. The ranges are disjoint.
+    script. These calls are model calls from outside any module while gradients are off, model calls from a
+    function that calls ``torch.autograd.grad``, and calls of ``grad``. The ranges are disjoint.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class ModuleRanges:
             _close(stack.pop()[1])
 
     def _call_range(self, frame: FrameType) -> list[Any]:
-        """Return the range around a model call at *frame*, if the place of the call is informative."""
+        """Return the range around a model call at *frame*, if the call's source location is informative."""
         own = script_frame(frame)
         if own is None or (self._has_gradients() and own.f_code not in _differentiating):
             return []

@@ -62,8 +62,9 @@ def write_or_overwrite(path: Path, data: bytes) -> None:
 def compress(raw: Path, target: Path) -> None:
     """Move the JSON file *raw* to *target*, compressed.
 
-    Raises: OSError: the disk is full, now or when *raw* was written: C++ code truncates a file without an
-    error.
+    Raises:
+        OSError: the disk is full, or was full when *raw* was written (C++ code then truncates the file
+            without an error).
 
     """
     _check_whole(raw)

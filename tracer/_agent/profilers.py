@@ -44,7 +44,8 @@ class OwnProfile(Recorder):
     def start(self, steps_seen: int) -> None:
         """Start to observe the step after *steps_seen* finished steps.
 
-        Raises: RuntimeError: the script records an execution trace, and a process can record only one.
+        Raises:
+            RuntimeError: the script records an execution trace, and a process can record only one.
 
         """
         self.out.mkdir(parents=True, exist_ok=True)

@@ -103,7 +103,8 @@ class Recorder:
     def start(self, steps_seen: int) -> None:
         """Start recording; the first captured step is the step after *steps_seen* finished steps.
 
-        Raises: RuntimeError: the script records an execution trace, and a process can record only one.
+        Raises:
+            RuntimeError: the script records an execution trace, and a process can record only one.
 
         """
         profiler = self.torch.profiler

@@ -1,4 +1,4 @@
-"""Describe a place in code by its function, file (with the path that imports use), line and callee."""
+"""Describe a source location by its function, file (with the path that imports use), line and callee."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def script_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def script_place(frame: FrameType | None) -> str:
-    """Return the innermost function of the script at or around *frame*, as ``function (path:line)``.
+    """Return ``function (path:line)`` of the innermost script frame at or around *frame*.
 
     Returns "" outside the script.
     """

@@ -1,4 +1,4 @@
-"""Time every step of the run and garbage collections, read counters, and write all readings to a file."""
+"""Time all steps and garbage collections of the run, read counters, and write all readings to a file."""
 
 from __future__ import annotations
 

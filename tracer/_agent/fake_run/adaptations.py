@@ -16,7 +16,7 @@ from .program import PROGRAM
 
 
 def infer_shapes(schedules_module: Any) -> None:
-    """Exchange shapes between pipeline stages as objects, because torch's vote would need real messages."""
+    """Exchange shapes between pipeline stages as objects, because torch's vote needs real messages."""
     for kind in vars(schedules_module).values():
         if isinstance(kind, type) and "_warmup_p2p" in vars(kind):
             kind._warmup_p2p = _always_infer  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ _WITHOUT_TENSORS = frozenset({
     "shape", "size",
 })  # fmt: skip
 MESHES: list[dict[str, Any]] = []
-"""The names and sizes of the device meshes that the script made."""
+"""The names and sizes of the device meshes that the script created."""
 
 
 def compute_for_real(mesh_module: Any) -> None:

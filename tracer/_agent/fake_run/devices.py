@@ -43,7 +43,7 @@ def _streams() -> dict[str, Any]:
 
 
 def stand_in_for_cuda(torch: Any) -> None:
-    """Answer the script's calls of ``torch.cuda`` like on a node with GPUs; torch's own code sees no GPU."""
+    """Answer the script's calls of ``torch.cuda`` as on a node with GPUs; torch's own code sees no GPU."""
     cuda, rank = torch.cuda, int(os.environ.get("LOCAL_RANK", "0"))
     count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     properties = SimpleNamespace(

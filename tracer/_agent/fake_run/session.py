@@ -193,7 +193,7 @@ def _optimizer_step(optimizer: Any) -> Any:
 
 
 def _failed(kind: Any, error: Any, trace: Any) -> None:
-    """Write an error file with the exception and its place in the script."""
+    """Write an error file with the exception and its source location in the script."""
     frames = traceback.extract_tb(trace)
     library = os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or ""))
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
