@@ -28,7 +28,7 @@ _UNPACKED_FREELY, _MAX_TIMES = 2**26, 200  # traces and graphs expand to 5 to 40
 
 
 class UnpacksTooFar(Exception):
-    """The error for a gzip file that expands too much to be a trace or a graph."""
+    """The error for a gzip file that expands too far to be a trace or a graph."""
 
 
 def most_unpacked_bytes(packed_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""Check the attributes of nodes that decide who takes part in a collective, and with how many bytes."""
+"""Check the attributes of nodes that determine the members of a collective and their bytes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def check_attributes(
 ) -> None:
     """Raise `WorkloadFormatError`, naming *source*, for a repeated attribute or an impossible collective.
 
-    *groups* are the process groups of the *num_ranks* ranks. A collective is impossible if no dimension of
-    the network takes part, if its root is not a member of its group, or if it lists bytes for another number
-    of members. A *captured* job that was scaled still lists the bytes of the captured members.
+    *groups* are the process groups of the *num_ranks* ranks. A collective is impossible if no network
+    dimension takes part, if its root is not a member of its group, or if the number of listed byte counts
+    differs from the number of members. A *captured* job that was scaled still lists the bytes of the captured
+    members.
     """
     for node, problem in _problems(graph, groups, num_ranks, captured=captured):
         row = int(np.searchsorted(graph.node_columns["node_id"], node))
@@ -67,7 +68,7 @@ def _problems(
 def _other_attributes(graph: Graph) -> Iterator[tuple[np.ndarray, list[tuple[str, Any]]]]:
     """Yield the distinct attributes, with repetitions, that may include one of `_NAMES` outside a column.
 
-    Each comes with the ids of its nodes, in ascending order.
+    Each item has the ids of the nodes, in ascending order, and their attributes.
     """
     for ids, encoded in Extra.of(graph.extra).distinct(_NAMED):
         nodes = ids[ids != FILE_METADATA]

@@ -148,9 +148,10 @@ class Graph:
     that have no column, encoded, by node id, and the file's metadata under `FILE_METADATA`. Writing the
     graph writes these fields again.
 
-    Make a graph by `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are immutable:
-    `with_columns`, `with_edges` and `as_rank` return another graph, which shares unchanged columns. Graphs
-    are equal if rank, columns and *extra* are equal. Graphs have no hash because columns have no hash.
+    Create a graph with `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are
+    immutable: `with_columns`, `with_edges` and `as_rank` return another graph, which shares unchanged
+    columns. Graphs are equal if rank, columns and *extra* are equal. Graphs have no hash because columns have
+    no hash.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Graph:
         edge_columns: Mapping[str, np.ndarray],
         extra: Mapping[int, bytes] | None = None,
     ) -> None:
-        """Make a graph from columns that are already complete and sorted."""
+        """Create a graph from columns that are already complete and sorted."""
         self.rank = rank
         self.node_columns = node_columns
         self.edge_columns = edge_columns
@@ -174,7 +175,7 @@ class Graph:
         edges: Sequence[tuple[int, int, int]] | np.ndarray,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Make a graph from columns, sorted by ``node_id``, and edges (src, dst, kind).
+        """Create a graph from columns, sorted by ``node_id``, and edges (src, dst, kind).
 
         Missing columns get their default values. Of several edges with the same ends, only the edge of the
         lowest kind is kept.
@@ -185,7 +186,7 @@ class Graph:
 
     @classmethod
     def of_tables(cls, rank: int, nodes: pd.DataFrame, edges: pd.DataFrame) -> Graph:
-        """Make a graph from tables: *nodes* with some columns of `NODE_COLUMNS`, *edges* with all columns."""
+        """Create a graph from tables; *nodes* may lack columns of `NODE_COLUMNS`, *edges* has all columns."""
         table = nodes.sort_values("node_id", kind="stable")
         columns: dict[str, Column] = {
             str(name): TextColumn.of(table[name].tolist())
@@ -203,7 +204,7 @@ class Graph:
         edges: Sequence[tuple[int, int, int]] | np.ndarray,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Make a graph from a mapping per node (missing columns get defaults) and (src, dst, kind)."""
+        """Create a graph from a mapping per node (missing columns get defaults) and (src, dst, kind)."""
         columns: dict[str, Any] = {}
         for name, (dtype, default) in NODE_COLUMNS.items():
             values = [node.get(name, default) for node in nodes]

@@ -262,7 +262,7 @@ class _Rows:
             ) from error
 
     def _groups(self, rows: slice) -> tuple[range, slice]:
-        """Return the row groups of *rows*, and the place of *rows* within these groups."""
+        """Return the row groups of *rows*, and the position of *rows* within these groups."""
         if rows.start == rows.stop:
             return range(0), slice(0)
         first, last = np.searchsorted(self._ends, [rows.start, rows.stop - 1], "right").tolist()

@@ -47,8 +47,8 @@ class Workload:
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to the group's global ranks in
     ring order. Group 0 always contains all ranks and is never listed. If *representative_of_rank* is given,
     only representatives have graphs, and only their groups are listed. Every other rank does the same work as
-    its representative, with other peers. A workload is immutable (`dataclasses.replace` makes another
-    workload). Workloads are equal if their contents are equal. Workloads have no hash.
+    its representative, but with different peers. A workload is immutable (`dataclasses.replace` returns a
+    changed copy). Workloads are equal if their contents are equal. Workloads have no hash.
     """
 
     graphs: tuple[Graph, ...]
@@ -165,7 +165,7 @@ class Workload:
     def from_messages(
         cls, ranks: Iterable[Iterable[Any]], groups: Mapping[int, Sequence[int]] | None = None
     ) -> Workload:
-        """Make a workload from Chakra's protobuf messages: for each rank, a ``GlobalMetadata`` and nodes.
+        """Create a workload from Chakra's protobuf messages: for each rank, a ``GlobalMetadata`` and nodes.
 
         *groups* maps ids of process groups to their ranks in ring order. Raises `WorkloadFormatError` naming
         rank and node for an invalid graph, and `UsageError` for another version of Chakra's schema.
@@ -400,7 +400,7 @@ def _files_of_ranks(prefix: Path) -> dict[int, Path]:
 
 
 def check_prefix(prefix: str | Path) -> None:
-    """Raise `UsageError` if *prefix* is a folder, as the files of a workload would lie next to the folder."""
+    """Raise `UsageError` if *prefix* is a folder, because the files would be written next to the folder."""
     if Path(prefix).is_dir():
         raise UsageError(
             f"{prefix} is a folder, but graphs need the start of their file names. Next: write "

@@ -46,7 +46,7 @@ _CONVERT_HERE = (
 _MAY_BE_UNEVEN = frozenset(
     {CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER}
 )
-# A part of the text of the assumption that is made if traces lack the groups of collectives.
+# Part of the text of the assumption about traces that lack the groups of collectives.
 _UNNAMED = "all ranks are assumed"
 # Maximum number of nodes to check for deadlocks. Larger workloads are usually scaled out from workloads that
 # can be checked.

@@ -101,7 +101,7 @@ def function_name(kernel: str) -> tuple[str, str]:
 
 
 def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
-    """Read a file of kernel patterns; raises `ConfigError` with the error and its place in the file."""
+    """Read a file of kernel patterns; raises `ConfigError` with the error and its position in the file."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigError(

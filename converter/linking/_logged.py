@@ -74,10 +74,10 @@ class Unfinished(msgspec.Struct, frozen=True):
 class MatchedLogs(msgspec.Struct, frozen=True):
     """The logs of a job with matched records.
 
-    *collectives* are the collectives that every logged rank of their group has. *mismatches* are those that
-    ranks describe differently. *before* counts, by group, the records of collectives that the log of some
-    rank lacks. *after* is the number of records of collectives after the end of some log. *loose* is the
-    number of sends and receives without a counterpart.
+    *collectives* are the collectives that every logged rank of their group recorded. *mismatches* are the
+    collectives that ranks describe differently. *before* counts, by group, the records of collectives that
+    the log of some rank lacks. *after* is the number of records of collectives after the end of some log.
+    *loose* is the number of sends and receives without a counterpart.
     """
 
     logs: Logs
@@ -287,9 +287,9 @@ def _end(op: LoggedOp) -> int:
 class Clocks(msgspec.Struct, frozen=True):
     """The clock offsets of ranks; *ahead_ns* is each rank's offset to the clock of the lowest rank.
 
-    *source* says what the offsets come from: the ends of collectives, the order of enqueueing, or
-    nothing. With nothing, no clock is corrected, and time differences between ranks are meaningless
-    unless the ranks share a clock. *spread_ns* is the largest deviation of a single collective.
+    *source* is the origin of the offsets: the ends of collectives, the order of enqueueing, or ``nothing``.
+    If it is ``nothing``, no clock is corrected, and time differences between ranks are meaningless unless the
+    ranks share a clock. *spread_ns* is the largest deviation of a single collective.
     """
 
     ahead_ns: dict[int, int]
@@ -314,7 +314,7 @@ def clocks_of(logs: Logs, collectives: Sequence[_Ops]) -> Clocks:
 
 
 def _pairs(collectives: Sequence[_Ops]) -> dict[tuple[int, int], list[_Ops]]:
-    """Return the collectives that the lowest rank of their group shares with other ranks, if not few."""
+    """Return, by pair of lowest rank and other rank, their common collectives if there are enough."""
     found: dict[tuple[int, int], list[_Ops]] = {}
     for ops in collectives:
         lowest = min(ops)

@@ -17,12 +17,12 @@ GLOO, NCCL = "gloo:", "nccl:"
 
 
 class LibraryCollective(msgspec.Struct, frozen=True):
-    """A collective of PyTorch or a library, and the *kind* that stands for it in graphs.
+    """A collective of PyTorch or a library, and the *kind* that represents it in graphs.
 
-    Simulators know five collectives; any other is replaced by the most similar collective, which
-    *note* describes. The size of a collective is the size of its input, or of its output where ASTRA-sim
-    counts the output. *fixed_bytes* is the size of a collective that moves no data, and -1 otherwise. The
-    ranks of a *rooted* collective need not wait for each other.
+    Simulators support five collectives. Every other collective is replaced by the most similar one, and
+    *note* describes the replacement. The size of a collective is the size of its input or, if ASTRA-sim
+    counts the output, of its output. *fixed_bytes* is the size of a collective that moves no data, otherwise
+    -1. The ranks of a *rooted* collective need not wait for each other.
     """
 
     name: str
@@ -95,12 +95,12 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """The assumption made where another collective stands in for this one, or ""."""
+        """The assumption if another collective replaces this collective, otherwise ""."""
         return "" if self.library is None else self.library.note
 
     @property
     def writes_first(self) -> bool:
-        """Whether the operator writes its first argument, so that later users of that must wait.
+        """Whether the operator writes its first argument, so that later users of the argument must wait.
 
         Later users need not wait for a send, or for a broadcast at its root, to read the data.
         """
@@ -221,9 +221,8 @@ def numbers_per_element(spelled: Any) -> int:
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
     """Return an operator's precision: the narrowest floating-point type of its arguments (*types*).
 
-    32-bit products are TF32 if one of *kernels* is named so. 4-bit products are NVFP4 if their
-    scales are ``float8_e4m3fn``, otherwise MXFP4. The result is "" without a floating-point
-    argument.
+    32-bit products are TF32 if the name of one of *kernels* has a mark of TF32. 4-bit products are NVFP4 if
+    their scales are ``float8_e4m3fn``, otherwise MXFP4. The result is "" without a floating-point argument.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
     precision = min(floating, key=lambda one: (one.size_bytes, one.short != "fp4"), default=_UNKNOWN).short
@@ -256,7 +255,7 @@ def _type(name: str) -> _Type:
 
 # Name, description and global ranks of a process group.
 DescribedGroup = tuple[str, str, tuple[int, ...]]
-# What PyTorch writes for groups without a description (torch/distributed/distributed_c10d.py).
+# Placeholders that PyTorch writes for groups without a description (torch/distributed/distributed_c10d.py).
 _UNDESCRIBED = ("", "undefined", "default_pg")
 
 

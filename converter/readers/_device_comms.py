@@ -1,4 +1,4 @@
-"""Determine what a kernel communicates: from its arguments, those of its operator, or its name."""
+"""Determine what a kernel communicates, from its arguments, its operator's arguments, or its name."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def parameters(record: HostOp | None) -> Parameters | None:
     group = next((value for value in values[:at] if isinstance(value, list)), [])
     first = values[0]
     if isinstance(first, list):
-        # Messages have a numbering of their own, which their kernels do not record.
+        # Messages are numbered separately from collectives, and their kernels do not record the number.
         first = first[0] if _is_sequence(first) and not first[1] else -1
         group = next((value for value in values[1:at] if isinstance(value, list)), [])
     return Parameters(
@@ -110,9 +110,9 @@ def describe(
 ) -> tuple[DeviceComm | None, tuple[int, ...]]:
     """Return the communication of the kernel *work*, or None if it is unknown, and its process group.
 
-    *chain* are the operators around its launch, innermost first. *groups* maps names to global
-    ranks; () means all ranks. *alone* means that the innermost operator launched no other
-    communication kernel. Point-to-point kernels are the task of `peer_to_peer`.
+    *chain* are the operators around the kernel's launch, innermost first. *groups* maps group names to global
+    ranks; () means all ranks. *alone* means that the innermost operator launched no other communication
+    kernel. `peer_to_peer` handles point-to-point kernels.
     """
     holder, stated = _parameters_of(chain, host)
     record = host.operator(holder) if holder is not None else None
@@ -150,7 +150,7 @@ def peer_to_peer(
     host: HostTrace,
     ranks: tuple[int, ...],
 ) -> DeviceComm | None:
-    """Return the send or receive that *op* issues; it numbers its peer within *ranks*."""
+    """Return the send or receive that *op* issues; *op* states its peer as an index into *ranks*."""
     record = host.operator(op.record_id)
     if record is None or op.name not in MESSAGE_OPS:
         return None
@@ -193,7 +193,7 @@ def _members(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of the process group (() for all ranks), and what was assumed."""
+    """Return the ranks of the process group (() for all ranks), and the assumptions."""
     if arguments is not None and arguments.group_ranks:
         return arguments.group_ranks, ()
     name = _group_name(arguments, stated)
@@ -268,8 +268,8 @@ def _by_launcher(
 def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
     """Return whether every group of several ranks spans all ranks.
 
-    Without such a group, all ranks communicate if they fit into one node, which custom kernels
-    never leave.
+    If no group has several ranks, all ranks communicate if they fit into one node, because custom kernels
+    communicate only within a node.
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}
     return sizes == {world_size} or (not sizes and 1 < world_size <= _MAX_IN_NODE)

@@ -20,10 +20,10 @@ from ...errors import ChakrascopeError, TraceFormatError, UsageError
 from ...support import load_plugin, plugin_names
 from .._files import most_unpacked_bytes
 
-# Words that precede a rank's number in file names. A host may be called worker3, too, so the first pattern
-# wins.
+# Words that precede a rank's number in file names. A host may also be called worker3, so the first pattern
+# takes precedence.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-# A number on its own at the end of a file name, unlike the 8 in Qwen3-8B, a process id or a time.
+# A separate number at the end of a file name, unlike the 8 in Qwen3-8B, a process id or a time.
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Indices of a rank in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
@@ -33,7 +33,7 @@ _WITHIN_TENSOR = {"tp", "ep"}
 # Default names of torch.profiler: WORKER.TIME.pt.trace.json. The default WORKER is HOST_PID.
 _PYTORCH_NAME = re.compile(r"(?P<worker>.+)\.(?P<time>\d+)\.pt\.trace\.json(?P<gzip>\.gz)?")
 _OF_HOST, _STEP = re.compile(r".*?_\d+"), "_step_"
-# Names that ENABLE_PYTORCH_EXECUTION_TRACE gives to host traces at random.
+# Random names that ENABLE_PYTORCH_EXECUTION_TRACE gives to host traces.
 _CHANCE_NAME = re.compile(r"tmp[a-z0-9_]{8}\.et\.json")
 # Traces of vLLM's front end, and SGLang's merged traces of all ranks.
 _NOT_ONE_RANK = re.compile(r".*\.async_llm\..*|merged-.*")
@@ -70,7 +70,7 @@ def kind_of(path: Path) -> FileKind:
 
 def kind_and_tool(path: Path) -> tuple[FileKind, str]:
     """Return the kind of a file (see `kind_of`), and the plug-in for a log (``""`` for others)."""
-    # Files without a size are empty, or made by the system when they are read, perhaps without an end.
+    # Files of size 0 are empty, or the system generates their content on reading, possibly endlessly.
     if not path.is_file() or not path.stat().st_size:
         return "other", ""
     if _is_archive(path):
@@ -95,7 +95,8 @@ def stated_rank(path: Path) -> int | None:
 def missing_rank(traces: Mapping[int, Path]) -> int | None:
     """Return the lowest rank without one of the *traces*, or None if their job is complete or of stated size.
 
-    Traces of a job of stated size may leave out ranks, because the answers name these ranks.
+    If the traces state the size of the job, ranks may be missing, because results then name the missing
+    ranks.
     """
     absent = next((rank for rank in range(max(traces)) if rank not in traces), None)
     first = traces[min(traces)]
@@ -104,7 +105,7 @@ def missing_rank(traces: Mapping[int, Path]) -> int | None:
 
 
 def damaged_trace(traces: Iterable[Path], others: Iterable[Path]) -> Path | None:
-    """Return the first of *others* that is named like one of the *traces*, but is no trace, or None."""
+    """Return the first of *others* that has the name pattern of *traces* but is no trace, or None."""
     own = set(traces)
     patterns = {pattern for pattern in (common_name(path.name) for path in own) if RANK in pattern}
     for path in sorted(set(others) - own):
@@ -121,7 +122,7 @@ def stated_process(path: Path) -> int | None:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first megabyte of *path* after decompression, or what is readable of it."""
+    """Return the first megabyte of *path* after decompression, or b"" if *path* cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(_HEAD_BYTES)
@@ -145,7 +146,7 @@ def _tail(path: Path) -> bytes:
 
 
 def _is_archive(path: Path) -> bool:
-    """Return whether *path* is a zip or tar archive, compressed or not, whatever its name.
+    """Return whether *path* is a zip or tar archive, compressed or not, regardless of its name.
 
     Only the first header counts: `tarfile` accepts zeros as an empty archive, and trusts lengths in
     headers.
@@ -189,8 +190,8 @@ def worded_rank(path: Path) -> int | None:
 def common_name(name: str) -> str:
     """Return the pattern of a job's file names, with ``{rank}`` in place of the rank.
 
-    ``*`` replaces indices within groups and, in PyTorch's default names, the time, and also host
-    and process unless they give the rank.
+    ``*`` replaces indices within groups and, in PyTorch's default names, the time, and also the host and the
+    process unless the rank comes from them.
     """
     if _CHANCE_NAME.fullmatch(name):
         return "tmp*.et.json"
@@ -247,7 +248,7 @@ _MAX_BYTES = 2**34
 _MAX_MEMBERS = 20_000
 _MAX_DEPTH = 16
 _PIECE_BYTES = 2**20
-# How much of an archive is searched for traces, in bytes.
+# Maximum number of bytes of an archive to search for traces.
 _LOOKED_AT_BYTES = 2**26
 _TRACE_NAMES = (".json", ".json.gz", "manifest.json")
 _DAMAGES = (
@@ -277,10 +278,10 @@ class _TooMuch(Exception):
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack the archive *path* into a temporary folder for the duration of the block.
 
-    The files get the archive's modification time, so that caches still recognise them when it is
-    unpacked again. Errors in the block name files as in the archive. Raises `TraceFormatError` for
-    an archive that is damaged, has links or names that point outside, or unpacks to far more than
-    traces would, and `UsageError` for an unsupported kind of archive.
+    The files get the archive's modification time, so that caches recognise the files if the archive is
+    unpacked again. Errors in the block name files as in the archive. Raises `TraceFormatError` for an archive
+    that is damaged, has links or names that point outside, or unpacks to far more than traces would, and
+    `UsageError` for an unsupported kind of archive.
     """
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name) / (path.name.split(".")[0] or "archive")

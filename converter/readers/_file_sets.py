@@ -259,16 +259,16 @@ def _refuse(path: Path, side: str) -> None:
 
 
 class RankTraces(msgspec.Struct, frozen=True):
-    """The trace files of one rank, and what is known about them.
+    """The trace files of one rank, and known facts about them.
 
-    *groups* maps group names to global ranks (() means all ranks), and *group_labels* names to
-    labels. *steps* is empty if only the trace has the steps. A host trace covers all steps, or only
-    *structure*. *evidence_path* is the file of the tracer's other observations. *device* is the
-    rank's device, such as ``cuda:0``. *linked* means that mlc-chakra's linker wrote the host trace,
-    which may then also serve as device trace. *process* is the process number (0: unknown), and
-    *host* its machine (""). *capture_paths* are traces of the capture of graphs launched in this
-    trace; unreadable ones are skipped unless *captures_given*. *annotation* marks the steps, if
-    requested: then only *steps* that contain it count.
+    *groups* maps group names to global ranks (() means all ranks), and *group_labels* maps group names to
+    labels. *steps* is empty if the steps are known only from the trace. A host trace covers all steps, or
+    only *structure*. *evidence_path* is the file with the tracer's evidence (see `read_evidence`). *device*
+    is the rank's device, such as ``cuda:0``. *linked* means that mlc-chakra's linker wrote the host trace,
+    which may then also serve as device trace. *process* is the process number (0: unknown), and *host* is the
+    name of its machine ("": unknown). *capture_paths* are traces of the capture of graphs that this trace
+    launches. Unreadable capture traces are skipped unless *captures_given* is true. If *annotation* is not
+    "", its occurrences within the time of *steps* are the steps.
     """
 
     rank: int
@@ -294,9 +294,9 @@ def host_ranks(
 ) -> dict[Path, int | None]:
     """Return the rank of each host trace (None: unknown), given the ranks stated by all files.
 
-    The rank comes from the device trace of the same name, else from the file's own name, else from the only
-    device trace of the same process. In containers, all processes may have the same number, which is then
-    ignored.
+    The rank comes from the device trace with the same name, otherwise from the file's own name, otherwise
+    from the only device trace of the same process. In containers, all processes may have the same number,
+    which is then ignored.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -313,7 +313,7 @@ def host_ranks(
 
 
 def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | None, Path]:
-    """Return *pairs* by key, leaving out keys that occur more than once."""
+    """Return *pairs* by key, without keys that occur more than once."""
     times = Counter(key for key, _ in pairs)
     return {key: path for key, path in pairs if times[key] == 1 and key is not None}
 
@@ -323,9 +323,9 @@ def with_capture_traces(
 ) -> list[RankTraces]:
     """Return *ranks*, each with its graph-capture traces among *given*, a file or folder.
 
-    The default is the folder ``capture_traces`` next to a device trace. A rank gets the files named
-    after it or after no rank. The fallback is the files of the lowest rank, which captured the same
-    graphs. Raises `UsageError` if *given* has no trace.
+    The default is the folder ``capture_traces`` next to a device trace. A rank gets the files whose names
+    contain its number or no rank. If there are no such files, it gets the files of the lowest rank, which
+    captured the same graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))

@@ -20,11 +20,11 @@ from ._timeline import Op, Ops
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 _SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}
-# Namespaces of communication operators, and which of those move no data between ranks.
+# Namespaces of communication operators, and the operators in them that move no data between ranks.
 _LIBRARIES = ("c10d::", FUNCTIONAL, "c10d_functional::")
 _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_collective_as_graph_input"})
 
-# The argument with the rows of the input for each member, and operators with a tensor per member.
+# The index of the argument that lists the input rows for each member, and operators with a tensor per member.
 _INPUT_SPLITS = {"c10d::alltoall_base_": 4, "_c10d_functional::all_to_all_single": 2}
 _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 _INFERRED = (
@@ -52,11 +52,11 @@ class Communication(msgspec.Struct):
     """One communication of this rank, and the operator that issued it.
 
     The communication was issued at *issued_ns*, and recorded by the library from *begun_ns* to *end_ns*.
-    *awaited_ns* is when the thread had finished waiting for it, if later. The communication cannot have
-    ended before *entered_ns*, when the last known rank entered it. An operator that uses one of the
-    *written* storages probably needs the result. *splits* are the bytes per member, if listed. *named* is
-    false if the trace lacks the group. *members* is the group size that the amount of data implies (0:
-    unknown).
+    *awaited_ns* is the time at which the thread had finished waiting for the communication (None: unknown).
+    The communication cannot have ended before *entered_ns*, the time at which the last known rank entered it.
+    An operator that uses one of the *written* storages probably needs the result. *splits* are the bytes per
+    member, if listed. *named* is false if the trace lacks the group. *members* is the group size that the
+    amount of data implies (0: unknown).
     """
 
     op: int
@@ -156,8 +156,8 @@ class _Spans(msgspec.Struct, frozen=True):
 def issuing(ops: Ops) -> np.ndarray:
     """Return the operators that issue a communication, in order.
 
-    A functional collective issues one itself only if no operator inside it does. With fake tensors, the
-    trace records a collective twice, nested.
+    A functional collective itself issues a communication only if no operator inside it does. With fake
+    tensors, the trace records a collective as two nested operators.
     """
     plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
     functional = np.flatnonzero(which(ops.trace.texts, FUNCTIONAL_OPS.__contains__)[ops.name])
@@ -232,7 +232,7 @@ def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | No
 
 
 def _members(record: HostOp, comm: Communication) -> int:
-    """Return how many ranks take part according to the amount of data, or 0 if unknown.
+    """Return the number of participating ranks that the amount of data implies, or 0 if unknown.
 
     The number is the ratio of the gathered or scattered data to the data of one rank.
     """
@@ -261,7 +261,7 @@ def split_bytes(record: HostOp) -> tuple[int, ...]:
 
 
 def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
-    """Divide *size_bytes* in proportion to *parts*; return () if that is not exact."""
+    """Divide *size_bytes* in proportion to *parts*; return () if the division is not exact."""
     if not isinstance(parts, list) or not parts or not all(type(part) is int and part >= 0 for part in parts):
         return ()
     total = sum(parts)
@@ -279,7 +279,7 @@ def _argument(values: list[Any], index: int) -> Any:
 def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) -> str:
     """Return the process group's name for operator *index*, or "" if unknown.
 
-    Gloo's operators do not name it: it comes from the last text argument of the enclosing
+    Gloo's operators do not name the group. The name comes from the last text argument of the enclosing
     functional collective, or from the flight record.
     """
     name: str | None = None
@@ -295,9 +295,9 @@ def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) ->
 def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:
     """Match the trace's collectives, or messages, with flights; return the flights by record id.
 
-    Both are in the same order, but the offset of their clocks may exceed the time between two
-    records. Equally many entries are matched in order, if that is closer in time than matching them
-    shifted by one.
+    Both are in the same order, but the offset of their clocks may exceed the time between two records. They
+    are matched in order if there are equally many of both, and a match shifted by one is not closer in time.
+    Otherwise, the result is {}.
     """
     events = ops.trace.events
     alike = which(ops.trace.texts, (MESSAGE_OPS if is_p2p else COMM_OPS.keys() - MESSAGE_OPS).__contains__)
@@ -336,7 +336,7 @@ def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
 def with_inferred_groups(
     comms: Sequence[Communication], rank: int, groups: Mapping[str, tuple[int, ...]], world_size: int
 ) -> tuple[list[Communication], list[str]]:
-    """Infer the groups of *comms* where the traces of *rank* name none; also return the assumptions.
+    """Infer the groups of *comms* for which the traces of *rank* name no group; also return assumptions.
 
     *groups* are the groups in the traces; () means all ranks. The group of all ranks is used unless
     the sizes of communications contradict it.
@@ -365,15 +365,15 @@ def with_inferred_groups(
     return inferred, sorted(notes)
 
 
-# Identifies a collective on every rank: the name of its group, and its number there.
+# Identifies a collective on every rank: the name of its group, and its number in the group.
 Entry = tuple[str, int]
 
 
 class Flight(msgspec.Struct, frozen=True):
     """A collective or message in the flight record, with its enqueue time (Unix ns) and group.
 
-    *time_ended_ns* is when the call returned, if recorded (for messages, and in a fake world).
-    *collective_seq_id* counts the collectives of the group, equally on every rank.
+    *time_ended_ns* is the time at which the call returned, if recorded (for messages, and in a fake world).
+    *collective_seq_id* numbers the collectives of the group, with the same numbers on every rank.
     """
 
     time_created_ns: int = 0

@@ -83,11 +83,11 @@ class HostTrace(msgspec.Struct, frozen=True):
     """The operators of one rank by record-function id, and the listed groups (empty ranks: all) with labels.
 
     *records* are the sorted ids. Row i of the other columns describes record i. *kind* is the index in
-    *kinds*, which have the arguments of operators, and whether the schema changes an argument. *thread* is
-    the number of the thread; the device trace uses other numbers. The storages of record i are
-    ``storages[begin[i]:end[i]]``: inputs first, which end at *inputs_end*; the storages of the first argument
-    end at *first_end*. *offsets* are the starts of tensors in their storages, empty if unknown. *process* is
-    the process number, -1 if unknown.
+    *kinds*, which contain the arguments of operators, and whether an operator changes an argument in place.
+    *thread* is the number of the thread, which differs from its number in the device trace. The storages of
+    record i are ``storages[begin[i]:end[i]]``: inputs first, which end at *inputs_end*; the storages of the
+    first argument end at *first_end*. *offsets* are the starts of tensors in their storages, empty if
+    unknown. *process* is the process number, -1 if unknown.
     """
 
     records: np.ndarray
@@ -131,7 +131,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return names
 
     def changing(self) -> np.ndarray:
-        """Return a mask of the operators with a schema in which the operator changes an argument."""
+        """Return a mask of the operators that change an argument in place, according to their schema."""
         changing: np.ndarray = self.kinds.changing[self.kind]
         return changing
 
@@ -142,7 +142,7 @@ class HostTrace(msgspec.Struct, frozen=True):
     def writes(self, rows: np.ndarray) -> np.ndarray:
         """Return the range of each row's output storages, as `reads` does for inputs.
 
-        An operator without outputs that changes an argument writes the storages of its first
+        An operator that has no outputs and changes an argument in place writes the storages of its first
         argument.
         """
         in_place = (self.inputs_end == self.end) & self.changing()

@@ -20,7 +20,7 @@ from ._communications import described_groups, group_labels
 
 # Kinds of device work, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# Prefixes of annotations that the tracer records as operators, because that is faster.
+# Prefixes of the tracer's annotations, which are recorded as operators because that is faster.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)
@@ -49,7 +49,7 @@ class _Device(msgspec.Struct):
 class CommArguments(NamedTuple):
     """The trace's arguments of a communication; -1, 0 or "" if absent.
 
-    Element counts refer to this rank. *group_ranks* are global ranks; the list is empty if the trace
+    Element counts are those of this rank. *group_ranks* are global ranks; the list is empty if the trace
     truncated it.
     """
 
@@ -126,7 +126,7 @@ class Events(Columns, frozen=True):
 class Frames(Columns, frozen=True):
     """Calls of Python functions and modules on host threads, from ``with_stack``.
 
-    Functions of less than 20 us are left out. Texts are indices into the trace's texts.
+    Functions that took less than 20 us are omitted. Texts are indices into the trace's texts.
     """
 
     name: np.ndarray
@@ -148,7 +148,7 @@ class Calls(Columns, frozen=True):
 
 
 class Works(Columns, frozen=True):
-    """Columns of `Work`; *category* is an index into `CATEGORIES`, *comm* a row of `Comms` or -1."""
+    """Columns of `Work`; *category* is an index into `CATEGORIES`, *comm* is a row of `Comms` or -1."""
 
     name: np.ndarray
     category: np.ndarray
@@ -165,8 +165,8 @@ class Works(Columns, frozen=True):
 class Syncs(Columns, frozen=True):
     """Recorded synchronisations: *stream*, or the host, waits for *on_stream*.
 
-    *record_correlation* is the call that recorded the awaited event, and *correlation* the call
-    that waits (-1: unknown). *kind* is an index into the trace's texts.
+    *record_correlation* is the call that recorded the awaited event, and *correlation* is the call that waits
+    (-1: unknown). *kind* is an index into the trace's texts.
     """
 
     kind: np.ndarray
@@ -249,7 +249,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         return Call(**values | {name: self.texts[values[name]] for name in ("name", "thread", "kernel")})
 
     def issuing_calls(self) -> np.ndarray:
-        """Return the first call with the correlation of each piece of device work, -1 if there is none."""
+        """Return the first call with the correlation id of each piece of device work, or -1 without one."""
         known = np.flatnonzero(self.calls.correlation > 0)
         correlations, first = np.unique(self.calls.correlation[known], return_index=True)
         found = positions(correlations, self.works.correlation)
@@ -362,7 +362,7 @@ def device_trace(
     world_size: int = 0,
     groups: Mapping[str, tuple[int, ...]] | None = None,
 ) -> DeviceTrace:
-    """Return the device trace made of the given rows, in any order; none has arguments of communication."""
+    """Return the device trace with the given rows, in any order, without communication arguments."""
     numbers: dict[str, int] = {}
     trace = DeviceTrace(
         events=_columns(Events, Event, events, numbers),
@@ -413,7 +413,7 @@ def _base_ns(about: Mapping[str, str], path: Path) -> int:
 
 
 def _distributed(about: Mapping[str, str]) -> _Distributed:
-    """Parse what the trace says about the job; unexpected values count as absent."""
+    """Parse the trace's information on the job; unexpected values count as absent."""
     try:
         found = msgspec.json.decode(about.get("distributedInfo", "null"), type=_Distributed | None)
     except msgspec.MsgspecError:

@@ -1,6 +1,6 @@
 """Read the timed operations of many steps, from ByteDance's published tables or from a capture.
 
-ByteDance's columns are taken over; those of a capture are computed from recorded times.
+ByteDance's columns are used unchanged. The columns of a capture are computed from recorded times.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PHASES = {
     "collectives": "collective_ns",
     "optimizer": "optimizer_ns",
 }
-"""A step's operations in the order in which they count, and what measures each."""
+"""The operations of a recorded step in order, each with the column that measures its duration."""
 _NEXT = "Next: record them with `chakrascope trace --steps 0 -- COMMAND`."
 
 
@@ -91,8 +91,8 @@ def read_operation_table(path: str | Path) -> OperationTable:
     """Read a Parquet or CSV table with one row per operation.
 
     The table must have ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), and
-    ``start_ts`` and ``duration`` in seconds. ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` are
-    derived if missing, and other columns ignored. The format is that of
+    ``start_ts`` and ``duration`` in seconds. ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` are derived
+    if missing, and other columns are ignored. The format is that of
     github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file, column and row.
     """
     path = Path(path)
@@ -224,7 +224,7 @@ def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Col
 
 
 def _by_start(columns: Columns) -> npt.NDArray[np.int64]:
-    """Return each operation's index by start time among those of the same type, rank and step."""
+    """Return each operation's index by start time among operations of the same type, rank and step."""
     keys = [columns[name] for name in ("type", "stage", "replica", "step")]
     order = np.lexsort([columns["start_ns"], *keys])
     new = np.zeros(len(order), bool)
@@ -268,8 +268,8 @@ def _refuse_duplicates(table: OperationTable) -> None:
 class _Recorded:
     """The recorded steps of one rank, sorted by step number.
 
-    The first of *columns* is that number; the others are times in ns: ``start_ns``, and durations
-    named as in `_PHASES`.
+    The first of *columns* is the step number. The others are times in ns: ``start_ns``, and durations with
+    the names of `_PHASES`.
     """
 
     rank: int
@@ -280,10 +280,10 @@ class _Recorded:
 def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
-    Here an operation is the total time of a phase in the step, and begins when the previous one
-    ends. A step begins on all ranks when it begins on the first. ``collectives`` is the time spent
-    waiting for peers and their messages. Ranks that exchange messages are stages of one replica, in
-    order of rank; other ranks are replicas. Raises `TraceError` if no step is common to all ranks.
+    Here, an operation is the total time of a phase in the step, and begins when the previous operation ends.
+    A step begins on all ranks when it begins on the earliest rank. ``collectives`` is the time spent waiting
+    for peers and their messages. Ranks that exchange messages are stages of one replica, in order of rank;
+    other ranks are replicas. Raises `TraceError` if no step is common to all ranks.
     """
     warmup = int(trace_set.options.get("warmup", 0))
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
@@ -307,7 +307,7 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
 def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
     """Return the unprofiled steps that the rank of *entry* recorded after *warmup* steps.
 
-    Steps during which the system clock was set back are left out.
+    Steps during which the system clock was set back are omitted.
     """
     parts = list(read_step_times(trace_set, entry))
     names = ("index", "time_ns", "cpu_ns", "recorded", *filter(None, _PHASES.values()))
@@ -329,12 +329,12 @@ def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
 def _without_delay(
     phases: Columns, delay_ns: npt.NDArray[np.int64], cpu_ns: npt.NDArray[np.int64]
 ) -> Columns:
-    """Move the time spent waiting for a processor into a phase of its own, ``descheduled``.
+    """Move the time spent waiting for a processor into a separate phase, ``descheduled``.
 
-    Where in the step this wait occurred is unknown, so it is taken from all phases of work in
-    proportion. Part of it may lie in collectives, so work keeps at least the thread's CPU time. If the CPU
-    time exceeds the phases of work because collectives spin, work keeps the CPU time minus the time of
-    collectives.
+    The position of this wait in the step is unknown, so the wait is subtracted from all phases of work in
+    proportion to their lengths. Part of the wait may lie in collectives, so work keeps at least the thread's
+    CPU time. If the CPU time exceeds the phases of work because collectives spin, work keeps the CPU time
+    minus the time of collectives.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
     total = sum(work.values(), np.zeros(1, np.int64))

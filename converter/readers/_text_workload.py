@@ -1,8 +1,8 @@
 """Convert ASTRA-sim 1.0 text workloads (layers with compute times and collectives) to Chakra graphs.
 
-A file states a parallelism, the number of layers, and one line per layer: a name, a reserved
-number, an update time, and for each of forward pass, input gradient and weight gradient a time, a
-collective and its bytes.
+A file states a parallelism and the number of layers, followed by one line per layer. A line has a name, a
+reserved number, an update time, and a time, a collective and its bytes for each of three passes: forward
+pass, input gradient and weight gradient.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def read_text_workload(
 ) -> Workload:
     """Read an ASTRA-sim 1.0 text workload for *num_ranks* ranks and *passes* training steps.
 
-    *model_group* is how many ranks share a layer in hybrid policies: consecutive ones, or equally
-    spaced ones in ``HYBRID_MODEL_DATA``. In ``HYBRID_CUSTOMIZED``, where each layer has a policy,
-    groups are consecutive. The default is the group size in the file; without one, all collectives
-    span all ranks. Compute times are in units of *ns_per_unit* ns: ASTRA-sim 1.0's cycles are 1 ns,
-    and the public converter uses microseconds (1000 ns). Raises `WorkloadFormatError` with the line
-    for a damaged file, and `UsageError` for impossible numbers of ranks.
+    *model_group* is the number of ranks that share a layer in hybrid policies. These ranks are consecutive,
+    or equally spaced in ``HYBRID_MODEL_DATA``. In ``HYBRID_CUSTOMIZED``, in which each layer has a policy,
+    they are consecutive. The default is the group size in the file. If the file states no group size, all
+    collectives span all ranks. Compute times are in units of *ns_per_unit* ns: ASTRA-sim 1.0's cycles are 1
+    ns, and the public converter uses microseconds (1000 ns). Raises `WorkloadFormatError` with the line for a
+    damaged file, and `UsageError` for invalid numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)
@@ -166,7 +166,7 @@ def _group_of_rank(groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...],
 
 
 def _loop(header: _Header, layers: Sequence[tuple[_Layer, str]], passes: int, near: int, far: int) -> _Loop:
-    """Return the training loop of a rank in the groups *near* and *far* (-1: the rank is alone there)."""
+    """Return the training loop of a rank in the groups *near* and *far* (-1: no other members)."""
     groups = {_EVERYONE: max(-1, min(0, max(near, far))), _NOBODY: -1, _NEAR: near, _FAR: far}
     dlrm = "DLRM" in header.policy
     return _Loop(
@@ -248,7 +248,7 @@ def _header(path: Path, words: list[str]) -> _Header:
 
 
 def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
-    """Return a list without its leading length; raises `WorkloadFormatError` if that is wrong."""
+    """Return a list without its leading length; raises `WorkloadFormatError` if the length is wrong."""
     if numbers and numbers[0] != len(numbers) - 1:
         raise _damaged(path, 1, f"{numbers[0]} checkpoints are announced, {len(numbers) - 1} follow")
     return tuple(numbers[1:])
@@ -301,7 +301,7 @@ def _damaged(path: Path, line: int, what: str) -> WorkloadFormatError:
 class _Pass(msgspec.Struct, frozen=True):
     """One pass through a layer: a computation and the collective after it, with ASTRA-sim's size in bytes.
 
-    A negative number of the *group* of ranks means that the group has no other member.
+    A negative *group* number means that the group has no other member.
     """
 
     what: str
@@ -328,12 +328,11 @@ class _Layer(msgspec.Struct, frozen=True):
 class _Loop(msgspec.Struct, frozen=True):
     """The training loop of one rank, of *passes* steps.
 
-    If *last_bottom* is given, the first layer's collectives overlap layers 1 to *last_bottom*, as
-    in recommenders. When the backward pass reaches a layer of *initiates*, all layers since the
-    last of *checkpoints* are computed forward again. With *only_weight_collectives*, the step is
-    only weight-gradient collectives, all at once. The first layer's input gradient is communicated
-    only with *first_input_collective*, for workloads that leave out the layers below the first
-    transformer block.
+    If *last_bottom* is given, the first layer's collectives overlap layers 1 to *last_bottom*, as in
+    recommenders. When the backward pass reaches a layer of *initiates*, all layers since the last of
+    *checkpoints* are computed forward again. With *only_weight_collectives*, the step consists only of
+    weight-gradient collectives, which all start at once. The first layer's input gradient is communicated
+    only with *first_input_collective*, for workloads without the layers below the first transformer block.
     """
 
     layers: Sequence[_Layer]
@@ -369,7 +368,7 @@ class _Unrolled(GraphBuilder):
         return self._add(columns, layer, waits)
 
     def communicate(self, layer: _Layer, part: _Pass, waits: Sequence[int]) -> int | None:
-        """Append the collective of *part*, which waits for *waits*; return its id, None without others."""
+        """Append the collective of *part*, which waits for *waits*; return its id, or None without peers."""
         if part.collective is None or part.group < 0:
             return None
         columns = communication(NodeType.COMM_COLL, part.collective, part.size_bytes, group=part.group)
@@ -416,7 +415,7 @@ class _Unrolled(GraphBuilder):
                 embedding = self.communicate(first, first.input_gradient, self.tail)
 
     def _input_first(self, index: int) -> None:
-        """Compute the input gradient, then the weight gradient while the input gradient is communicated."""
+        """Append the input gradient, then the weight gradient, which overlaps the former's collective."""
         layer = self.loop.layers[index]
         node = self.compute(layer, layer.input_gradient, self.tail)
         comm = None
@@ -426,7 +425,7 @@ class _Unrolled(GraphBuilder):
         self.tail = [weights] if comm is None else [weights, comm]
 
     def _weights_first(self, index: int) -> None:
-        """Compute the weight gradient, then the input gradient while the weight gradient is communicated."""
+        """Append the weight gradient, then the input gradient, which overlaps the former's collective."""
         layer = self.loop.layers[index]
         self.tail = [self._weights(index, self.tail)]
         if index:

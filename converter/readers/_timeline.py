@@ -94,11 +94,10 @@ class Ops(msgspec.Struct, frozen=True, dict=True):
 class Threads:
     """Finds the operators of a trace's threads.
 
-    Operators are nested by time, because recorded parents are wrong with gloo. Annotations only
-    give operators their module and phase; Gloo's may overlap later operators and are ignored. A
-    backward operator has the module of the forward operator with the same autograd sequence number,
-    on any thread. Modules come from the tracer's annotations, or else from the profiler's Python
-    frames.
+    Operators are nested by time, because recorded parents are wrong with gloo. Annotations only determine the
+    module and the phase of operators. Gloo's annotations may overlap later operators and are ignored. A
+    backward operator has the module of the forward operator with the same autograd sequence number, on any
+    thread. Modules come from the tracer's annotations, or else from the profiler's Python frames.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -155,7 +154,7 @@ class Threads:
 def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames, np.ndarray]:
     """Return the module calls in *trace*, and the module number of each; adds new names to *numbers*.
 
-    There are none if the tracer's annotations give modules. A module is named after its callers and
+    The result is empty if the tracer's annotations mark modules. A module is named after its callers and
     itself: ``GPT_0.Block_3.Linear_12``.
     """
     frames = Frames.none() if len(numbers) > 1 else trace.frames
@@ -184,7 +183,7 @@ def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
 _DEEPEST = 1_000
 _OUTERMOST, _INNERMOST, _FEW_CALLS = 2, 8, 3
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
-# The tracer's own functions, which enclose the job's, are left out.
+# The tracer's own functions, which enclose the job's functions, are omitted.
 _TRACER = "chakrascope/tracer/"
 
 
@@ -206,7 +205,7 @@ class HostCalls:
     def around(self, start_ns: int, end_ns: int) -> list[str]:
         """Return the calls, recorded and sampled, in the middle of an interval, outermost first.
 
-        Of many calls, such as recursive ones, those in the middle of the stack are left out.
+        Of many nested calls, such as recursive calls, the calls in the middle of the stack are omitted.
 
         The chosen thread has the calls that begin and end closest to the interval; on a tie, the
         thread with the most calls is chosen.
@@ -242,7 +241,7 @@ def _recorded(threads: list[str]) -> list[str]:
 
 
 class _Call(NamedTuple):
-    """A call in the tracer's evidence, shown in a row below thread *of*, or in one of its own ("")."""
+    """A call in the tracer's evidence, shown in a row below thread *of*, or in a separate row ("")."""
 
     thread: str
     of: str
@@ -263,10 +262,10 @@ def read_host_calls(trace: Path, evidence: Path | None, start_ns: int, end_ns: i
 def host_calls(trace: DeviceTrace, evidence: Evidence | None, start_ns: int, end_ns: int) -> HostCalls:
     """Return the host calls clipped to an interval (Unix ns), by thread in order of first call.
 
-    Of calls that begin together, the longer encloses the shorter; if equally long, a Python
-    function encloses an annotation or operator, which encloses a runtime call. Sampled stacks,
-    precise only to a sampling interval, and garbage collections have rows of their own. Functions
-    of the tracer are left out.
+    Of calls that begin at the same time, the longer call encloses the shorter one. Of equally long calls, a
+    Python function encloses an annotation or operator, which encloses a runtime call. Sampled stacks, whose
+    times have the precision of the sampling interval, and garbage collections have separate rows. Functions
+    of the tracer are omitted.
     """
     is_job = which(trace.texts, lambda text: _TRACER not in text)
     tables = (trace.frames.take(is_job[trace.frames.name]), trace.events, trace.calls)
@@ -331,8 +330,8 @@ def _depths(threads: list[int], starts: list[int], ends: list[int]) -> np.ndarra
 def _sampled(evidence: Evidence) -> Iterator[_Call]:
     """Yield the calls in sampled stacks: functions at the same depth in consecutive samples.
 
-    A sample has the time since the one before: nothing is sampled while a call holds the GIL or
-    forks, and the next sample finds the thread there.
+    A sample represents the time since the previous sample. No sample is taken while a call holds the GIL or
+    forks, so the next sample finds the thread in this call.
     """
     samples = evidence.samples
     before = {later: earlier for earlier, later in pairwise(sorted({*samples.time_ns}))}

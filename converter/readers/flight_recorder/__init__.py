@@ -96,7 +96,7 @@ _PICKLE = b"\x80"
 # PyTorch's pickler writes the keys of the record as readable text.
 _JSON_KEYS = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE_HEAD, _PICKLED_KEYS = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
-# Backends that record neither begin nor end; their operations have ended once they are retired.
+# Backends that record neither begin nor end. Their operations have ended once they are marked as retired.
 _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
@@ -273,7 +273,7 @@ def _plain_name(entry: _Entry) -> str:
 
 
 def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -> LoggedOp | None:
-    """Return the operation of *entry*, timed by the entry or batch *timed*; None for an unknown name."""
+    """Return the operation of *entry*, with the times of *timed* (itself or its batch); None if unknown."""
     times = _times(reader, entry, timed)
     name, backend = _plain_name(entry), entry.profiling_name.partition(":")[0]
     times["completed"] = (

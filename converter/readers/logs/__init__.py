@@ -26,13 +26,13 @@ _MAX_NS = 2**62
 class LoggedOp(msgspec.Struct, frozen=True, gc=False):
     """One collective, send or receive in the log of one rank.
 
-    *group* is the communicator's name, equal on all its ranks. *series* and *sequence* identify the
-    collective within the group, equally on all ranks; *sequence* increases by one within a series.
-    *peer* is the other end of a send or receive, as an index in the group. *size_bytes* is this
-    rank's data as simulators count it. *agrees* describes what must be equal on all ranks. Times
+    *group* is the communicator's name, which is equal on all its ranks. *series* and *sequence* identify the
+    collective within the group and are equal on all ranks. *sequence* increases by one within a series.
+    *peer* is the other end of a send or receive, as an index in the group. *size_bytes* is this rank's data
+    as simulators count it. *agrees* describes the properties that must be equal on all ranks. Times
     (enqueued, begun, ended) are Unix ns of the rank's clock, and *duration_ns* is the library's own
-    measurement. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. The ranks of a
-    *rooted* collective need not wait for each other.
+    measurement. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. The ranks of a *rooted*
+    collective need not wait for each other.
     """
 
     group: str
@@ -69,10 +69,10 @@ class Comm(msgspec.Struct, frozen=True):
 
 
 class RankLog(msgspec.Struct, frozen=True):
-    """The operations of one rank in the order of being enqueued; *rank* may still be `UNKNOWN`.
+    """The operations of one rank in the order in which they were enqueued; *rank* may be `UNKNOWN`.
 
-    *from_the_start* means that no operation is missing before the first. *notes* say which records
-    were left out, and why.
+    *from_the_start* means that no operation is missing before the first logged operation. *notes* describe
+    the omitted records and the reasons.
     """
 
     rank: int
@@ -88,11 +88,11 @@ class RankLog(msgspec.Struct, frozen=True):
 class LogReader:
     """A plug-in in `LOG_READERS` for the production logs of one tool.
 
-    *title* names the tool. *recognises* returns whether a file is such a log, given its first
-    megabyte decompressed. *read* returns the logs of all ranks of one job, and assumptions; it
-    raises `TraceFormatError` for a damaged log and `TraceError` for logs of different jobs.
-    *keeps_newest* means that the tool overwrites its oldest records, and *has_late_ends* that it
-    records an operation's end only when a thread notices it.
+    *title* names the tool. *recognises* returns whether a file is such a log, given its first megabyte
+    decompressed. *read* returns the logs of all ranks of one job, and assumptions; it raises
+    `TraceFormatError` for a damaged log and `TraceError` for logs of different jobs. *keeps_newest* means
+    that the tool overwrites its oldest records, and *has_late_ends* means that the tool records the end of an
+    operation only when one of its threads detects the end.
     """
 
     title: str
@@ -182,7 +182,7 @@ def collective_op(
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
-    """Return each of *paths* with the rank in its name, which a single file may lack.
+    """Return each of *paths* with the rank in its name; a single file needs no rank in its name.
 
     Raises `UsageError` for other names without a rank, and `TraceError` for two files of one rank.
     """
@@ -236,8 +236,8 @@ def which_logs(target: str | Path) -> str:
 def read_logs(targets: Sequence[str | Path]) -> Logs:
     """Read the logs of a job from files, folders, or tar or zip archives.
 
-    Raises `UsageError` if there are no logs or those of several tools, `TraceFormatError` for a
-    damaged log, naming file, line or entry, and rank, and `TraceError` for logs of different jobs.
+    Raises `UsageError` if there are no logs, or logs of several tools, `TraceFormatError` for a damaged log,
+    naming file, line or entry, and rank, and `TraceError` for logs of different jobs.
     """
     archives: dict[str, str] = {}
     with ExitStack() as stack:
@@ -351,7 +351,7 @@ def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> di
 
 
 def _notes(ranks: dict[int, RankLog]) -> list[str]:
-    """Return the distinct notes of all logs, each with the ranks it concerns."""
+    """Return the distinct notes of all logs, each with the ranks to which it applies."""
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, log in ranks.items():
         for note in log.notes:

@@ -36,7 +36,7 @@ from ..logs import (
 _KEYS = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
 _MAX_US = 2**52
 _NS_PER_US = 1_000
-# Collectives whose size NCCL counts per rank, and simulators for all ranks together.
+# Collectives whose size is counted per rank by NCCL, but for all ranks together by simulators.
 _SHARES = frozenset({"reduce_scatter", "all_to_all"})
 _PEERS = {"Send": NodeType.COMM_SEND, "Recv": NodeType.COMM_RECV}
 
@@ -95,7 +95,7 @@ class _Line(msgspec.Struct):
 
 
 class _Process(msgspec.Struct):
-    """The log of one process: its index in each communicator, and its operations there."""
+    """The log of one process: its ranks in each communicator, and its operations with these ranks."""
 
     path: str
     host: str
@@ -131,7 +131,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
 def _processes(path: Path) -> dict[tuple[str, int], _Process]:
     """Read one file, possibly with the logs of several processes.
 
-    A last line that NCCL was still writing is left out, with a note naming file and line.
+    An incomplete last line, which NCCL was still writing, is omitted with a note that names file and line.
     """
     reader = Reader(str(path), "line")
     found: dict[tuple[str, int], _Process] = {}
