@@ -195,7 +195,7 @@ class EstimateWork:
         return {"state": "done", "candidates": candidates, "refused": dict(refused)}
 
     def _fitting(self, row: PlanRow) -> Iterator[tuple[Plan, int]]:
-        """Yield the plans of *row* that fit in memory, with the memory of the fullest rank.
+        """Yield the plans of *row* that fit in memory, with the memory of the rank that needs most.
 
         Larger micro-batches need more memory. If a plan does not fit and recomputation is allowed, the plan
         recomputes the smallest number of layers with which it fits.
@@ -232,7 +232,7 @@ class EstimateWork:
 
 
 class _Works:
-    """Computes the work of plans that differ only in schedule and micro-batch size from two such plans."""
+    """Derives, from the work of two plans, the work of plans with other schedules and micro-batch sizes."""
 
     def __init__(self, request: Request, links: Links) -> None:
         self._request, self._links = request, links

@@ -31,9 +31,9 @@ def search_table(
 ) -> tuple[pd.DataFrame, list[int]]:
     """Return a table of the best *candidates*, and their numbers in the order of rows.
 
-    Simulated plans come first, with the fastest plan on top. At most 10,000 other plans follow, and all
-    further plans on the Pareto front. For comparison with simulated steps, estimated times are scaled by the
-    median ratio of simulated to estimated times. Times are in ns, and memory is in bytes. ``cost`` is a
+    Simulated plans come first, with the fastest plan on top. At most 10,000 other plans follow, and then all
+    remaining plans on the Pareto front. For comparison with simulated steps, estimated times are scaled by
+    the median ratio of simulated to estimated times. Times are in ns, and memory is in bytes. ``cost`` is a
     price, or chip-seconds without prices. ``front`` marks the Pareto front of step, memory and cost.
     *figures* contains the estimates.
     """

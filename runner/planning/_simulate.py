@@ -31,8 +31,8 @@ def simulated_step(setting: Setting, *, long: int = _LONG) -> Answer:
 
     A step that `is_long` is extrapolated from three shorter steps, one round of micro-batches apart. The
     second round must add exactly as much time as the first round. The step time is the maximum over several
-    paths, each of which grows linearly with the rounds, so the extrapolation is a lower bound. Because
-    collectives end at rounded times, sums over collectives are exact to 1 ns per round.
+    paths, each of which grows linearly with the rounds, so the extrapolation is a lower bound. Collectives
+    end at rounded times, so sums over collectives are exact to 1 ns per round.
     """
     plan = setting.plan
     # Collectives of sharded gradients and weights overlap the passes, so the time per round may become

@@ -31,13 +31,13 @@ def check_name(name: str, what: str) -> None:
 
 
 def safe_name(text: str, default: str) -> str:
-    """Return a valid name made from *text*, or *default* if no valid character is left."""
+    """Return *text* with invalid characters replaced, or *default* if no valid character is left."""
     plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH].rstrip(" .+-")
     return plain or default
 
 
 def numbered(name: str) -> Iterator[str]:
-    """Yield *name*, then *name*-2, *name*-3 and so on, for the first that is free."""
+    """Yield *name*, then *name*-2, *name*-3 and so on, so that a caller can take the first free name."""
     yield name
     yield from (f"{name}-{number}" for number in itertools.count(2))
 
@@ -45,8 +45,8 @@ def numbered(name: str) -> Iterator[str]:
 def named_entry(folder: Path, name: str, what: str) -> Path:
     """Return the path of the item *what* called *name* in *folder*.
 
-    Existing items may have names, such as "job (copy)", that are not allowed for new ones. Raises
-    `StudyError` for the name of a hidden file, or one that leads out of the folder.
+    Existing items may have names, such as "job (copy)", that are not allowed for new items. Raises
+    `StudyError` for the name of a hidden file, and for a name that leads out of the folder.
     """
     if not 0 < len(os.fsencode(name)) <= _ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
         raise StudyError(
@@ -77,7 +77,7 @@ class StudyLayout:
 
     @staticmethod
     def folders_in(folder: Path) -> list[Path]:
-        """Return the studies directly in *folder*, sorted by name; unreadable ones are left out."""
+        """Return the studies directly in *folder*, sorted by name, without unreadable studies."""
         return sorted(file.parent for file in folder.glob(f"*/{_HEAD}"))
 
     @property
@@ -172,7 +172,7 @@ class StudyLayout:
         return named_entry(folder, name, "a job's algorithms") if name else folder
 
     def workload_files(self, name: str) -> list[Path]:
-        """Return the files that hold the nodes' properties of the workload *name*."""
+        """Return the files with the properties of the nodes of the workload *name*."""
         prefix = self.prefix_in(self.workload_dir(name))
         return [prefix.parent / f"{prefix.name}.{what}" for what in ("workload.json", "nodes.parquet")]
 

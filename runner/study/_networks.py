@@ -32,11 +32,11 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 
 
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
-    """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML); return the name it got.
+    """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML); return its name in the study.
 
-    The network is saved as YAML, with an InfraGraph expanded to links. *content* may come from a browser,
-    so it must not refer to other files. If another network has the name, the new one becomes ``NAME-2``.
-    Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be written.
+    The network is saved as YAML, with an InfraGraph expanded to links. *content* may come from a browser, so
+    it must not refer to other files. If another network has this name, the new network is called ``NAME-2``.
+    Raises `ConfigError` for an invalid network, and `StudyError` if the file cannot be written.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -81,7 +81,7 @@ def _is_name(name: str) -> bool:
 
 
 def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
-    """Parse *content*, which must be a mapping; it may still refer to files."""
+    """Parse *content*, which must be a mapping; references to files are not checked here."""
     if Path(name).suffix == ".xml":
         return {}
     try:

@@ -44,7 +44,7 @@ def checked_note(text: str) -> str:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* stripped, sorted and distinct; raises `StudyError` for too many or too long ones."""
+    """Return *tags* stripped, sorted and distinct; raises `StudyError` for too many or too long tags."""
     unique = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
     if len(unique) > _MAX_TAGS:
         raise StudyError(f"There are {len(unique)} tags; give at most {_MAX_TAGS}.")
@@ -54,7 +54,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 def read_note(folder: Path) -> dict[str, Any]:
     """Return the ``label``, ``note`` and ``tags`` of *folder* as far as they were set.
 
-    If the file is damaged, the note says so.
+    If the file is damaged, the returned note states this.
     """
     problem = note_problem(folder)
     return {"note": f"({problem})"} if problem else _stored(folder)

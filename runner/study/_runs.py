@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .._experiment import Experiment
 
-# Characters that reverse the direction of text around them; no script needs them to be readable.
+# Characters that reverse the direction of text around them. No writing system needs them for readable text.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 _RUN_TYPES = {
     **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
@@ -33,8 +33,8 @@ _RUN_TYPES = {
 class RunInfo:
     """The description of a finished run; *id* is the content hash of its experiment.
 
-    *created* is an ISO time (UTC). *steps* is how many captured training steps the makespan spans.
-    *label*, *note* and *tags* are the user's, set with `Study.annotate`.
+    *created* is an ISO time (UTC). *steps* is the number of captured training steps that the makespan spans.
+    The user sets *label*, *note* and *tags* with `Study.annotate`.
     """
 
     id: str
@@ -122,7 +122,7 @@ def write_inputs(folder: Path, experiment: Experiment) -> None:
 
 
 def captured_facts(description: Path) -> tuple[int, bool]:
-    """Return how many captured steps a workload has, and whether it is a measurement without added ranks.
+    """Return a workload's number of captured steps, and whether it was measured and has no added ranks.
 
     *description* is a file ``PREFIX.workload.json``. A missing or damaged file counts as one unmeasured step.
     """
@@ -166,7 +166,7 @@ _ROW: dict[str, Callable[[RunInfo], object]] = {
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
     """Return a row for each run with *find* in any of its texts, newest first; ``created`` is in UTC.
 
-    ``steps`` is how many captured training steps ``makespan_ns`` spans.
+    ``steps`` is the number of captured training steps that ``makespan_ns`` spans.
     """
     rows = [
         {name: value_of(info) for name, value_of in _ROW.items()}

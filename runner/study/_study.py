@@ -105,7 +105,7 @@ class Study(StudyLayout):
         return self.trace_dir(names[-1])
 
     def new_trace_dir(self, name: str | None = None) -> Path:
-        """Create a folder for a new trace set, called *name* or by the next free number."""
+        """Create a folder for a new trace set, with the name *name* or the next free number as its name."""
         if name is not None:
             check_name(name, "a trace set")
         self.traces_dir.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class Study(StudyLayout):
         return Workload.load(prefix)
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
-        """Save *workload* as *name*, or ``name-2`` and so on if that is taken; return its PREFIX.
+        """Save *workload* as *name*, or ``name-2`` and so on if the name is taken; return its PREFIX.
 
         Equal graphs are saved only once. With *replace_other*, a workload of that name is replaced
         unless it has runs. Raises `StudyError` for an invalid name.
@@ -207,8 +207,8 @@ class Study(StudyLayout):
     ) -> Path:
         """Copy the workload ``PREFIX.<rank>.et`` into the study; return its PREFIX there.
 
-        *groups* is the file of communicator groups (default: the one next to the workload). *name*
-        defaults to the name of *prefix*.
+        *groups* is the file of communicator groups (default: the file next to the workload). *name* defaults
+        to the name of *prefix*.
         """
         from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
         from ..config import load_groups  # noqa: PLC0415 - not needed to list runs
@@ -238,7 +238,7 @@ class Study(StudyLayout):
         return next((name for name in names if captured_facts(self.workload_files(name)[0])[1]), None)
 
     def default_run(self) -> RunInfo | None:
-        """Return the newest replay of the measured workload, else the newest run, or None without runs."""
+        """Return the newest replay of the measured workload, otherwise the newest run; None without runs."""
         runs = self.runs()
         measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
         replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]
@@ -253,7 +253,7 @@ class Study(StudyLayout):
             return "", ""
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
-        """Return the run *run_id*, which may be abbreviated to the start of an id if only one matches.
+        """Return the run *run_id*, which may be abbreviated to the start of an id if only one id matches.
 
         The default is `default_run`. Raises `StudyError` if there is no such run.
         """
@@ -353,8 +353,8 @@ class Study(StudyLayout):
     ) -> str:
         """Save *result* as the run of *experiment*; return the run's id.
 
-        The run's folder is written atomically. A run that exists is left unchanged, but becomes the
-        newest. Raises `StudyError` if it has another makespan, or if the result comes from another
+        The run's folder is written atomically. An existing run is left unchanged, but becomes the newest run.
+        Raises `StudyError` if the existing run has another makespan, or if the result comes from another
         backend.
         """
         if result.backend != experiment.backend:
@@ -381,7 +381,7 @@ class Study(StudyLayout):
     def _check_same(self, run_id: str, result: Result) -> None:
         """Raise `StudyError` if the saved run and *result* differ.
 
-        A backend outside of this package may have changed since.
+        They may differ because a backend outside of this package has changed.
         """
         if not self.has_run_id(run_id):
             return
@@ -426,8 +426,8 @@ class Study(StudyLayout):
     ) -> RunInfo:
         """Set *label*, *note* and *tags* of the run *run_id*; return its description.
 
-        None keeps a value, and an empty label restores the original one. The result itself never
-        changes. Raises `StudyError` for a missing run or a text that is too long.
+        None keeps a value, and an empty label restores the original label. The result itself never changes.
+        Raises `StudyError` for a missing run or a text that is too long.
         """
         folder = self._run_folder(run_id)
         write_note(folder, label, note, tags)
@@ -511,7 +511,7 @@ def _ranks_of(folder: Path) -> list[Any]:
 
 
 def _object_in(file: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if *file* is missing or damaged."""
+    """Read a JSON object, which is empty if *file* is missing or damaged."""
     try:
         return read_json(file, str(file))
     except StudyError:  # the error is reported when the workload is opened

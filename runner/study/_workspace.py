@@ -23,11 +23,11 @@ _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "change
 class StudyInfo:
     """One line about a study.
 
-    * *note* and *tags* are the user's.
-    * *ranks* is that of the newest workload (0: none).
+    * *note* and *tags* are set by the user.
+    * *ranks* is the number of ranks of the newest workload (0: none).
     * *shortest_ns* is the shortest simulated step in ns (-1: none).
     * *changed* is the ISO time (UTC) of the last change.
-    * *problem* is why the study cannot be read.
+    * *problem* is the reason why the study cannot be read, or "".
     """
 
     name: str
@@ -55,11 +55,11 @@ class Workspace:
 
     @property
     def is_one_study(self) -> bool:
-        """Whether there is exactly one study, and no folder in which others could appear."""
+        """Whether there is exactly one study, and no folder in which other studies could appear."""
         return len(self._folders) == 1 and Study.is_study(self._folders[0])
 
     def studies(self) -> dict[str, Study]:
-        """Return the studies by name, sorted; a second one of the same name is called *name*-2."""
+        """Return the studies by name, sorted; a second study with the same name is called *name*-2."""
         result: dict[str, Study] = {}
         for path in self._paths():
             plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems accept any bytes
@@ -81,7 +81,7 @@ class Workspace:
         return studies[name]
 
     def infos(self) -> list[StudyInfo]:
-        """Return a line about each study, sorted by name; that of a damaged study states the problem."""
+        """Return a line about each study, sorted by name; the line of a damaged study states the problem."""
         return [_info(name, study) for name, study in self.studies().items()]
 
     def table(self, find: str = "") -> pd.DataFrame:
@@ -100,7 +100,7 @@ class Workspace:
 
     @property
     def home(self) -> Path | None:
-        """The folder for new studies: the first that contains studies, if any."""
+        """The folder for new studies: the first folder that contains studies, or None."""
         return next((folder for folder in self._folders if not Study.is_study(folder)), None)
 
     def create(self, name: str) -> Study:

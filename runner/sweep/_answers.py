@@ -125,7 +125,7 @@ def per_captured_step(points: pd.DataFrame) -> pd.DataFrame:
     """Return *points* with makespans and costs per captured step, if their steps do different work.
 
     Otherwise, a small cluster would always be on the Pareto front, because its step does the least work.
-    Points with an unknown amount of work are left out.
+    Points with an unknown amount of work are omitted.
     """
     if WORK[0] not in points or points[WORK[0]].nunique() < 2:
         return points
@@ -227,7 +227,7 @@ def _work_note(study: Study, base: Base, done: pd.DataFrame) -> str:
 
 
 def _compute_notes(study: Study, base: Base, done: pd.DataFrame) -> list[str]:
-    """Return sentences on compute times that are not those of the simulated chips."""
+    """Return sentences on compute times that do not come from the simulated chips."""
     builder = Builder(study, base)
     settings = [json.loads(text) for text in done["settings"]]
     names = {str(one.get("workload", base.workload)) for one in settings}

@@ -95,7 +95,8 @@ _HOUR_NS = 3600 * 10**9
 class Prices:
     """The price of one rank per hour: a price for *every* network, or prices by network name.
 
-    *asked* are the networks that a sweep must have, unlike networks of a list of prices.
+    *asked* are the networks priced by ``NETWORK=PRICE``, which the sweep must contain. Networks in a file of
+    prices may be absent from the sweep.
     """
 
     every: float | None = None

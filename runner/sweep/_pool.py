@@ -165,8 +165,8 @@ class _Pool:
 class Places:
     """The executor of a sweep: a Dask *cluster*, or up to *workers* local processes for *points* tasks.
 
-    *workers* is the number of processes (0: only this process; None: one process per processor). For a batch
-    system's YAML, *workers* is the number of jobs.
+    *workers* is the number of processes (0: only this process; None: one process per processor). If *cluster*
+    is a YAML file for a batch system, *workers* is the number of jobs.
     """
 
     cluster: str | None

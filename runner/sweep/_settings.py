@@ -1,4 +1,4 @@
-"""Make experiments from settings, which change single fields of configuration files by key."""
+"""Create experiments from settings, which change single fields of configuration files by key."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Base:
 
 
 class Builder:
-    """Makes the experiments of a sweep; each workload is read once for each number of ranks."""
+    """Creates the experiments of a sweep; each workload is read once for each number of ranks."""
 
     def __init__(self, study: Study, base: Base) -> None:
         self.study = study

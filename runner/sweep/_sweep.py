@@ -146,7 +146,7 @@ def run_sweep(
     chosen = study.workload_prefix(workload).parent.name
     loaded = None if network is None else load_network("", network, DEFAULT_BACKEND)
     base = Base(chosen, system, loaded, load_memory(memory), backend, options or {})
-    # The points of a search are not known yet, so its whole space stands for them.
+    # The points of a search are not known yet, so its whole space represents them.
     known: Sequence[Settings] = [points.space] if isinstance(points, Search) else points
     _check(known, base)
     cost = _cost(goal, prices or Prices(), known, base)

@@ -21,7 +21,7 @@ from .._layout import check_name, numbered
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
-# Below this size of traces, starting a process takes longer than it saves.
+# For smaller traces, starting a process takes longer than the time it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 _WITHOUT_STEPS = ("graphs", "logs")
@@ -99,8 +99,8 @@ def check_item(
 def step_names_of(folder: Path, identity: str) -> list[str]:
     """Return the annotations of the first rank that can mark steps of the item *identity*.
 
-    The list is empty for an item without steps, or one that cannot be read. Raises `StudyError` for
-    the same items as `check_item`.
+    The list is empty for an item without steps, and for an unreadable item. Raises `StudyError` for the same
+    items as `check_item`.
     """
     item = find_item(folder, identity)
     with ExitStack() as opened, suppress(ChakrascopeError):
@@ -144,10 +144,10 @@ def import_item(
 ) -> str:
     """Import the item *identity* of *folder* as a workload of *study*; return the workload's name.
 
-    A trace set is first copied into the study. The workload is called *name*, or *name*-2 and so on
-    if that is taken. *step* selects the step of traces. *capture_trace* is the trace, or the folder
-    of traces, of the capture of CUDA or HIP graphs (None: those next to the traces). Ranks of large
-    traces that *finished* caches are not converted again.
+    A trace set is first copied into the study. The workload is called *name*, or *name*-2 and so on if the
+    name is taken. *step* selects the step of traces. *capture_trace* is the trace, or the folder of traces,
+    of the capture of CUDA or HIP graphs (None: the captures next to the traces). Ranks of large traces are
+    not converted again if *finished* caches them.
 
     Raises `StudyError` for an invalid name, and for a *step* or *capture_trace* if the item has no
     steps or captures; `TraceError`, `UsageError` or `WorkloadError` for an item that cannot be
@@ -207,10 +207,10 @@ def _import(
 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> Path:
-    """Copy the trace set into the study and convert the copy, which is removed if that fails.
+    """Copy the trace set into the study and convert the copy, which is removed if the conversion fails.
 
-    Copies keep their modification times, by which, with the sizes, the converter's cache recognises
-    a rank.
+    Copies keep their modification times, because the converter's cache recognises ranks by the times and
+    sizes of their files.
     """
     with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:

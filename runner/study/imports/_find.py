@@ -56,11 +56,11 @@ class ImportItem:
     """Something to import: its *kind* (trace set, traces, logs, graphs or archive) and path (*place*).
 
     * *ranks* is 0 for archives before unpacking, and for logs before reading.
-    * *id* changes with any file of the item.
+    * *id* changes if any file of the item changes.
     * *files* are relative to the folder; graphs and traces are in the order of ranks.
     * *host_files* are the host traces that go with device traces.
     * *capture_files* are traces of the capture of CUDA or HIP graphs, in a folder next to the traces.
-    * *problem* is why the item cannot be imported.
+    * *problem* is the reason why the item cannot be imported, or "".
     """
 
     id: str
@@ -139,7 +139,7 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def _named(folder: Path, names: Collection[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield the files *names* of *folder*, then those of its capture folder."""
+    """Yield the files *names* of *folder*, then the files of its capture folder."""
     yield "", sorted(name for name in names if (folder / name).is_file()), []
     if (folder / CAPTURE_FOLDER).is_dir():
         yield CAPTURE_FOLDER, sorted(path.name for path in (folder / CAPTURE_FOLDER).iterdir()), []
@@ -236,7 +236,7 @@ def _trace_problem(devices: dict[int, Path], others: list[Path]) -> str:
     damaged = damaged_trace(devices.values(), others)
     if damaged is not None:
         return f"{damaged.name} {NAMED_LIKE_TRACE}"
-    # A single rank represents all other ranks, whatever its number is.
+    # A single rank represents all other ranks, regardless of its number.
     absent = missing_rank(devices) if len(devices) > 1 else None
     if absent is None:
         return ""
@@ -244,7 +244,7 @@ def _trace_problem(devices: dict[int, Path], others: list[Path]) -> str:
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield host traces at *place* that lack device traces, with that as their problem."""
+    """Yield host traces at *place* without device traces; the missing device traces are their problem."""
     beside = [other for other in names_at if _parent(other) == _parent(place)]
     if any(_side(folder, other, names_at[other], "device") for other in beside):
         return
@@ -256,7 +256,7 @@ def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> It
 
 
 def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:
-    """Return whether *place* has nothing but captures of graphs, for traces in the parent folder."""
+    """Return whether *place* contains only captures of graphs that traces in the parent folder launch."""
     above = _parent(place)
     if place.rpartition("/")[2] != CAPTURE_FOLDER or above not in names_at:
         return False
@@ -264,7 +264,7 @@ def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) ->
 
 
 def _parent(place: str) -> str | None:
-    """Return the folder that contains *place*, or None if that is the searched folder."""
+    """Return the folder that contains *place*, or None if *place* is the searched folder."""
     return place.rpartition("/")[0] if place else None
 
 
@@ -283,7 +283,7 @@ def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, i
 def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
     """Return the files of *ranks* by naming pattern and rank.
 
-    Several files of one rank belong to as many jobs, in the order of names.
+    Several files of one rank belong to different jobs, in the order of names.
     """
     files_of_pattern: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
