@@ -48,7 +48,7 @@ _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": 
 class Dimension:
     """A network dimension in the units of ASTRA-sim's network file.
 
-    *algorithms* has one per collective, in the order of COLLECTIVES.
+    *algorithms* has one algorithm per collective, in the order of COLLECTIVES.
     """
 
     topology: str
@@ -61,8 +61,8 @@ class Dimension:
 class Networks:
     """The networks that a form may start from: presets, the network files of *study*, and machines.
 
-    Names of files have a suffix, those of presets none. A machine, such as ``64xh100``, also has a
-    system, which depends on the chip on which the workload's compute times were measured.
+    Names of files have a suffix; names of presets do not. A machine, such as ``64xh100``, also has a system,
+    which depends on the chip on which the workload's compute times were measured.
     """
 
     def __init__(self, study: Study | None = None) -> None:
@@ -79,7 +79,7 @@ class Networks:
         return [*self.files, *list_presets("network")]
 
     def load(self, name: str) -> NetworkConfig:
-        """Return the network *name*; raises `ConfigError` for an unknown one."""
+        """Return the network *name*; raises `ConfigError` for an unknown network."""
         if self._study is not None and Path(name or "").suffix:
             return read_network_file(self._study, name)
         return NetworkConfig.preset(name)
@@ -90,7 +90,7 @@ class Networks:
         return {} if self._study is None else _machines()
 
     def start(self, network: str, system: str, machine: str = "", workload: str = "") -> Setup:
-        """Return the unchanged setup of *machine* for *workload*, else of *network* and *system*.
+        """Return the unchanged setup of *machine* for *workload*, or of *network* and *system* without one.
 
         Raises the errors of an unknown network or an unreadable workload.
         """
@@ -117,7 +117,7 @@ def _machines() -> Mapping[str, Sequence[str]]:
 
 
 def _has_nodes(chip: Chip, ranks: int) -> bool:
-    """Return whether *chip* has a network of *ranks*: some chips only have that of a single node."""
+    """Return whether *chip* has a network of *ranks*; some chips have only the network of a single node."""
     try:
         return bool(usual_network(chip, ranks))
     except ChakrascopeError:
@@ -156,12 +156,12 @@ PRESETS = Networks()
 
 @dataclass(frozen=True)
 class Setup:
-    """A form: network dimensions, keys of the system, and what it started from.
+    """A form: network dimensions, keys of the system, and the configurations it started from.
 
-    *more* has the network's other keys, such as a packet-level part, which the form leaves alone.
-    *failed* are failures in addition to those in *more*, as in ``--fail``. *begun* are the network
-    and system that the form started from; if they are those of a *machine*, *scaling* describes its
-    compute times.
+    *more* has the network's other keys, such as a packet-level part, which the form does not change. *failed*
+    are failures in addition to the failures in *more*, as in ``--fail``. *begun* are the network and system
+    that the form started from; if these describe a *machine*, *scaling* describes the machine's compute
+    times.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -187,7 +187,7 @@ class Setup:
         )
 
     def start(self) -> Setup:
-        """Return the unchanged setup from which this one started."""
+        """Return the unchanged setup from which this setup started."""
         if self.begun is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
         start = Setup.of_configs(*self.begun)
@@ -260,7 +260,7 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 
 
 def differences(setup: Setup) -> list[str]:
-    """Return a text per difference between *setup* and what it started from."""
+    """Return a text per difference between *setup* and its start."""
     start = setup.start()
     parts = []
     if len(start.dimensions) != len(setup.dimensions):
@@ -317,7 +317,7 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     kept = setup.dimensions[:1] if replays else setup.dimensions
     system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
     made = prepare(prefix, system, network, backend=backend)
-    # CPU times get a warning of their own, and a replay takes the measured times.
+    # CPU times get a separate warning, and a replay uses the measured times.
     if not setup.machine or setup.changed or replays or communication_of(prefix).on_cpu:
         return made
     return replace(made, assumptions=(setup.scaling, *made.assumptions))
@@ -351,7 +351,7 @@ def takes_machine(name: str) -> bool:
 def is_offered(name: object) -> bool:
     """Return whether a form may select the backend *name*, such as ``flow`` or ``gpu:mi300x``.
 
-    Only built-in machines, because a browser must not name files on the server.
+    Only built-in machines are offered, because a browser must not name files on the server.
     """
     if not isinstance(name, str):
         return False
@@ -364,7 +364,7 @@ def plain_backend(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return the backend *name* without its machine if that is the default."""
+    """Return the backend *name* without its machine if this machine is the default."""
     return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
 
 

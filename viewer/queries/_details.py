@@ -24,12 +24,12 @@ _PATH_BARS = 800
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
-    """Return *rank* as text; also names the rank *stand_in* whose program it runs."""
+    """Return *rank* as text, with the rank *stand_in* whose program it runs, if any."""
     return str(rank) + ("" if stand_in is None else f", for which rank {stand_in} stands in")
 
 
 def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
-    """Return a note about ranks that others stand for; "" if every rank has a trace."""
+    """Return a note about ranks that other ranks represent; "" if every rank has a trace."""
     pairs = [(rank, other) for rank in range(num_ranks) if (other := stand_in_of(metadata, rank)) is not None]
     if not pairs:
         return ""
@@ -46,8 +46,8 @@ def node_details(
 ) -> list[tuple[str, str]]:
     """Return the properties of an executed *node* as (label, text) pairs.
 
-    *among* is how many ranks of a collective were measured and simulated. *metadata* is that of the
-    workload.
+    *among* is the number of a collective's ranks that were measured, and the number that were simulated.
+    *metadata* is the workload's metadata.
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
     # Nodes without known costs have one operation and one byte, as simulators need some.
@@ -86,8 +86,7 @@ def flows(
 ) -> list[dict[str, Any]]:
     """Return the positions of up to *count* dependencies and *count* dependents of *node*.
 
-    ``before`` is true for dependencies, one of which, for a collective, is the rank that arrived
-    last.
+    ``before`` is true for dependencies. The dependencies of a collective include the rank that arrived last.
     """
     found = []
     rank, number = int(node["rank"]), int(node["node_id"])
@@ -174,9 +173,9 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
 def paths_strip(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
     """Return two critical paths as bars over time.
 
-    ``path`` is 0 for *base* and 1 for *other*, and ``apart`` is true for segments on only one path.
-    ``rank``, ``node_id`` and ``name`` are those of the longest segment; ``start_ns`` and
-    ``duration_ns`` are in ns. Consecutive segments with equal ``apart`` within a pixel are joined.
+    ``path`` is 0 for *base* and 1 for *other*, and ``apart`` is true for segments on only one path. ``rank``,
+    ``node_id`` and ``name`` describe the longest segment; ``start_ns`` and ``duration_ns`` are in ns.
+    Consecutive segments with equal ``apart`` within a pixel are joined.
     """
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / _PATH_BARS)
     parts = paths_table(base, other).groupby("path")
@@ -189,7 +188,7 @@ def paths_strip(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
 def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[str]) -> pd.DataFrame:
     """Join consecutive *segments* within a pixel that have equal *by*.
 
-    A joined segment has the *facts* of its longest.
+    A joined segment has the *facts* of its longest part.
     """
     keys = segments[by].assign(pixel=(segments["start_ns"] / pixel_ns).astype(np.int64))
     group = (keys != keys.shift()).any(axis=1).cumsum()

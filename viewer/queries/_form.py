@@ -76,7 +76,7 @@ class Form:
 
 
 def first_form(workloads: Sequence[str]) -> Form:
-    """Return the initial form for a study with *workloads*, of which there must be one."""
+    """Return the initial form for a study with *workloads*, which must not be empty."""
     presets = list_presets("network")
     network = _FIRST_NETWORK if _FIRST_NETWORK in presets else presets[0]
     return Form(workloads[-1], Setup.of_presets(network, _FIRST_SYSTEM))
@@ -85,7 +85,7 @@ def first_form(workloads: Sequence[str]) -> Form:
 def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None) -> str:
     """Return *form* as text, or ``""`` if it equals *begun* (default: the initial form).
 
-    Any other text means the same for every *begun* and every newest workload.
+    Any other text has the same meaning for every *begun* and every newest workload.
     """
     first, start = first_form(workloads), form.setup.start()
     if form == (begun or first):
@@ -112,12 +112,12 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
 
 
 def to_address(value: Any) -> str:
-    """Return *value* as text for an address; "" for an empty one."""
+    """Return *value* as text for an address; "" for an empty value."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False) if value else ""
 
 
 def of_address(text: str) -> Any:
-    """Parse what `to_address` wrote; None for "" and for invalid text."""
+    """Parse text that `to_address` wrote; None for "" and for invalid text."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -132,9 +132,9 @@ def form_of_workload(name: str) -> str:
 def decode_form(
     text: str, workloads: Sequence[str], networks: Networks = PRESETS, begun: Form | None = None
 ) -> Form:
-    """Parse what :func:`encode_form` wrote; "" means the form *begun*.
+    """Parse text that :func:`encode_form` wrote; "" means the form *begun*.
 
-    Missing and invalid parts are those of the initial form; ``ignored`` names the invalid ones.
+    Missing and invalid parts have the values of the initial form; ``ignored`` names the invalid parts.
     """
     first, ignored = first_form(workloads), _Ignored()
     if not text:
@@ -199,7 +199,7 @@ def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _I
 
 
 def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
-    """Return the failures in *fields*, none if any is invalid."""
+    """Return the failures in *fields*, or () if any failure is invalid."""
     named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MAX_FAILURES or not all(map(_is_text, named)):
         ignored.append("The failures of the setup are not a list of texts.")
@@ -268,8 +268,8 @@ _GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 class Reading:
     """The parsed text of a field: a *value* in the field's unit, or a *problem*.
 
-    *value* is None if there is a problem. *understood* is the value as text, and *short* the
-    problem in a few words.
+    *value* is None if there is a problem. *understood* is the value as text, and *short* is the problem in a
+    few words.
     """
 
     value: int | float | None = None
@@ -280,7 +280,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class NumberField:
-    """A number from *least* to *most*, in the field's *unit* unless another one is typed.
+    """A number from *least* to *most*, in the field's *unit* unless another unit is typed.
 
     *parse* converts typed text, and *text* formats the value. With *may_be_empty*, an empty text is also
     valid.
@@ -302,7 +302,7 @@ class NumberField:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def read(self, typed: Any) -> Reading:
-        """Parse *typed* text; what is invalid gives a problem and is never corrected."""
+        """Parse *typed* text; invalid text gives a problem and is never corrected."""
         if typed is None or not str(typed).strip():
             return Reading() if self.may_be_empty else self._wrong("it is empty", f"Write {self.example}.")
         try:
@@ -400,7 +400,7 @@ SAVED_RUNS = _count("Best points to keep", "points", 0, 20)
 
 @dataclass(frozen=True)
 class Begun:
-    """A page's initial *form*, the run that it is *of*, and *notes* on what it leaves out."""
+    """A page's initial *form*, the run that it is *of*, and *notes* on settings that the form omits."""
 
     form: Form
     of: str = ""
@@ -410,7 +410,7 @@ class Begun:
 def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
     """Return the form that starts from the run *run_id*; the study needs a workload.
 
-    If a form cannot express the run's setup, it has presets, and a note says why.
+    If a form cannot express the run's setup, the form has presets, and a note states the reason.
     """
     names = study.workloads()
     first = first_form(names)
@@ -446,7 +446,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
 
 
 def form_at(view: StudyView, selection: Selection) -> tuple[Form, Begun]:
-    """Return the form in the address *selection*, and the form that it would be without settings.
+    """Return the form in the address *selection*, and the form of an address without settings.
 
     The study needs a workload.
     """
@@ -485,7 +485,7 @@ def _setup_of(
 def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
     """Return a network in *networks* whose hidden keys equal those of *own*, or None.
 
-    A form that starts from it can express *own*. The name *title* is tried first.
+    A form that starts from this network can express *own*. The name *title* is tried first.
     """
     likely = [name for name in networks.names if title in {name, Path(name).stem}]
     for name in [*likely, first_form(("",)).setup.network_preset]:

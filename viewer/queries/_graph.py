@@ -1,4 +1,4 @@
-"""Settings of the Graph page in an address, and places for its nodes."""
+"""Settings of the Graph page in an address, and positions of its nodes."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
 def placed_groups(groups: Groups, *, square: bool = False) -> pd.DataFrame:
     """Return the groups with ``column`` and ``row``.
 
-    Groups of a single band lie on a circle; otherwise, each band has rows of its own. With
-    *square*, rows get longer as groups get more.
+    Groups of a single band lie on a circle; otherwise, each band has separate rows. With *square*, rows get
+    longer with the number of groups.
     """
     count = len(groups.nodes)
     return _placed(groups.nodes, max(_PER_ROW, int(np.ceil(np.sqrt(2 * count)))) if square else _PER_ROW)

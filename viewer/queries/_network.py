@@ -22,8 +22,8 @@ _NEAR_MIDDLE = 0.05
 class LinkMap:
     """Positions of ranks and switches (*ends*), of *links*, and of failed links.
 
-    *ends* has ``name, label, is_switch, x, y``. *links* has ``x0, y0, x1, y1, share, text``, and
-    *down*, for failed links, the same except ``share``.
+    *ends* has ``name, label, is_switch, x, y``. *links* has ``x0, y0, x1, y1, share, text``. *down* describes
+    the failed links, with the same columns except ``share``.
     """
 
     ends: pd.DataFrame
@@ -70,7 +70,7 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
 
 
 def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return lines for failed links between devices that still have working ones."""
+    """Return lines for failed links between devices that still have working links."""
     rows = []
     for failure, text in failures_of(result):
         known = [places[device] for device in failure.devices if device in places]

@@ -48,7 +48,7 @@ class Simulations(Work):
     most: int = 0
 
     def finish(self, done: int, most: int) -> None:
-        """Record that *done* of *most* have finished; raises `Cancelled` if cancelled."""
+        """Record that *done* of *most* simulations have finished; raises `Cancelled` if cancelled."""
         self.done, self.most = done, most
         self.raise_if_cancelled()
 
@@ -155,7 +155,7 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def on_timeline(self, before: str, after: str) -> str:
-        """Return the query string of a timeline of both sides, or "" if there can be none.
+        """Return the query string of a timeline of both sides, or "" if no such timeline is possible.
 
         Only runs have timelines, so a capture *before* is shown as the measured rows of its newest
         run.
@@ -172,10 +172,10 @@ class Sides:
         return address.with_option("measured", "" if first == shown[-1] else "1").search
 
     def defaults(self) -> tuple[str, str]:
-        """Return the two newest captures, else two runs of one workload, else "" twice.
+        """Return the two newest captures, otherwise two runs of one workload, otherwise "" twice.
 
-        The runs are the newest, and the newest earlier one of the same workload; a measured replay
-        comes first, as on the Compare page.
+        The runs are the newest run and the newest earlier run of the same workload. A measured replay comes
+        first, as on the Compare page.
         """
         study = self._view.study
         captures, runs = study.trace_sets(), study.runs()
@@ -239,7 +239,7 @@ def open_source(view: StudyView, value: str) -> OpenRun:
 
 
 def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return the steps of captures with several, as options, the newest capture first.
+    """Return the steps of captures with several steps as options, the newest capture first.
 
     *before* is the prefix of values, and *lead* that of labels.
     """

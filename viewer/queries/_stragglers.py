@@ -18,7 +18,7 @@ _MAX_WORKERS = 24
 
 
 def stragglers_of(study: Study) -> Stragglers | None:
-    """Find the stragglers in the recorded steps of *study*; None if it recorded none."""
+    """Find the stragglers in the recorded steps of *study*; None without recorded steps."""
     sources = [study.operations_file, *(study.trace_dir(name) for name in study.trace_sets()[-1:])]
     times = tuple(path.stat().st_mtime_ns for path in sources if path.exists())
     return _stragglers(study.path, times)
@@ -33,7 +33,7 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
 def slowdown_matrix(stragglers: Stragglers) -> Matrix:
     """Return slowdowns minus one, to 0.01: a row per rank, a column per step.
 
-    A cell of several ranks or steps has the largest of them.
+    A cell of several ranks or steps has their largest slowdown.
     """
     values, ranks = _by_rank(stragglers)
     rows, columns = _bounds(len(values), _MAX_ROWS), _bounds(len(stragglers.layout.steps), _MAX_COLUMNS)
@@ -43,7 +43,7 @@ def slowdown_matrix(stragglers: Stragglers) -> Matrix:
 
 
 def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
-    """Return the step of largest slowdown in a cell of `slowdown_matrix`; -1 if unknown."""
+    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 if unknown."""
     matrix = slowdown_matrix(stragglers)
     if row not in matrix.rows or column not in matrix.columns:
         return -1

@@ -63,8 +63,8 @@ LEAST: Mapping[str, str] = {
 class Aim:
     """The objective as typed, in the notation of ``chakrascope sweep``.
 
-    *limits* are ``FIGURE=NUMBER``, and *prices* ``NUMBER`` or ``NETWORK=NUMBER``, separated by
-    commas. With *trials*, a search simulates that many points instead of all combinations.
+    *limits* are ``FIGURE=NUMBER``, and *prices* are ``NUMBER`` or ``NETWORK=NUMBER``, separated by commas.
+    With *trials*, a search simulates this number of points instead of all combinations.
     """
 
     least: str = "makespan_ns"
@@ -80,7 +80,7 @@ def encode_aim(aim: Aim) -> str:
 
 
 def decode_aim(text: str) -> Aim:
-    """Parse what :func:`encode_aim` wrote; invalid parts get defaults."""
+    """Parse text that :func:`encode_aim` wrote; invalid parts get defaults."""
     fields = of_address(text)
     return (
         parsed_aim(**{key: fields.get(key) for key in asdict(Aim())}) if isinstance(fields, dict) else Aim()
@@ -151,8 +151,8 @@ def figure_text(figure: str, value: float) -> str:
 class Plan:
     """The plan of a sweep: the number of *points*, and the *problem* if there is one.
 
-    *note* is shown to the user. *goal* determines the best point, and *prices* its cost.
-    With *trials*, a search chooses the points.
+    *note* is shown to the user. *goal* determines the best point, and *prices* determine its cost. With
+    *trials*, a search chooses the points.
     """
 
     over: Over
@@ -206,7 +206,7 @@ def encode_axes(axes: Axes) -> str:
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Parse what :func:`encode_axes` wrote, dropping invalid axes."""
+    """Parse text that :func:`encode_axes` wrote, and drop invalid axes."""
     parsed = of_address(text)
     items = parsed if isinstance(parsed, list) else []
     pairs = [item for item in items if isinstance(item, list) and len(item) == 2]
@@ -248,7 +248,7 @@ def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
 
 
 def _tried(form: Form, plan: Plan, workload: Communication) -> Plan:
-    """Return *plan* with a note or a problem if some of its points, or all, cannot run."""
+    """Return *plan* with a note if some of its points cannot run, or a problem if no point can run."""
     points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
     backend = form.backends[0] if form.backends else DEFAULT_BACKEND
     tried = points[:: max(1, len(points) // _MAX_TRIED)]
@@ -263,7 +263,7 @@ def _tried(form: Form, plan: Plan, workload: Communication) -> Plan:
 
 
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
-    """Parse the values of each axis; raises `ConfigError` for invalid ones.
+    """Parse the values of each axis; raises `ConfigError` for invalid values.
 
     Only a *search* may have ranges.
     """
@@ -285,7 +285,7 @@ def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, 
 
 
 def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool) -> tuple[str, str]:
-    """Return the error in an axis' values, and the parsed values if they differ from what was typed."""
+    """Return the error in an axis' values, and the parsed values if they differ from the typed text."""
     try:
         values = _values([(key, text)], names, search=search).get(key, ())
     except ChakrascopeError as error:
