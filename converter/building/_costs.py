@@ -66,7 +66,7 @@ _TRANSPOSED_AT = {
     "convolution_overrideable": 6,
     "convolution_backward": 7,
 }
-# Convolutions that map input positions to output positions in a different way than forward convolutions.
+# Convolutions that map input positions to output positions differently from forward convolutions.
 _ELSEWHERE = re.compile("transpose|backward")
 # Operators that move data without computing, although they do not belong to the class of copies.
 _MOVES = frozenset({

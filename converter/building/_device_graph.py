@@ -421,7 +421,7 @@ class _Builder:
 
 
 def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each of the given *launches*, its first node and how many nodes it has."""
+    """Return, for each of the given *launches*, its first node and its number of nodes."""
     return nodes[0][launches], nodes[1][launches]
 
 

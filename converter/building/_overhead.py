@@ -35,7 +35,7 @@ _MAX_SCATTER = 0.2
 _WORTH_TELLING = 1.1
 # Number of steps at the start of a run that allocate and compile.
 _FIRST = 3
-# A step longer than this multiple of the median did other work than usual steps.
+# A step longer than this multiple of the median did work that usual steps do not do.
 _LONG = 1.5
 # The standard error of a normal sample's median is 0.93 interquartile ranges / sqrt(number of values).
 _MEDIAN_ERROR = 0.93

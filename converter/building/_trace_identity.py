@@ -118,7 +118,7 @@ def doubts_of_pair(
 
 
 def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
-    """Return how many *chosen* events have a host record of equal id, and how many of these equal names."""
+    """Count the *chosen* events with a host record of equal id, and those that also have an equal name."""
     rows = host.rows(device.events.record_id[chosen])
     known = rows >= 0
     names = np.array(device.texts, dtype=object)[device.events.name[chosen]]

@@ -235,7 +235,7 @@ BUFFERS: Mapping[str, str] = {
     "all_gather": "gathered parameters of FSDP",
     "reduce_scatter": "reduced gradients of FSDP",
 }
-"""The place given to copies to and from the buffers of a collective, by the type of the collective."""
+"""The label that replaces the source location of copies to and from a collective's buffer, by collective."""
 # Name of nodes for the time between the collectives of production logs.
 GAP = "gap between collectives, not profiled"
 # Prefix of the name of host work outside operators, before the name of the next operator.

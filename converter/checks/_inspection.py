@@ -133,7 +133,7 @@ def _communication(comm: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _longest_chain(graph: Graph) -> int:
-    """Return how many nodes the longest dependency chain has."""
+    """Return the number of nodes in the longest dependency chain."""
     ones, lanes = np.ones(graph.num_nodes, dtype=np.int64), np.arange(graph.num_nodes)
     return _replayed(graph.with_columns(duration_ns=ones, stream=lanes))
 

@@ -262,7 +262,7 @@ def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[L
 def _numbered(
     parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]],
 ) -> tuple[list[RankLog], list[str]]:
-    """Assign ranks by the index in job-wide communicators, or else by host and process."""
+    """Assign ranks by the index in job-wide communicators, or otherwise by host and process."""
     world = max((comm.size for _, comms, _ in parts for comm in comms.values()), default=0)
     stated = [{comm.place for comm in comms.values() if comm.size == world} for _, comms, _ in parts]
     notes = []

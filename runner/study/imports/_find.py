@@ -384,7 +384,7 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
 
 
 def proposed_name(item: ImportItem) -> str:
-    """Return a name for the item's workload, made of the letters and digits of its place."""
+    """Return a name for the item's workload, with the letters and digits of the item's path."""
     path = PurePosixPath(item.place)
     text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
     text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)

@@ -87,7 +87,7 @@ def stand_in_for_cuda(torch: Any) -> None:
 
 
 def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
-    """Answer the script's calls of ``torch.accelerator`` like those of ``torch.cuda``."""
+    """Answer the script's calls of ``torch.accelerator`` like calls of ``torch.cuda``."""
     known = getattr(torch, "accelerator", None)  # new in torch 2.6
     if known is None:
         return
