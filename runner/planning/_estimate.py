@@ -247,14 +247,8 @@ class _Works:
         if key not in self._known:
             self._known[key] = self._sized(plan, chunks, 1), self._sized(plan, chunks, 2)
         one, two = self._known[key]
-        more = plan.micro_batch - 1
-        grown = {
-            name: getattr(one, name) + (getattr(two, name) - getattr(one, name)) * more
-            for name in ("stages", "overlapped", "offloaded", "data", "end", "message")
-        }
         return replace(
-            one,
-            **grown,
+            one.grown(two, plan.micro_batch - 1),
             micro_batches=plan.micro_batches,
             chunks=plan.chunks,
             zero_bubble=plan.schedule == "zero-bubble",

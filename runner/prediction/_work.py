@@ -87,6 +87,14 @@ class StepWork:
     message: Floats
     hidden: bool
 
+    def grown(self, other: StepWork, times: int) -> StepWork:
+        """Return this work plus *times* the difference of *other*, because work is linear in sequences."""
+        amounts = {
+            name: getattr(self, name) + (getattr(other, name) - getattr(self, name)) * times
+            for name in (*_ROWS, "message")
+        }
+        return replace(self, **amounts)
+
 
 class _UnitPrices:
     """Dummy prices: one unit per operator, so that the graph contains every node."""

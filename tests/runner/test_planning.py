@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from chakrascope.runner.planning import (
     possible_degrees,
     search_plans,
 )
+from chakrascope.runner.planning._estimate import _Works
 from chakrascope.runner.planning._simulate import front, simulated_step
-from chakrascope.runner.prediction import Setting, predict, usual_network
+from chakrascope.runner.prediction import Links, Setting, StepWork, predict, usual_network, work_of
 from chakrascope.runner.prediction.models import (
     RECOMPUTATIONS,
     Plan,
@@ -91,6 +92,23 @@ def test_best_plan_equals_its_prediction(found):
 
 
 EXPERTS = replace(SMALL, experts=8, top_k=2, expert_ffn=4096, dense_layers=1, name="small experts")
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [
+        (EXPERTS, Plan(dp=16, ep=8, deduplicate=True)),
+        (SMALL, Plan(tp=4, pp=2, dp=2, sequence_parallel=True, tensor_overlap=True)),
+        (SMALL, Plan(dp=16, recompute="offload:4")),
+    ],
+    ids=["dispatch", "tensor overlap", "offload"],
+)
+def test_every_amount_of_work_grows_with_the_micro_batch(model, plan):
+    links = Links.of(H100.network)
+    plan = replace(plan, micro_batch=4, global_batch=64)
+    found, expected = _Works(replace(REQUEST, model=model), links).work(plan), work_of(model, plan, links)
+    for each in fields(StepWork):
+        assert np.allclose(getattr(found, each.name), getattr(expected, each.name)), each.name
 
 
 @pytest.mark.parametrize(
