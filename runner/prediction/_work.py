@@ -276,7 +276,8 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
     computed = [_sum(part, place, links) for part in (nodes, *hiding)]
     tensor = [_sum(part, place, links, _TENSOR_LANES) for part in (nodes, attention)]
     experts, dispatched = (_sum(nodes, place, links, lanes) for lanes in (_EXPERT_LANES, _DISPATCH_LANES))
-    return np.stack([*computed, *tensor, experts, _sum(offloaded, place, links), dispatched])
+    hiding_copies = _sum(offloaded, place, links) + _sum(offloaded, place, links, _DISPATCH_LANES)
+    return np.stack([*computed, *tensor, experts, hiding_copies, dispatched])
 
 
 class _Exchanges(Passes):
