@@ -192,7 +192,7 @@ _GATED = (
     "grok", "telechat", "motif", "smallthinker",
 )  # fmt: skip
 _GATES = ("silu", "swish", "swiglu", "geglu", "reglu")
-_ACTIVATIONS = ("hidden_act", "activation_function", "feed_forward_type", "use_gated_mlp")
+_ACTIVATIONS = ("hidden_act", "activation_function", "feed_forward_type")
 _BOTH_HALVES = ("qwen", "molmo", "hf_olmo")  # the width of their feed-forward parts includes the gate
 _LEARNED_POSITIONS = (
     "gpt2",
@@ -297,7 +297,8 @@ def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
 def _one_value(key: str, value: Any, file: Path) -> Any:
     """Return *value*, or its common element if it is a list with one element per layer."""
     if isinstance(value, str):
-        raise UsageError(f"{file}: '{key}' must be a whole number, not {value!r}.")
+        what = "true or false" if key in _KEYS["tied"] else "a number" if key in _RATIOS else "a whole number"
+        raise UsageError(f"{file}: '{key}' must be {what}, not {value!r}.")
     if not isinstance(value, list) or key in _OF_LAYERS:
         return value
     if not value or any(each != value[0] for each in value):
@@ -311,9 +312,10 @@ def _one_value(key: str, value: Any, file: Path) -> Any:
 def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
     """Add the default values for the model type *kind* to the sizes *found*."""
     activations = [data.get(key) for key in _ACTIVATIONS]
-    found["gated"] = (
-        kind.startswith(_GATED) or "gemma" in kind or any(each in (*_GATES, True) for each in activations)
-    )
+    is_gated = data.get("use_gated_mlp")
+    if not isinstance(is_gated, bool):
+        is_gated = kind.startswith(_GATED) or "gemma" in kind or any(each in _GATES for each in activations)
+    found["gated"] = is_gated
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
     if data.get("position_embedding_type") in _COMPUTED_POSITIONS:
         found["learned_positions"] = False
@@ -352,7 +354,7 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
     if kind.startswith("falcon"):
         groups = data.get("num_kv_heads") if data.get("new_decoder_architecture") else None
         found["kv_heads"] = groups or (1 if data.get("multi_query", True) else found.get("heads", 0))
-    elif kind.startswith("gpt_bigcode") or "multi" in str(data.get("attention_head_type")):
+    elif kind.startswith("gpt_bigcode") or "multiquery" in str(data.get("attention_head_type")):
         found["kv_heads"] = 1 if data.get("multi_query", True) else found.get("heads", 0)
     if found.get("kv_rank") and data.get("v_head_dim"):
         found["head_size"] = data["v_head_dim"]  # with a 'kv_rank', 'head_dim' is the size of positions
@@ -418,9 +420,9 @@ def _feed_forward(
     found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str], file: Path
 ) -> None:
     """Add the widths of feed-forward parts and of experts to the sizes *found*."""
-    ratio = next((data[key] for key in _RATIOS if data.get(key)), None)
-    if "ffn" not in found and isinstance(ratio, (int, float)) and isinstance(found.get("hidden"), int):
-        found["ffn"] = round(ratio * found["hidden"])
+    key = next((key for key in _RATIOS if data.get(key) is not None), None)
+    if key and "ffn" not in found and isinstance(found.get("hidden"), int):
+        found["ffn"] = round(_ratio(key, data[key], file) * found["hidden"])
     if "ffn" not in found and found["gated"]:
         remarks.append(
             "No intermediate_size is given; feed-forward parts are four times the hidden size wide"
@@ -453,6 +455,17 @@ def _feed_forward(
         remarks.append(
             "Layers without experts between layers with experts (mlp_only_layers) are predicted with experts"
         )
+
+
+def _ratio(key: str, value: Any, file: Path) -> float:
+    """Return the width of feed-forward parts, relative to the hidden size."""
+    ratio = _one_value(key, value, file)
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < _MOST_RATIO:
+        raise UsageError(f"{file}: '{key}' must be a number between 0 and {_MOST_RATIO}, not {ratio!r}.")
+    return ratio
+
+
+_MOST_RATIO = 1000
 
 
 def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) -> None:

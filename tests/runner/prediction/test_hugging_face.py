@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,19 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
             "'num_attention_heads' differs",
         ),
         ({**sizes("mixtral", 4, 64, 4, 4, 128, 100), "num_experts_per_tok": "two"}, "whole number"),
+        ({**sizes("llama", 4, 64, 4, 4, 128, 100), "tie_word_embeddings": "true"}, "must be true or false"),
+        *(
+            ({**sizes("new", 4, 64, 4, 4, 128, 100), "intermediate_size": None, "mlp_ratio": ratio}, words)
+            for ratio, words in (
+                (math.inf, "'mlp_ratio' must be a number between 0 and 1000, not inf"),
+                (math.nan, "not nan"),
+                (1e308, "not 1e+308"),
+                (0, "not 0"),
+                (True, "not True"),
+                ("4", "'mlp_ratio' must be a number, not '4'"),
+                ([4, 8], "'mlp_ratio' differs between layers"),
+            )
+        ),
         (
             {**sizes("mixtral", 4, 64, 4, 4, 128, 100), **EXPERTS, "num_local_experts": 8,
              "moe_layer_freq": [0, 1, 0, 1]},
@@ -165,6 +179,24 @@ def test_models_of_a_hub_are_read_or_refused_by_the_key_that_decides(entry: dict
             read(tmp_path, **entry["config"])
         return
     assert read(tmp_path, **entry["config"]).params() / 1e9 == pytest.approx(entry["billions"], rel=0.01)
+
+
+def test_feed_forward_width_is_a_ratio_of_the_hidden_size(tmp_path: Path):
+    config = {**sizes("new_one", 4, 64, 4, 4, 128, 100), "intermediate_size": None}
+    assert [read(tmp_path, **config, mlp_ratio=ratio).ffn for ratio in (2.5, [3, 3])] == [160, 192]
+
+
+def test_use_gated_mlp_decides_regardless_of_the_activation(tmp_path: Path):
+    config = {**sizes("dinov3_vit", 4, 64, 4, 4, 128, 100), "hidden_act": "silu"}
+    assert [read(tmp_path, **config, use_gated_mlp=gated).gated for gated in (True, False)] == [True, False]
+
+
+def test_only_multiquery_attention_has_a_single_head_of_keys(tmp_path: Path):
+    config = {"model_type": "gpt2", "n_embd": 64, "n_head": 4}
+    heads = [
+        read(tmp_path, **config, attention_head_type=kind).kv_heads for kind in ("multihead", "multiquery")
+    ]
+    assert heads == [4, 1]
 
 
 def test_unread_keys_of_unknown_types_are_named(tmp_path: Path):
