@@ -9,6 +9,7 @@ constant utilisation, the median of the same rows.
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,7 +84,8 @@ def main() -> None:
     found = points([row.step for row in never])
     (folder / "images" / "predictions.svg").write_text(drawing(found), encoding="utf-8")
     (folder / "predictions.md").write_text(wrapped(page(rows, never, found)), encoding="utf-8")
-    (folder / "predictions.csv").write_text("\n".join([*_every([*rows, *never]), ""]), encoding="utf-8")
+    with (folder / "predictions.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(_every([*rows, *never]))
 
 
 _FLAGS = (
@@ -194,12 +196,11 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
         "Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
-        "Rows of Megatron Bridge use the estimate of `predict search`, which is up to 8% below the "
-        "simulation. The launches and copies of experts were counted with all releases of Megatron Bridge in "
+        "Rows of Megatron Bridge use the estimate of `predict search`. The launches and copies of experts were counted with all releases of Megatron Bridge in "
         "view, and the number of launches in a low precision was chosen by its errors. That casts precede "
         "gathers, and that dispatchers send within and between nodes at the same time, was found with these "
         "steps in view. The steps *compared* are one plan with two dispatchers, with and without overlap. "
-        "Other chips than GB200 and H100 are predicted with the costs of GB200. The error of memory compares "
+        "B200, B300 and GB300 are predicted with the costs of GB200, and H200 with those of H100. The error of memory compares "
         "the predicted memory of the fullest rank "
         "with the memory that PyTorch reserved, including fragments."
     )
@@ -326,16 +327,13 @@ def _missing() -> Iterator[str]:
     yield f"* Published step times of models with state-space layers were not predicted: {counts}."
 
 
-def _every(rows: Sequence[Row]) -> Iterator[str]:
-    yield "steps,row,measured_s,predicted_s,error,reserved_gib,predicted_gib,options"
+def _every(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
+    yield "steps,row,measured_s,predicted_s,error,reserved_gib,predicted_gib,options".split(",")
     for row in rows:
-        measured, predicted = row.step.measured_ns / 1e9, row.predicted / 1e9
-        memory = f"{row.step.memory_gib},{row.memory_gib:.1f}" if row.step.memory_gib else ","
-        words = " ".join(options(row.step))
-        yield (
-            f'{row.step.data},"{row.step.row}",{measured:.3f},{predicted:.3f},{row.error:+.1%},{memory},'
-            f'"{words}"'
-        )
+        step = row.step
+        memory = (str(step.memory_gib), f"{row.memory_gib:.1f}") if step.memory_gib else ("", "")
+        times = f"{step.measured_ns / 1e9:.3f}", f"{row.predicted / 1e9:.3f}", f"{row.error:+.1%}"
+        yield step.data, step.row, *times, *memory, " ".join(options(step))
 
 
 def _by(items: Iterable, key: Callable) -> dict:  # type: ignore[type-arg]

@@ -17,8 +17,9 @@ _SHARED_KEYS = "keys and values that layers share"
 _RESIDUAL = "a feed-forward part next to the experts"
 _STATE_KEYS = ("mamba_d_state", "mamba_d_ssm", "mamba_d_conv", "mamba_expand", "ssm_state_size", "state_size",
                "ssm_cfg", "attn_layer_period", "hybrid_override_pattern", "hybrid_layer_ids")  # fmt: skip
-# Any value of these keys except null, zero, false or an empty list means that some layers are of the given
-# kind.
+_LOOPS = ("num_loops", "loop_num", "total_ut_steps", "mean_recurrence")  # 1: each layer runs once
+# Any value of these keys except null, zero, false or an empty list or object means that some layers are of
+# the given kind.
 _REFUSED_KEYS = {
     "full_attention_interval": _LINEAR,
     "linear_attn_config": _LINEAR,
@@ -46,14 +47,12 @@ _REFUSED_KEYS = {
     "altup_num_inputs": "several predictions of a layer",
     "zero_expert_num": "experts without computation",
     **dict.fromkeys(("num_hidden_groups", "layer_sharing"), "weights that layers share"),
-    **dict.fromkeys(
-        ("H_cycles", "num_loops", "loop_num", "total_ut_steps", "mean_recurrence"),
-        "layers that run several times",
-    ),
+    **dict.fromkeys(("H_cycles", *_LOOPS), "layers that run several times"),
     "position_encoding_2d": "positions in two dimensions",
 }
-_UNUSED: tuple[Any, ...] = (None, False, 0, "", [])
+_UNUSED: tuple[Any, ...] = (None, False, 0, "", [], {})
 _HYBRID = "granitemoehybrid"  # Granite 4.0 Micro and 350M have attention layers only
+_ELECTRA = "electra"  # its base and large models have embeddings as wide as the layers
 _ATTENTION = ("sliding_attention", "full_attention", "chunked_attention", "attention")
 _EMBEDDINGS = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
 _NEXT = "Next: predict its script with `chakrascope predict --script`."
@@ -67,7 +66,7 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
     """
     reason = _reason(data)
     decided = (kind == _HYBRID and _has_attention_only(data)) or (
-        "embeddings of another width" in misread.get(kind, "") and any(key in data for key in _EMBEDDINGS)
+        kind == _ELECTRA and bool(data.get("embedding_size"))
     )
     if not reason and kind in misread and not decided:
         reason = f"'model_type: {kind}' means {misread[kind]}"
@@ -91,20 +90,27 @@ def _reason(data: Mapping[str, Any]) -> str:
             return f"'{key}' has layers of another kind ({', '.join(others)})"
     unused = _STATE_KEYS if _has_attention_only(data) else ()
     for key, what in _REFUSED_KEYS.items():
-        if data.get(key) not in _UNUSED and key not in unused:
+        is_single = key in _LOOPS and data.get(key) == 1
+        is_mamba = key == "ssm_cfg" and data.get(key) == {}  # an empty object means Mamba's defaults
+        if is_mamba or (data.get(key) not in _UNUSED and key not in unused and not is_single):
             return f"'{key}: {_short(data[key])}' means {what}"
     types = data.get("attn_type_list") or []
     if isinstance(types, list) and any(each != 1 for each in types):  # MiniMax: 0 is linear, 1 is softmax
         return f"'attn_type_list: {_short(types)}' means {_LINEAR}"
     if data.get("attention_type") == "block_sparse":
         return "'attention_type: block_sparse' means sparse attention"
-    hidden = data.get("hidden_size")
+    hidden = next((data[key] for key in _KEYS["hidden"] if data.get(key) is not None), None)
     for key in _EMBEDDINGS:
-        if data.get(key) and hidden is not None and data[key] not in (hidden, data.get("vocab_size")):
-            return (
-                f"'{key}: {_short(data[key])}' means embeddings of another width than the layers ({hidden})"
-            )
+        size = data.get(key)
+        if size and hidden is not None and size != hidden and not _is_vocabulary(size, data):
+            return f"'{key}: {_short(size)}' means embeddings of another width than the layers ({hidden})"
     return ""
+
+
+def _is_vocabulary(size: Any, data: Mapping[str, Any]) -> bool:
+    """Return whether *size* is the vocabulary, which may be padded (OLMo 7B: 50304 for 50280 tokens)."""
+    vocab = data.get("vocab_size")
+    return isinstance(size, int) and isinstance(vocab, int) and 0 <= size - vocab < _PADDED
 
 
 def _has_attention_only(data: Mapping[str, Any]) -> bool:
@@ -119,6 +125,7 @@ def _short(value: Any) -> str:
 
 
 _LENGTH = 40
+_PADDED = 128  # vocabularies are padded to a multiple of this
 
 
 _KEYS = {

@@ -126,6 +126,19 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
             "'embedding_size: 32' means embeddings of another width",
         ),
         (
+            {"model_type": "a_new_one", "n_layers": 4, "d_model": 2048, "n_heads": 16, "vocab_size": 50280,
+             "max_seq_len": 64, "embedding_size": 512},
+            "'embedding_size: 512' means embeddings of another width than the layers (2048)",
+        ),
+        (
+            {**sizes("mobilebert", 4, 64, 4, 4, 128, 100), "embedding_size": 64},
+            "'model_type: mobilebert' means embeddings of another width",
+        ),
+        (
+            {**sizes("electra", 4, 64, 4, 4, 128, 100), "embedding_size": None},
+            "'model_type: electra' means embeddings of another width",
+        ),
+        (
             {"model_type": "gemma3n", "text_config": {"num_kv_shared_layers": 10}},
             "'num_kv_shared_layers: 10'",
         ),
@@ -179,6 +192,19 @@ def test_models_of_a_hub_are_read_or_refused_by_the_key_that_decides(entry: dict
             read(tmp_path, **entry["config"])
         return
     assert read(tmp_path, **entry["config"]).params() / 1e9 == pytest.approx(entry["billions"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [
+        *({key: 1} for key in ("num_loops", "loop_num", "total_ut_steps", "mean_recurrence")),
+        {"sparse_config": {}},
+        {"linear_attn_config": {}},
+        {"embedding_size": 128},  # the padded vocabulary
+    ],
+)
+def test_keys_without_effect_refuse_no_model(unused: dict[str, Any], tmp_path: Path):
+    assert read(tmp_path, **sizes("llama", 4, 64, 4, 4, 128, 100), **unused).layers == 4
 
 
 def test_feed_forward_width_is_a_ratio_of_the_hidden_size(tmp_path: Path):
