@@ -196,11 +196,13 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
         "Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
-        "Rows of Megatron Bridge use the estimate of `predict search`. The launches and copies of experts were counted with all releases of Megatron Bridge in "
+        "Rows of Megatron Bridge use the estimate of `predict search`. The launches and copies of experts "
+        "were counted with all releases of Megatron Bridge in "
         "view, and the number of launches in a low precision was chosen by its errors. That casts precede "
         "gathers, and that dispatchers send within and between nodes at the same time, was found with these "
         "steps in view. The steps *compared* are one plan with two dispatchers, with and without overlap. "
-        "B200, B300 and GB300 are predicted with the costs of GB200, and H200 with those of H100. The error of memory compares "
+        "B200, B300 and GB300 are predicted with the costs of GB200, and H200 with those of H100. The error "
+        "of memory compares "
         "the predicted memory of the fullest rank "
         "with the memory that PyTorch reserved, including fragments."
     )
@@ -275,10 +277,6 @@ def _neighbours(rows: Sequence[Row], never: Sequence[Row]) -> Iterator[str]:
     """Yield the errors of groups of rows that are odd for the same reason."""
     gpt = [row for row in rows if row.step.family == "39.1" and row.step.plan.tp in {2, 4}]
     odd = [row for row in gpt if row.error < -ODD]
-    yield (
-        f"* In {len(odd)} of {len(gpt)} rows of GPT 39.1B with tensor parallelism 2 or 4, the error of the "
-        f"predicted step is {_span(odd)}."
-    )
     within = [
         row
         for row in never
@@ -286,12 +284,7 @@ def _neighbours(rows: Sequence[Row], never: Sequence[Row]) -> Iterator[str]:
         and row.step.plan.precision == "bf16"
         and row.step.plan.ep <= row.step.network.npus_count[0]
     ]
-    yield (
-        "* The error of GPT-OSS 120B in BF16 with experts exchanged within nodes is "
-        f"{_span(within)}, for an unknown reason."
-    )
     hybrid = [row for row in never if row.step.data.endswith("compared") and row.step.plan.deduplicate]
-    yield f"* The error of Qwen3 30B on 16 H100 with HybridEP of mid-2026 is {_span(hybrid)}."
     newer = [
         row
         for row in never
@@ -299,15 +292,28 @@ def _neighbours(rows: Sequence[Row], never: Sequence[Row]) -> Iterator[str]:
         and row.step.chip in {"gb200", "gb300"}
         and row.step.plan.precision == "fp8"
     ]
-    yield (
-        f"* The error of Llama 3 405B in FP8 on GB200 and GB300 is {_span(newer)}; the fitted steps are a "
-        "year older."
-    )
-
-
-def _span(rows: Sequence[Row]) -> str:
-    errors = [row.error for row in rows]
-    return f"{min(errors):+.0%} to {max(errors):+.0%}"
+    for part, start, end in (
+        (
+            odd,
+            f"In {len(odd)} of {len(gpt)} rows of GPT 39.1B with tensor parallelism 2 or 4, the error of the "
+            "predicted step is",
+            "",
+        ),
+        (
+            within,
+            "The error of GPT-OSS 120B in BF16 with experts exchanged within nodes is",
+            ", for an unknown reason",
+        ),
+        (hybrid, "The error of Qwen3 30B on 16 H100 with HybridEP of mid-2026 is", ""),
+        (
+            newer,
+            "The error of Llama 3 405B in FP8 on GB200 and GB300 is",
+            "; the fitted steps are a year older",
+        ),
+    ):
+        errors = [row.error for row in part]
+        if errors:
+            yield f"* {start} {min(errors):+.0%} to {max(errors):+.0%}{end}."
 
 
 def _missing() -> Iterator[str]:
@@ -328,7 +334,7 @@ def _missing() -> Iterator[str]:
 
 
 def _every(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
-    yield "steps,row,measured_s,predicted_s,error,reserved_gib,predicted_gib,options".split(",")
+    yield ["steps", "row", "measured_s", "predicted_s", "error", "reserved_gib", "predicted_gib", "options"]
     for row in rows:
         step = row.step
         memory = (str(step.memory_gib), f"{row.memory_gib:.1f}") if step.memory_gib else ("", "")
