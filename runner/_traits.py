@@ -155,7 +155,7 @@ SHIPPED: dict[str, Traits] = {
         "order of nodes, and with a roofline 'peak-perf' and 'local-mem-bw'.",
         variant="machine",
         dimensions_only=True,
-        version=3,
+        version=4,
         make=".backends._gpu:gpu_backend",
     ),
     PACKET: Traits(
