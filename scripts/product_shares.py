@@ -57,7 +57,7 @@ def main() -> None:
                 shares[key] = round(speed / chip.peak(precision), 3)
         rows = _table(folder / system / "attention/trtllm" / release / "context_attention_perf.parquet")
         attention = round(_attention_speed(rows) / chip.peak("bf16"), 3)
-        store_chip(replace(chip, products=shares, fused_attention=attention), CHIPS)
+        store_chip(replace(chip, products=shares, attention_share=attention), CHIPS)
         print(name, shares, attention)
 
 

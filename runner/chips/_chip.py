@@ -148,7 +148,7 @@ class Chip:
     * *network* is the preset of the chip's usual node (``""``: none), and *host* is the host of this node,
       for CPU offload.
     * *products* are the shares of the peaks that large matmuls reach when measured in isolation, by
-      precision. *fused_attention* is this share for fused attention in half precision.
+      precision. *attention_share* is this share for fused attention in half precision.
     * *like* maps a software stack to a shipped chip. A chip without measured steps has the costs of the chip
       in *like*, with the shares of matmuls and attention scaled by the shares measured in isolation.
     """
@@ -165,7 +165,7 @@ class Chip:
     like: Mapping[str, str] = field(default_factory=dict)
     host: Host | None = None
     products: Mapping[str, float] = field(default_factory=dict)
-    fused_attention: float | None = None
+    attention_share: float | None = None
     network: str = ""
 
     @property
@@ -209,8 +209,8 @@ class Chip:
             if like in other.products and like in costs.gemm:
                 gemm[key] = min(1.0, costs.gemm.get(key, costs.gemm[like]) * share / other.products[like])
         attention = dict(costs.attention)
-        if self.fused_attention and other.fused_attention:
-            ratio = self.fused_attention / other.fused_attention
+        if self.attention_share and other.attention_share:
+            ratio = self.attention_share / other.attention_share
             attention = {key: min(1.0, share * ratio) for key, share in attention.items()}
         return replace(costs, gemm=gemm, attention=attention)
 
@@ -266,8 +266,8 @@ def _chip(name: str, given: Mapping[str, Any], where: str) -> Chip:
         _check(peak, f"{where}: 'peak_flops' of {precision}", above_0=True)
     for precision, share in chip.products.items():
         _check(share, f"{where}: 'products' of {precision}", above_0=True, most=1.0)
-    if chip.fused_attention:
-        _check(chip.fused_attention, f"{where}: 'fused_attention'", most=1.0)
+    if chip.attention_share:
+        _check(chip.attention_share, f"{where}: 'attention_share'", most=1.0)
     if chip.host is not None:
         _check_numbers(chip.host, f"{where}: host", above_0=True)
     for software, costs in chip.costs.items():
@@ -292,7 +292,7 @@ def chip_text(chip: Chip) -> str:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
-    for key in ("host", "products", "fused_attention", "network"):
+    for key in ("host", "products", "attention_share", "network"):
         if not data[key]:
             del data[key]
     return yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True)

@@ -50,8 +50,8 @@ def test_attention_times_follow_measured_attention(name: str):
     for software, other_name in chip.like.items():
         other = find_chip(other_name)
         shares = other.costs_of(software).attention
-        ratio = (chip.fused_attention or 1.0) / (other.fused_attention or 1.0)
-        if not (chip.fused_attention and other.fused_attention):
+        ratio = (chip.attention_share or 1.0) / (other.attention_share or 1.0)
+        if not (chip.attention_share and other.attention_share):
             ratio = 1.0
         assert chip.costs_of(software).attention == pytest.approx(
             {key: min(1.0, share * ratio) for key, share in shares.items()}
