@@ -469,10 +469,9 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     if not shares_rows:
         yield from sizes.joined("mlp", module, gather=False, alone=True, axis=axis)
     if model.shared_experts:
-        if not shares_rows:
-            yield from sizes.joined("shared", module, gather=True, alone=True)
+        gathers = [] if shares_rows else sizes.joined("shared", module, gather=True, alone=True)
         width = model.shared_experts * model.expert_ffn / plan.tp
-        yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
+        yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared", gathers=gathers)
     if shares_rows or model.shared_experts:
         yield from sizes.joined("mlp", module, gather=False, alone=True)
     yield sizes.pointwise("residual", sizes.full_row_tokens * model.hidden, 2, module)

@@ -194,6 +194,17 @@ def test_ranks_cast_their_rows_before_they_gather_them():
     assert own["down cast"] == whole["down cast"]
 
 
+@pytest.mark.parametrize("expert_tp", [1, 0])
+def test_ranks_cast_their_rows_of_shared_experts_before_they_gather_them(expert_tp: int):
+    model = replace(TINY, experts=4, top_k=2, expert_ffn=64, shared_experts=1)
+    plan = Plan(tp=4, sequence_parallel=True, precision="fp8", expert_tp=expert_tp)
+    items = [item for item in pass_over_layer(model, plan, 0) if item.module.endswith(".shared")]
+    cast = next(item for item in items if item.name == "up cast")
+    rows = model.sequence / plan.tp
+    assert isinstance(cast, Operator)
+    assert cast.moved_bytes == rows * model.hidden * (2 + 2)  # half precision is read, two FP8 copies written
+
+
 def test_adapters_gather_their_own_input():
     plan = Plan(tp=2, sequence_parallel=True, frozen=True)
     counts = Counter(training_step(TINY, plan, Prices(), 8).graphs[0].nodes["name"])
