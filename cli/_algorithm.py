@@ -53,7 +53,7 @@ def algorithm_command() -> None:
     type=click.Choice(["facts", "traffic"]),
     default="facts",
     show_default=True,
-    help="Print a summary of the program (facts), or the messages of each step (traffic).",
+    help="Table to print: a summary of the program (facts), or the messages of each step (traffic).",
 )
 @format_option
 def inspect_command(
@@ -100,7 +100,7 @@ def prove_command(
 ) -> int:
     """Prove that PROGRAM is correct in every order that it allows; exit with 1 if PROGRAM is incorrect.
 
-    The proof covers every rank, and finds reads before writes, overwritten data, deadlocks and wrong
+    The proof covers every rank. It finds reads before writes, overwritten data, deadlocks and wrong
     results. For an error, `prove` prints the shortest execution that shows the error.
     """
     from ..runner.programs import prove
@@ -166,7 +166,7 @@ def export_command(
     workload: str | None,
     output: Path,
 ) -> None:
-    """Write PROGRAM as Chakra graphs of messages, which ASTRA-sim runs, or as MSCCL XML.
+    """Write PROGRAM as Chakra graphs of messages (for ASTRA-sim), or as MSCCL XML.
 
     The graphs form a workload, and also serve as a custom algorithm in a system file
     (all-reduce-implementation-custom). Only programs that are proven correct are written.

@@ -52,8 +52,7 @@ def _share(text: str) -> float:
     "--hosts",
     "place",
     metavar="FILE",
-    help="Hosts between which messages are measured: a hosts file of `emulate`, or "
-    "namespaces=2,link=100Mbit.",
+    help="Measure messages between these hosts: a hosts file of `emulate`, or namespaces=2,link=100Mbit.",
 )
 @click.option(
     "--largest",

@@ -69,7 +69,7 @@ _FIRST = ("settings", "overview", "kinds")
 @click.option(
     "--why",
     is_flag=True,
-    help="Print the contribution of each differing setting to the step time, by simulation.",
+    help="Simulate how much each differing setting contributes to the difference in step time.",
 )
 @click.option(
     "--view",

@@ -50,8 +50,8 @@ step_option = click.option(
     default="median",
     show_default=True,
     callback=parse_step,
-    help="Captured step to convert: median, all, a step number, or an annotation (NAME, its fourth "
-    "occurrence NAME#3, or a glob).",
+    help="Captured step to convert: median, all, a step number, or an annotation: NAME, NAME#3 (the "
+    "fourth occurrence of NAME), or a glob.",
 )
 
 
@@ -242,8 +242,8 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--rescale-host",
     is_flag=True,
-    help="Remove the profiler's overhead from host times, by the ratio of step times without and with the "
-    "profiler.",
+    help="Remove the profiler's overhead: scale host times by the ratio of the step time without the "
+    "profiler to the step time with it.",
 )
 @click.option(
     "--workers",
@@ -255,7 +255,7 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--back-to-back",
     is_flag=True,
-    help="Convert logs to collectives without the time between collectives.",
+    help="Convert only the collectives of LOGS, without the time between collectives.",
 )
 @click.option(
     "--cut-unfinished",
@@ -280,7 +280,7 @@ def convert_command(
 
     The options --device-trace, --host-trace and --linked-trace convert traces from other tools; {rank} in a
     file name stands for the rank. Kineto traces are sufficient; host traces add costs and data dependencies.
-    The graphs are stored in STUDY (created if needed) or, without STUDY, in the files PREFIX.{rank}.et.
+    The graphs are stored in STUDY, which is created if needed, or in the files PREFIX.{rank}.et (-o).
 
     LOGS are production logs recorded without a profiler, such as dumps of PyTorch's flight recorder: files,
     folders or archives. `convert` converts the collectives in LOGS and, if LOGS have timestamps, the time

@@ -43,7 +43,7 @@ def print_critical_path(summary: Summary) -> None:
 )
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
-    """Print the critical path across ranks of a run of STUDY; its segments add up exactly to the step."""
+    """Print the critical path across ranks of a run of STUDY. Its segments add up exactly to the step."""
     run = open_run(study_folder, run_id, output_format)
     if by == "link":
         from ..runner.analysis import why_no_links

@@ -67,8 +67,8 @@ def diagnose_command(
 ) -> None:
     """Name the rank, NIC, link or host that slows a run of STUDY, and its cost in step time.
 
-    Messages and computations are compared with similar ones on other links and ranks; the cost of an anomaly
-    comes from simulating the run with and without it. TRACEs (Kineto) are replayed as measured. For LOGS
+    Messages and computations are compared with similar ones on other links and ranks. The cost of an anomaly
+    is found by simulating the run with and without it. TRACEs (Kineto) are replayed as measured. For LOGS
     (production logs, such as dumps of PyTorch's flight recorder), `diagnose` prints hanging ranks, late
     ranks, and the speed of collectives. For TABLE (a Parquet or CSV table of the operations of many steps),
     and for a STUDY that `trace --steps 0` captured, `diagnose` prints how much stragglers slow the job down,

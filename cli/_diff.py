@@ -82,15 +82,15 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="Parts by which the waterfall table splits the difference between the step times.",
+    help="How the waterfall table breaks down the difference in step time.",
 )
 @click.option(
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
     help=(
-        "Relative variation of the step time between starts of the job, for sides with fewer than four "
-        "starts."
+        "Relative variation of the step time between starts of the job; used for a side with fewer than "
+        "four starts."
     ),
 )
 @click.option(
@@ -104,7 +104,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option(
     "--strict",
     is_flag=True,
-    help="Also fail if a limit is exceeded within the noise, or if the noise is unknown.",
+    help="Also fail if a limit is exceeded by less than the noise, or if the noise is unknown.",
 )
 @junit_option
 @format_option

@@ -27,9 +27,9 @@ FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 def doctor_command(target: str, junit_file: Path | None, output_format: str) -> int:
     """Check a study, traces or a workload for errors; exit with 1 if there is an error.
 
-    TRACES are a captured trace set, Kineto, host or linked traces from other tools, or production logs: a
-    file, a folder, an archive, or a pattern with {rank}. `chakrascope doctor backends` lists the usable
-    simulators.
+    TRACES are a captured trace set, traces from other tools (Kineto, host or linked), or production logs,
+    given as a file, a folder, an archive, or a pattern with {rank}. `chakrascope doctor backends`
+    lists the usable simulators.
     """
     import pandas as pd
 

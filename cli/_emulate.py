@@ -97,8 +97,8 @@ def emulate_command(
 ) -> None:
     """Send the messages of STUDY's newest workload, or of --workload, over a real network without GPUs.
 
-    Ranks sleep during compute times, and send the messages that a simulation of the collectives would send.
-    Ranks run on --hosts or in --namespaces of this machine; by default, they use its loopback interface.
+    Instead of computing, ranks sleep. They send the messages that a simulation of the collectives would
+    send. Ranks run on --hosts, in --namespaces of this machine, or by default on its loopback interface.
     """
     from ..runner import EMULATION, Study
 

@@ -78,7 +78,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Fold the nodes of one rank by module, phase or stream, or the whole job by rank.",
+    help="Group the nodes of one rank by module, phase or stream, or those of the whole job by rank.",
 )
 @click.option(
     "--edge",
@@ -89,7 +89,9 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     help="Follow only edges of this kind, such as data. Repeatable.",
 )
 @click.option(
-    "--view", type=click.Choice(["nodes", "edges"]), help="Print one table about the node and its neighbours."
+    "--view",
+    type=click.Choice(["nodes", "edges"]),
+    help="Print only this table of the node and its neighbours.",
 )
 @click.option(
     "--content",

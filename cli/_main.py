@@ -45,12 +45,12 @@ EXIT_CODES = """\b
 Exit codes
   0    success
   1    other error
-  2    wrong usage
+  2    invalid command or option
   10   the training script could not be launched or captured
   11   the script ran without a training step
   20   unusable trace (21: damaged file)
-  30   unusable workload (31: damaged file, 32: dependencies)
-  40   wrong configuration
+  30   unusable workload (31: damaged file, 32: invalid dependencies)
+  40   invalid configuration
   50   backend failed (51: not found, 52: too slow, 53: deadlock)
   60   study missing, or it lacks the requested item
   70   a limit of `diff --fail-if` was exceeded (71: undecided)
@@ -70,22 +70,22 @@ _SECTIONS = {
         "run": "Simulate a workload on a cluster.",
         "emulate": "Send a workload's messages over a real network, without GPUs.",
         "view": "Show a study or a trace in the browser.",
-        "report": "Write a report on a run to one HTML file, to share it.",
+        "report": "Write a report on a run to one HTML file that you can share.",
     },
     "What bounds the step": {
-        "summary": "Print what bounds the step, and tables (operators, collectives, links).",
+        "summary": "Print what bounds the step, or a table (operators, collectives, links).",
         "critical-path": "List the segments of the critical path across ranks, which add up to the step.",
         "diagnose": "Find the slow rank, NIC, link or host in a run, traces or production logs.",
         "timeline": "List what runs in a time window, or export to Perfetto.",
-        "graph": "Count, find and show the nodes of a graph, or export the graph.",
+        "graph": "Count, find or show the nodes of a graph, or export the graph.",
         "query": "Query a run in SQL.",
     },
     "What would change it": {
         "what-if": "Simulate a run with parts of it faster, slower or removed.",
         "compare": "Compare runs of one workload with each other or with the measured step.",
         "diff": "Compare two captures, steps or runs, and fail CI on a regression.",
-        "sweep": "Simulate a workload on many clusters or settings, and rank them.",
-        "rescale": "Scale a captured job to more ranks, layers or another chip.",
+        "sweep": "Simulate a workload with many clusters or settings, and rank them.",
+        "rescale": "Scale a captured job to more ranks or layers, or to another chip.",
         "predict": "Predict step time and memory from model sizes, or find the best parallelism.",
     },
     "Networks and collectives": {

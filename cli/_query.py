@@ -47,9 +47,9 @@ def query_command(
     timeout_ns: float,
     output_format: str,
 ) -> None:
-    """Query a run of STUDY in SQL, with one SELECT over its nodes, ranks, collectives, links and more.
+    """Query a run of STUDY with one SQL SELECT over its nodes, ranks, collectives, links and other tables.
 
-    A query writes nothing, and cannot access files or the network. `query` needs DuckDB (pip install
+    A query cannot write, and cannot access files or the network. `query` needs DuckDB (pip install
     chakrascope[query]).
     """
     from ..runner.analysis import SQL_EXAMPLES, query_run, sql_columns

@@ -23,7 +23,7 @@ from ._studies import of_a_run, open_run
 )
 @click.option("--overwrite", is_flag=True, help="Replace the HTML file if it exists.")
 def report_command(study_folder: Path, run_id: str | None, output: Path, *, overwrite: bool) -> None:
-    """Write a report on a run of STUDY to one HTML file, which opens without a server or a network."""
+    """Write a report on a run of STUDY to one HTML file, which needs no server and no network."""
     from ..viewer import write_report
 
     if output.is_file() and not overwrite:

@@ -85,12 +85,12 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 @click.option(
     "--front",
     is_flag=True,
-    help="Print only the Pareto front of this objective and a second one (--against).",
+    help="Print only the Pareto front of the step time and a second objective (--against).",
 )
 @click.option(
     "--against",
     metavar="SETTING",
-    help="Second objective of --front beside the step time. [default: ranks, or cost if ranks are equal]",
+    help="Second objective of --front. [default: ranks, or cost if ranks are equal]",
 )
 @click.option(
     "--pairs",

@@ -86,7 +86,7 @@ def timeline_command(
 ) -> None:
     """List the operators in a time window of a run, with their number of calls, time and kind.
 
-    With --host, list the host calls in the window of the captured step, summed by call stack as in the
+    With --host, list the captured step's host calls in the window, summed by call stack as in the
     viewer's flame graph. With -o FILE.json, also write the whole timeline and its critical path for
     Perfetto.
     """

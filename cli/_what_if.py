@@ -67,7 +67,7 @@ def what_if_command(
 ) -> None:
     """Simulate a run of STUDY with the given changes, and print the new step time.
 
-    The whole step is simulated again, so the result includes other work that then becomes critical. Without
+    The whole step is simulated again, so the result accounts for other work that becomes critical. Without
     changes, `what-if` makes each of the largest contributors 10 % faster, one at a time.
     """
     from ..runner.analysis import Target
