@@ -268,8 +268,9 @@ def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
 def blocks_host(works: Works | Launches, call_end_ns: np.ndarray) -> np.ndarray:
     """Return whether each of *works* is a copy that is done, or nearly done, when its call returns."""
     left_ns = works.end_ns - call_end_ns
-    nearly: np.ndarray = left_ns <= _LEFT_TO_COPY * (works.end_ns - works.start_ns)
-    return (works.category == MEMCPY) & nearly
+    blocks: np.ndarray = works.category == MEMCPY
+    blocks &= left_ns <= _LEFT_TO_COPY * (works.end_ns - works.start_ns)
+    return blocks
 
 
 def _describe(

@@ -418,7 +418,8 @@ def _zeroing(segments: CodedColumns, rows: Ints) -> Ints:
     outermost = np.maximum.accumulate(np.where(is_before, np.arange(len(is_before)), 0))[rows]
     is_zeroing = operators[outermost].passes(_BEFORE_ZEROING.__contains__)
     own_step = segments["place"][rows].passes(lambda place: _OWN_STEP.search(place) is not None)
-    return rows[is_zeroing & ~own_step]
+    zeroing: Ints = rows[is_zeroing & ~own_step]
+    return zeroing
 
 
 def _communications(

@@ -246,7 +246,8 @@ def _is_of_model(segments: CodedColumns) -> npt.NDArray[np.bool_]:
     """
     found: npt.NDArray[np.bool_] = (segments["module"] != "") | (segments["phase"] == "backward")
     found &= ~segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
-    return found & ~segments["cause"].passes(("python", DELAYED, _COLLECTING).__contains__)
+    found &= ~segments["cause"].passes(("python", DELAYED, _COLLECTING).__contains__)
+    return found
 
 
 def _with_delays(
