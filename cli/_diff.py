@@ -238,7 +238,8 @@ def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
         mark = f"[yellow]{one.outcome}[/]" if one.outcome != "kept" else "[green]passed[/]"
         mark = "[bold red]failed[/]" if fails else mark
         console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=True)
-    if not strict and any(one.outcome == "undecided" for one in judgements):
+    fails = any(_fails(one, strict=strict) for one in judgements)
+    if not fails and any(one.outcome == "undecided" for one in judgements):
         console.print(
             f"An undecided limit ends with exit code {UNDECIDED}. Next: capture more starts of the job, or "
             "add --strict to fail.",

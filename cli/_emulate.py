@@ -123,7 +123,7 @@ def emulate_command(
         return
     target.check()
     with new_study(folder) if workload is not None else nullcontext(Study.open(folder)) as study:
-        runs = simulate_study(study, target, saved_workload(study, workload, groups), label)
+        runs = simulate_study(study, target, saved_workload(study, workload, groups, target), label)
     _print([result for _, result in runs], runs, output_format)
     if output_format == "table":
         print_next("summary", study.path, "--run", runs[-1][0])

@@ -204,11 +204,13 @@ def search_command(
     )
     table = found.table[found.table["front"]] if only_front else found.table
     rows = rows or (_SHOWN if output_format == "table" else len(table))
-    _print(found, table.head(rows), output_format, command)
-    if output_format == "table":
-        _print_outcome(found, best, kept, study_folder)
-    if plan_file is not None:
-        _save(best, plan_file)
+    try:
+        _print(found, table.head(rows), output_format, command)
+        if output_format == "table":
+            _print_outcome(found, best, kept, study_folder)
+    finally:
+        if plan_file is not None:
+            _save(best, plan_file)
 
 
 def _save(command: str, file: Path) -> None:

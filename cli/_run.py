@@ -41,8 +41,8 @@ _MANY_PROGRAMS = 256
 def new_study(folder: Path) -> Iterator[Study]:
     """Open the study at *folder*, creating it if missing, for the block.
 
-    If the block raises a `ChakrascopeError`, a new study without runs and sweeps, which holds only
-    copies of workloads, is removed, so that a misspelt preset leaves nothing behind.
+    If the block raises a `ChakrascopeError`, a new study without runs, sweeps and jobs, which holds
+    only copies of workloads, is removed, so that a misspelt preset leaves nothing behind.
     """
     from ..runner import Study
 
@@ -51,7 +51,7 @@ def new_study(folder: Path) -> Iterator[Study]:
     try:
         yield study
     except ChakrascopeError:
-        if not known and not study.runs() and not study.sweeps_dir.exists():
+        if not known and not any((study.runs(), study.sweeps_dir.exists(), study.jobs_dir.exists())):
             for path in folder.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             if not existed:
@@ -160,6 +160,7 @@ def simulate_study(
 ) -> list[tuple[str, Result]]:
     """Simulate *workload* (default: the newest) on each backend; return run ids and results."""
     prefix = workload or study.workload_prefix()
+    _refuse_impossible(target, prefix)
     return [
         (study.add_run(experiment, result, label=label, workload=prefix.parent.name), result)
         for experiment, result in simulate(target.experiments(prefix))
@@ -171,19 +172,30 @@ def submit_study(study: Study, target: Target, prefix: Path) -> None:
     from ..runner import JobStore
 
     store = JobStore(study)
+    _refuse_impossible(target, prefix)
     for experiment in target.experiments(prefix):
         job = store.submit(experiment, workload=prefix.parent.name)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("runs", study.path, "--jobs")
 
 
-def saved_workload(study: Study, workload: str | None, groups: str | None) -> Path:
+def _refuse_impossible(target: Target, prefix: Path) -> None:
+    """Raise the errors of all experiments on several backends before the first one is simulated."""
+    if len(target.backends) > 1:
+        for _ in target.experiments(prefix):
+            pass
+
+
+def saved_workload(study: Study, workload: str | None, groups: str | None, target: Target) -> Path:
     """Return the PREFIX in *study* of *workload* (default: the newest).
 
-    A name that the study does not have is the PREFIX of graph files, which are imported.
+    A name that the study does not have is the PREFIX of graph files, which are imported. A study with other
+    workloads keeps none that *target* cannot simulate.
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return study.workload_prefix(workload)
+    if study.workloads() and Path(f"{workload}.0.et").exists():
+        next(target.experiments(workload, groups))
     with stage(f"stored {workload} in {study.path}"):
         return study.import_workload(workload, groups)
 
@@ -365,7 +377,7 @@ def run_command(
     target.check()
     kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))
     with kept as study:
-        prefix = saved_workload(study, workload, groups)
+        prefix = saved_workload(study, workload, groups, target)
         if queue:
             submit_study(study, target, prefix)
             return 0

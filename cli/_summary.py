@@ -126,7 +126,7 @@ def summary_command(
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
         for item in [item for item in summary.advice if item.key][:1]:
             command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(item.key)}"
-            text = f"Next: simulate the first change in the step shown: {command}\n"
+            text = f"Next: simulate '{item.what}': {command}\n"
             console.print(text, style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)

@@ -124,13 +124,13 @@ REMEDIES: Mapping[str, str] = {
 }  # fmt: skip
 """The remedy for each kind of time, and for each host cause."""
 PINNED_REMEDIES: Mapping[str, str] = {
-    "HtoD": "non_blocking=True, smaller types until the data is on the device, or a copy of the next batch "
-    "during computation",
+    "HtoD": "non_blocking=True if the call blocks, smaller types until the data is on the device, or a copy "
+    "of the next batch during computation",
     "DtoH": "copy less and less often, with non_blocking=True",
 }
 """The remedy for copies from or to pinned memory by direction."""
 COPY_REMEDIES: Mapping[str, str] = {
-    "HtoD": f"pinned memory with {PINNED_REMEDIES['HtoD']}",
+    "HtoD": f"pinned memory with {PINNED_REMEDIES['HtoD'].replace(' if the call blocks', '')}",
     "DtoH": "copy less and less often, into pinned memory with non_blocking=True",
     "DtoD": "views instead of copies, one layout from producer to consumer, or fusion (torch.compile)",
     "PtoP": "fewer or smaller copies, or copies during computation",

@@ -417,6 +417,7 @@ def _zeroing(segments: CodedColumns, rows: Ints) -> Ints:
     is_before = operators.passes(lambda name: name.startswith(HOST_BEFORE))
     outermost = np.maximum.accumulate(np.where(is_before, np.arange(len(is_before)), 0))[rows]
     is_zeroing = operators[outermost].passes(_BEFORE_ZEROING.__contains__)
+    is_zeroing &= segments["rank"][outermost] == segments["rank"][rows]
     own_step = segments["place"][rows].passes(lambda place: _OWN_STEP.search(place) is not None)
     zeroing: Ints = rows[is_zeroing & ~own_step]
     return zeroing

@@ -329,6 +329,7 @@ def files(folder):
     "words",
     [
         "run STUDY --workload PREFIX --network rng-2",
+        "run STUDY --workload PREFIX --network ring-8",
         "run STUDY --workload PREFIX --network ring-2 --backend fluid",
         "run STUDY --network ring-2 --backend analytical-aware --backend fluid",
         "run STUDY --network ring-2 --backend analytical-aware --backend fluid --queue",

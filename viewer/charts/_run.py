@@ -274,8 +274,9 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
     sizes = _scale(
         points["size_bytes"].min(), points["size_bytes"].max(), [1 << power for power in range(63)]
     )
-    columns = points[["measured_ns", "model_ns", "messages_ns"]].clip(lower=1)
-    lowest, highest = columns.min().min(), columns.max().max()
+    columns = points[["measured_ns", "model_ns", "messages_ns"]]
+    lowest, highest = columns.where(columns > 0, np.inf).min().min(), max(1, columns.max().max())
+    lowest = min(lowest, highest)
     digits = (1,) if highest > 100 * lowest else (1, 2, 5)
     times = _scale(lowest, highest, [digit * 10**power for power in range(18) for digit in digits])
     figure.update_layout(height=400, legend={"y": 1, "yanchor": "top"})
