@@ -240,5 +240,5 @@ def test_fp32_matmuls_without_tf32_get_a_hint_and_a_chosen_precision_is_for_all(
 
 
 def test_the_network_needs_the_ranks_of_the_job():
-    with pytest.raises(UsageError, match=r"recorded as 16 ranks, and the network 'hgx-h100-8' has 8"):
+    with pytest.raises(UsageError, match=r"runs as 16 ranks, and the network 'hgx-h100-8' has 8"):
         predicted(4, network="hgx-h100-8")
