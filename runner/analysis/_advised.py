@@ -123,14 +123,14 @@ REMEDIES: Mapping[str, str] = {
     "operators",
 }  # fmt: skip
 """The remedy for each kind of time, and for each host cause."""
+_LESS_HTOD = "smaller types until the data is on the device, or a copy of the next batch during computation"
 PINNED_REMEDIES: Mapping[str, str] = {
-    "HtoD": "non_blocking=True if the call blocks, smaller types until the data is on the device, or a copy "
-    "of the next batch during computation",
+    "HtoD": f"non_blocking=True if the call blocks, {_LESS_HTOD}",
     "DtoH": "copy less and less often, with non_blocking=True",
 }
 """The remedy for copies from or to pinned memory by direction."""
 COPY_REMEDIES: Mapping[str, str] = {
-    "HtoD": f"pinned memory with {PINNED_REMEDIES['HtoD'].replace(' if the call blocks', '')}",
+    "HtoD": f"pinned memory with non_blocking=True, {_LESS_HTOD}",
     "DtoH": "copy less and less often, into pinned memory with non_blocking=True",
     "DtoD": "views instead of copies, one layout from producer to consumer, or fusion (torch.compile)",
     "PtoP": "fewer or smaller copies, or copies during computation",

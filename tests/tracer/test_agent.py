@@ -276,8 +276,8 @@ def test_an_optimizer_created_anew_replaces_the_deleted_one():
     other = torch.optim.SGD(layers[1].parameters())
     numbers = [(owners.add(torch.optim.Adam(layers[0].parameters())), owners.add(other)) for _ in range(3)]
     assert numbers == [(0, 1)] * 3
-    kept = [torch.optim.SGD(layers[1].parameters()) for _ in range(2)]
-    assert [*map(owners.add, kept), *map(owners.add, kept)] == [2, 3, 2, 3]
+    optimizers = [torch.optim.SGD(layers[1].parameters()) for _ in range(2)]
+    assert [*map(owners.add, optimizers), *map(owners.add, optimizers)] == [2, 3, 2, 3]
 
 
 def test_a_wrapper_of_an_optimizer_without_parameters_has_a_number():

@@ -301,8 +301,8 @@ def _scale(lowest: float, highest: float, values: Sequence[int]) -> Sequence[int
     """Return a few of the sorted *values* as ticks of an axis from *lowest* to *highest*."""
     first = min(max(0, bisect_right(values, lowest) - 1), len(values) - 2)
     last = max(first + 1, bisect_left(values, highest))
-    apart = -(-(last - first) // _MAX_TICKS)
-    return values[first : last + apart : apart]
+    stride = -(-(last - first) // _MAX_TICKS)
+    return values[first : last + stride : stride]
 
 
 def _hover_text(row: dict[str, float]) -> str:
