@@ -48,6 +48,8 @@ PARALLELISM = (
     "torch.distributed.tensor.parallel",
     "torch.distributed.pipelining",
 )
+# The longest of these jobs takes 20 s on two busy cores: one that takes longer than this hangs.
+LIMIT_S = 240
 RANKS = Path(__file__).parent / "ranks.py"
 JOBS = Path(__file__).parent / "jobs"
 
@@ -93,7 +95,7 @@ def run_trace(start_trace):
 
     def run(*command, **options):
         process = start_trace(*command, **options)
-        output, errors = process.communicate(timeout=800)
+        output, errors = process.communicate(timeout=LIMIT_S)
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     return run
@@ -159,8 +161,7 @@ def run_ranks_alone(tmp_path, rank_command):
     def run(path, *arguments, ranks=1):
         command = list(map(str, rank_command(path, *arguments, ranks=ranks)))
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=800
-        )
+        pipes = {"capture_output": True, "text": True, "timeout": LIMIT_S}
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=False, **pipes)
 
     return run
