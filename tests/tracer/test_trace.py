@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import sys
 from statistics import mean
 
 import command_line
@@ -229,31 +228,38 @@ with open("spent.json", "w") as file:
 LINE = 8
 
 
-def advice(folder, capsys, called, every, seconds):
-    """Profile the script that sleeps in *called* at *every* so many steps; return its advice by cause.
+@pytest.fixture
+def advice(tmp_path, capsys, rank_command):
+    """Return a function that profiles the script that sleeps in *called* at *every* so many steps.
 
-    With it comes what the sleep costs each step on average. On busy cores `descheduled` may be worth more.
+    It gives the advice by cause, and what the sleep costs each step on average. On busy cores `descheduled`
+    may be worth more.
     """
-    script = SCRIPT.strip("\n").replace("CALLED", called).replace("EVERY", str(every))
-    script = script.replace("SECONDS", str(seconds))
-    (folder / "train.py").write_text(script)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        answer(capsys, "profile", "-o", "s", "--", sys.executable, "train.py")
-        summary = json.loads(answer(capsys, "summary", "s", "--format", "json"))
-    found = {item["cause"]: item for item in reversed(summary["advice"])}  # the largest gain of each cause
-    return found, mean(json.loads((folder / "spent.json").read_text())) / every
+
+    def profiled(called, every, seconds):
+        script = SCRIPT.strip("\n").replace("CALLED", called).replace("EVERY", str(every))
+        script = script.replace("SECONDS", str(seconds))
+        (tmp_path / "train.py").write_text(script)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path)
+            answer(capsys, "profile", "-o", "s", "--", *rank_command(tmp_path / "train.py"))
+            summary = json.loads(answer(capsys, "summary", "s", "--format", "json"))
+        # the largest gain of each cause
+        found = {item["cause"]: item for item in reversed(summary["advice"])}
+        return found, mean(json.loads((tmp_path / "spent.json").read_text())) / every
+
+    return profiled
 
 
-def test_sleep_in_each_step_is_named_with_its_gain(tmp_path, capsys):
-    found, cost_ns = advice(tmp_path, capsys, "wait_for_token", 1, 0.15)
+def test_sleep_in_each_step_is_named_with_its_gain(advice):
+    found, cost_ns = advice("wait_for_token", 1, 0.15)
     assert found["sleep"]["key"] == "cause:sleep=inf"
     assert f"wait_for_token (train.py:{LINE})" in found["sleep"]["what"]
     assert found["sleep"]["gain_ns"] == pytest.approx(cost_ns, rel=0.5)
 
 
-def test_checkpoint_every_third_step_is_named_with_its_gain(tmp_path, capsys):
-    found, cost_ns = advice(tmp_path, capsys, "save_checkpoint", 3, 0.4)
+def test_checkpoint_every_third_step_is_named_with_its_gain(advice):
+    found, cost_ns = advice("save_checkpoint", 3, 0.4)
     assert f"save_checkpoint (train.py:{LINE})" in found["checkpoint"]["what"]
     # On busy cores the step shown may be one of those with a checkpoint; else the gain is a mean over all.
     assert cost_ns / 2 < found["checkpoint"]["gain_ns"] < 2 * 3 * cost_ns
