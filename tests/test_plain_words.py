@@ -115,12 +115,15 @@ def next_steps(tree: ast.AST) -> Iterator[str]:
 def test_prose_uses_the_fields_words_names_say_what_they_are_and_next_steps_have_a_verb(folder: str):
     pattern = re.compile(rf"(?i)(?<![\w`*-])(?:{'|'.join(WORDS)})(?![\w`*-])")
     without_verb = re.compile(r"--|(?:a|an|the|another|more|fewer|\w+=)\b")
+    name_of_data = re.compile(rf"\b_*(?:{'|'.join(NAMES)})_*\b")
     words, names, steps = [], [], []
     for path in (path for path in FILES if path.is_relative_to(ROOT / folder)):
         text, place = path.read_text("utf-8"), path.relative_to(ROOT)
-        # Most files have no word of the patterns anywhere, and tokenizing a file takes long.
+        # Most files have no word of the patterns anywhere, and to parse and tokenize a file takes long.
         is_suspect = pattern.search(" ".join(re.sub(r"#|//", " ", text).split())) is not None
         if path.suffix == ".py":
+            if not (is_suspect or "Next: " in text or name_of_data.search(text)):
+                continue
             tree = ast.parse(text)
             prose = prose_of_python(text, tree) if is_suspect else ()
             names += [
