@@ -6,6 +6,7 @@ import itertools
 import json
 import statistics
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,19 @@ def setting_of(step: object) -> Setting:
     return Setting(step.model, step.plan, find_chip(step.chip), step.network, step.software)  # type: ignore[attr-defined]
 
 
+@cache
+def predicted_ns(step: object) -> int:
+    """Return the predicted time of a measured *step*, which two tests need."""
+    return predict(setting_of(step)).step_ns
+
+
 @pytest.fixture(scope="module")
 def errors() -> dict[str, list[float]]:
     """Return the relative errors of the predictions of the measured steps kept for tests, by data set."""
     found: dict[str, list[float]] = {}
     for step in STEPS:
         if step.plan.micro_batches * step.plan.pp < 300:
-            error = predict(setting_of(step)).step_ns / step.measured_ns - 1
+            error = predicted_ns(step) / step.measured_ns - 1
             found.setdefault(step.data, []).append(error)
     return found
 
@@ -82,7 +89,7 @@ def test_the_closed_form_is_what_is_simulated(step: object):
     work = work_of(setting.model, plan, Links.of(setting.network))
     price = coefficients(setting.chip, costs, plan.precision)
     closed = Batch([work]).step_ns(price, costs)[0]
-    assert predict(setting).step_ns == pytest.approx(closed, rel=0.03)
+    assert predicted_ns(step) == pytest.approx(closed, rel=0.03)
 
 
 def test_the_estimate_of_a_search_chooses_among_the_fastest_that_were_measured():
