@@ -37,7 +37,6 @@ from ..readers import (
 from ._costs import returned_shapes
 from ._operator_classes import class_of, plain_name
 
-_HOST = ("cpu_op", "user_annotation")
 _WAIT_TENSOR = f"{FUNCTIONAL}wait_tensor"
 _COMMUNICATION = (PARAMETERS, NCCL, GLOO, FUNCTIONAL)
 _MESSAGES = ("send", "recv")
