@@ -41,11 +41,13 @@ def mutant(text: str, seed: int, draw: int = 0) -> tuple[str, str]:
 def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) -> str:
     """Return what an interpreter shows to be wrong with a program in so many random orders, or "".
 
-    Every other order delays or prefers the *suspects*. The search ends after `MOST_EVENTS` events.
+    A collective without a promised result must have the same result in every order. Every other
+    order delays or prefers the *suspects*. The search ends after `MOST_EVENTS` events.
     """
     is_xml, events = text.lstrip().startswith("<"), 0
     program = ElementTree.fromstring(text) if is_xml else json.loads(text)
     interpreter = msccl_interpreter if is_xml else mscclpp_interpreter
+    results: dict[tuple[int, ...], list[int | None]] = {}
     for number in range(schedules):
         try:
             machine = interpreter.Machine(program, random.Random(f"{seed}-{number}"))
@@ -54,6 +56,9 @@ def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) 
             return str(wrong)
         except IndexError:
             return "it reaches past a table of the executor"
+        for place, words in machine.results.items():
+            if results.setdefault(place, words) != words:
+                return "its result depends on the order"
         if events > MOST_EVENTS:
             break
     return ""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Hashable, Iterator
 from math import lcm
 from typing import Any, NamedTuple
 
-from random_schedule import Key, Thread, Wrong, run_threads
+from random_schedule import GARBAGE, Key, Thread, Wrong, known, run_threads
 
 UNIT = 2  # words of an aligned unit of 16 bytes
 PIPELINE_UNITS = 2
@@ -50,7 +50,8 @@ class Machine:
         self.gpus = sorted(plan["gpus"], key=lambda gpu: gpu["id"])
         self.count = len(self.gpus)
         self.changed: set[Hashable] = set()
-        self.fresh = itertools.count(10**9, 10**6 + 3)
+        self.fresh = itertools.count(GARBAGE, 10**6 + 3)
+        self.results: dict[tuple[int, ...], list[int | None]] = {}  # of a collective without a promise
         every = [op for gpu in self.gpus for block in gpu["threadblocks"] for op in walk(block["ops"])]
         groups = lcm(*(op["tbg_info"]["tbg_size"] for op in every if "tbg_info" in op), 1)
         starts = [item["init_value"] for gpu in self.gpus for item in gpu.get("semaphores", ())]
@@ -193,14 +194,17 @@ class Machine:
     def fill(self, rank: int, call: int) -> None:
         while len(self.inputs) < call:
             words = [self.memory[other]["i"][2] for other in range(self.count)]
-            self.inputs.append([[self.random.randrange(10**6) for _ in range(many)] for many in words])
+            random_ = random.Random(len(self.inputs))  # the same in every order
+            self.inputs.append([[random_.randrange(10**6) for _ in range(many)] for many in words])
         memory, first, words = self.memory[rank]["i"]
         memory[first : first + words] = self.inputs[call - 1][rank]
 
     def check(self, rank: int, call: int) -> None:
         memory, first, words = self.memory[rank]["o"]
         expected = self.expected_words(rank, call, words)
-        if expected is not None and memory[first : first + words] not in expected:
+        if expected is None:
+            self.results[call, rank] = known(memory[first : first + words])
+        elif memory[first : first + words] not in expected:
             raise Wrong(f"rank {rank} ends call {call} with wrong output")
 
     def expected_words(self, rank: int, call: int, words: int) -> list[list[int]] | None:

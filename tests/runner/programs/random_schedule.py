@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 Key = tuple[int, ...]
@@ -16,8 +16,16 @@ Awaited = tuple[Hashable, Callable[[], bool]]
 Thread = Iterator[Awaited | None]
 
 
+GARBAGE = 10**9  # the least number in memory that nobody has written
+
+
 class Wrong(Exception):
     """The program does what no right one does."""
+
+
+def known(words: Iterable[object]) -> list[int | None]:
+    """Return *words* with None for garbage, and for sums with garbage."""
+    return [word if isinstance(word, int) and word < GARBAGE else None for word in words]
 
 
 def run_threads(
