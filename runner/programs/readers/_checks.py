@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from ....errors import ConfigError, did_you_mean
+from ....support import count_text
 from .._model import Buffer, Op, Program, Region
 
 MAX_RANKS = 1 << 16
@@ -41,9 +42,17 @@ def collective_named(key: str, name: str, source: str) -> str:
     return COLLECTIVES[plain]
 
 
-def buffer_chunks(collective: str, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return how many chunks input and output have if the larger of them has *chunks*."""
-    share = chunks // ranks
+def buffer_chunks(collective: str, chunks: int, ranks: int, source: str) -> tuple[int, int]:
+    """Return how many chunks input and output have if the larger of them has *chunks*.
+
+    Raises `ConfigError` for chunks that the collective cannot divide among its ranks.
+    """
+    share, rest = divmod(chunks, ranks)
+    require(
+        rest == 0 or collective not in {"all-gather", "reduce-scatter", "all-to-all"},
+        f"{source}: {count_text(chunks, 'chunk')} cannot be divided among {ranks} ranks, as the collective "
+        f"'{collective}' requires; use a multiple of {ranks}.",
+    )
     return {"all-gather": (share, chunks), "reduce-scatter": (chunks, share)}.get(
         collective, (chunks, chunks)
     )

@@ -223,7 +223,7 @@ def _check_chunks(program: Program) -> None:
     """Raise `ConfigError` for a rank whose buffers are not those of the collective."""
     if program.collective == "custom":
         return
-    wanted = buffer_chunks(program.collective, program.chunks, program.num_ranks)
+    wanted = buffer_chunks(program.collective, program.chunks, program.num_ranks, program.source)
     for rank in program.ranks:
         have = rank.input_chunks, rank.output_chunks
         runs_out_of_place = program.either_place or not program.in_place

@@ -390,7 +390,7 @@ def _chunks(ranks: Sequence[RankProgram], collective: str, source: str) -> int:
         chunks = max(rank.input_chunks for rank in ranks)
     require(chunks > 0, f"{source}: no rank has a chunk of input or output.")
     if collective != "custom":
-        inputs, outputs = buffer_chunks(collective, chunks, len(ranks))
+        inputs, outputs = buffer_chunks(collective, chunks, len(ranks), source)
         for rank in ranks:
             have = rank.input_chunks, rank.output_chunks
             require(

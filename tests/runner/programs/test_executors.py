@@ -159,6 +159,16 @@ def test_a_program_for_half_of_its_buffer():
     not_read(text.replace('nchunksperloop="4"', 'nchunksperloop="8"'), "'all-gather' needs 4 and 8")
 
 
+def test_chunks_that_the_ranks_cannot_share():
+    words = r"1 chunk cannot be divided among 2 ranks, as the collective 'all-gather' requires"
+    text = xml({0: ["s own 2", "r peer 2"]}, nchunksperloop=1)
+    not_read(text.replace('i_chunks="2" o_chunks="4"', 'i_chunks="0" o_chunks="1"'), words)
+    data = json.loads(gather(NOP))
+    for gpu in data["gpus"]:
+        gpu |= {"input_chunks": 0, "output_chunks": 1}
+    not_read(json.dumps(data), words)
+
+
 def test_a_program_in_place_and_out_of_place():
     # Out of place, the own chunks are not in the output.
     text = xml({0: ["s own 2", "r peer 2"]}, outofplace=1)
@@ -167,6 +177,16 @@ def test_a_program_in_place_and_out_of_place():
     assert "correct in place" in proof.cautions[-1]
     assert fault(text, seed=1, schedules=20)
     assert prove(program(text.replace('outofplace="1"', 'outofplace="0"'))).holds
+
+
+def test_a_custom_collective_whose_result_depends_on_the_order():
+    blocks = {0: ["s own 2", "r peer 2"], 1: ["cpy own 1 to=peer"]}
+    assert "their order is undefined" in both_say(xml(blocks, coll="custom"), "race")
+    ordered = xml(
+        {0: ["s own 2", "r peer 2 hasdep=1"], 1: ["cpy own 1 to=peer depid=0 deps=1"]}, coll="custom"
+    )
+    assert prove(program(ordered)).holds
+    assert not fault(ordered, seed=1, schedules=20)
 
 
 def test_more_steps_than_the_executors_take():
