@@ -45,8 +45,8 @@ _Source = tuple[int, int, int, tuple[int, ...]]
 """An op in its round: rank, thread block, round, place."""
 
 
-class PlanLowering:
-    """Writes the operations of a plan for one size and machine; *nodes* has the node of each rank's GPU."""
+class _Lowering:
+    """Writes a program's operations for one size and machine; *nodes* has the node of each rank's GPU."""
 
     def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
         self.program = program
@@ -56,6 +56,13 @@ class PlanLowering:
         self.places = Places()
         self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
         self.groups: dict[tuple[int, ...], int] = {}
+
+
+class PlanLowering(_Lowering):
+    """Writes the operations of a plan."""
+
+    def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
+        super().__init__(program, sizes, machine, nodes)
         # The counters of packets by destination chunk, with the op that writes the packets and its share.
         self.packets: dict[_Cell, list[tuple[int, _Source, tuple[int, int]]]] = defaultdict(list)
         self.written: dict[tuple[_Source, int], int] = {}
@@ -116,9 +123,10 @@ class PlanLowering:
         writer.at(op, turn)
         name = op.name
         if name == "nop":
-            writer.sync()
+            writer.add(engine.GpuOp.SYNC)
         elif name == "barrier":
-            writer.barrier(writer.counter(("barrier", op.barrier)), op.barrier_blocks)
+            counter = writer.counter(("barrier", op.barrier))
+            writer.add(engine.GpuOp.BARRIER, uses=[(writer.rank, counter, op.barrier_blocks)])
         elif name in {"signal", "rlxsignal"}:
             self._signal(writer, block, op)
         elif name in WAITS:
@@ -134,8 +142,7 @@ class PlanLowering:
 
     def _incoming(self, channel: Channel) -> int:
         """Return the counter on which the owner of *channel* waits."""
-        key = ("channel", channel.type.value, channel.peer, channel.number)
-        return self.ranks[channel.rank].counter(key)
+        return self.ranks[channel.rank].counter(channel.incoming)
 
     def _outgoing(self, channel: Channel) -> Use:
         return channel.peer, self._incoming(channel.other_end), 1
@@ -150,7 +157,7 @@ class PlanLowering:
             self._check_reach(writer.rank, block, op, channel.peer)
         if memory:
             if op.name == "signal":
-                writer.fence()
+                writer.add(engine.GpuOp.FENCE)
             writer.signal([self._outgoing(channel) for channel in memory])
 
     def _copy(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
@@ -165,7 +172,7 @@ class PlanLowering:
             else:
                 writer.data(size, [self._source(writer, block, op, source, number)], [into])
         if op.name == "pwsf":
-            writer.flush()
+            writer.add(engine.GpuOp.FLUSH)
 
     def _sum(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
         """Write an op that sums all sources into every destination."""
@@ -223,12 +230,11 @@ WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
 _MAX_STEPS = 1 << 22
 
 
-class StepLowering:
-    """Writes the operations of an MSCCL XML for one size and machine; *nodes* are the nodes of the GPUs."""
+class StepLowering(_Lowering):
+    """Writes the operations of an MSCCL XML."""
 
     def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
-        self.program = program
-        self.nodes = nodes
+        super().__init__(program, sizes, machine, nodes)
         if program.protocol not in machine.protocols:
             raise ConfigError(
                 f"{program.source}: the machine '{machine.name}' has no figures for the protocol "
@@ -238,9 +244,6 @@ class StepLowering:
         self.wire = WIRE[program.protocol]
         self.flags = program.protocol != "Simple"
         self.wavefronts = max(1, self.protocol.threads // machine.compute.wavefront_threads)
-        self.groups: dict[tuple[int, ...], int] = {}
-        self.places = Places()
-        self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
         self.awaited = program.awaited()
         self.rounds = Rounds(sizes, self.protocol.slot_bytes)
 
@@ -281,7 +284,8 @@ class StepLowering:
         self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int
     ) -> None:
         """Receive and send the data of one slot: wait for the two peers, move the data, notify the peers."""
-        writer.pause(self.protocol.message_ns)
+        if self.protocol.message_ns > 0:
+            writer.add(engine.GpuOp.PAUSE, ns=self.protocol.message_ns)
         own: Access = (writer.rank, -1, 1.0, -1)
         sources = [own] * len(op.sources)
         targets = [own] * len(op.destinations)
@@ -316,7 +320,7 @@ class StepLowering:
             writer.data(size, sources, [*targets, (peer, -1, self.wire, came)])
         else:
             writer.data(size, sources, [*targets, (peer, -1, self.wire, -1)])
-            writer.fence()
+            writer.add(engine.GpuOp.FENCE)
             writer.signal([(peer, came, 1)])
 
     def _give_back(self, writer: RankWriter, block: ThreadBlock) -> None:
@@ -384,46 +388,25 @@ class RankWriter:
         sources, targets = list(sources), list(targets)
         for _, group, wire, _ in (*sources, *targets):
             self.lines[group] += -(-int(size_bytes * wire) // LINE_BYTES)
-        self._add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
+        self.add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
 
     def proxy(self, size_bytes: int, target: Access) -> None:
         """Add a request for a proxy to move data while the thread block continues."""
-        self._add(engine.GpuOp.PROXY, size_bytes, targets=[target])
+        self.add(engine.GpuOp.PROXY, size_bytes, targets=[target])
 
     def signal(self, uses: Iterable[Use]) -> None:
         """Add an operation that increases counters of any rank."""
-        self._add(engine.GpuOp.SIGNAL, uses=uses)
+        self.add(engine.GpuOp.SIGNAL, uses=uses)
 
     def take(self, uses: Iterable[Use]) -> None:
         """Add an operation that waits until counters of this rank reach values, and subtracts the values."""
-        self._add(engine.GpuOp.TAKE, uses=uses)
+        self.add(engine.GpuOp.TAKE, uses=uses)
 
     def await_(self, uses: Iterable[Use]) -> None:
         """Add an operation that waits until counters of this rank reach the given values."""
-        self._add(engine.GpuOp.AWAIT, uses=uses)
+        self.add(engine.GpuOp.AWAIT, uses=uses)
 
-    def barrier(self, counter: int, count: int) -> None:
-        """Add an operation that synchronises *count* thread blocks of the rank."""
-        self._add(engine.GpuOp.BARRIER, uses=[(self.rank, counter, count)])
-
-    def sync(self) -> None:
-        """Add an operation that synchronises the threads of the thread block."""
-        self._add(engine.GpuOp.SYNC)
-
-    def fence(self) -> None:
-        """Add an operation that waits until all stores are acknowledged."""
-        self._add(engine.GpuOp.FENCE)
-
-    def flush(self) -> None:
-        """Add an operation that waits until the proxies have moved all data."""
-        self._add(engine.GpuOp.FLUSH)
-
-    def pause(self, ns: float) -> None:
-        """Add an operation that waits for a fixed time of *ns* nanoseconds."""
-        if ns > 0:
-            self._add(engine.GpuOp.PAUSE, ns=ns)
-
-    def _add(
+    def add(
         self,
         kind: engine.GpuOp,
         size_bytes: int = 0,
@@ -433,5 +416,6 @@ class RankWriter:
         targets: Iterable[Access] = (),
         uses: Iterable[Use] = (),
     ) -> None:
+        """Add an operation; a FENCE waits for the acknowledgements of stores, a FLUSH for the proxies."""
         operation = (kind, self.place, size_bytes, ns, list(sources), list(targets), list(uses))
         self.blocks[-1][1].append(operation)

@@ -20,6 +20,7 @@ from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_yaml, yaml_mapping
 from ..chips import find_chip
 from ..config import Shipped, mapping_of, typed_fields
+from ..programs import PROTOCOLS
 
 LINE_BYTES = 128
 ARBITRATIONS = ("first-come", "fair")
@@ -311,7 +312,6 @@ def faster_machine(machine: Machine, key: str, times: float) -> Machine:
 
 _MACHINES = Shipped("machine", Path(__file__).with_name("machines.yml"))
 _PLAIN = ("title", "arbitration", "compute_waves", "compute_memory_share")
-_PROTOCOLS = ("Simple", "LL", "LL128")
 
 
 def list_machines() -> list[str]:
@@ -361,7 +361,7 @@ def _sources(given: Any, file: str) -> dict[str, str]:
     """Return the sources of figures by dotted key; raises `ConfigError` for unknown figures."""
     sources = {str(key): str(words) for key, words in mapping_of(given, f"{file}: sources").items()}
     paths = {f"{name}.{item.name}" for name, kind in PARTS.items() for item in fields(kind)}
-    paths |= {"protocols", *(f"protocols.{name}" for name in _PROTOCOLS), *_PLAIN}
+    paths |= {"protocols", *(f"protocols.{name}" for name in PROTOCOLS), *_PLAIN}
     for key in sources:
         if key not in paths:
             raise ConfigError(f"{file}: sources: there is no figure '{key}'{did_you_mean(key, paths)}")
@@ -370,9 +370,9 @@ def _sources(given: Any, file: str) -> dict[str, str]:
 
 def _check_protocols(given: Mapping[Any, Any], file: str) -> None:
     for name in given:
-        if name not in _PROTOCOLS:
-            raise ConfigError(f"{file}: unknown protocol '{name}'{did_you_mean(str(name), _PROTOCOLS)}")
-    for name in _PROTOCOLS:
+        if name not in PROTOCOLS:
+            raise ConfigError(f"{file}: unknown protocol '{name}'{did_you_mean(str(name), PROTOCOLS)}")
+    for name in PROTOCOLS:
         if name not in given:
             raise ConfigError(f"{file}: the protocol '{name}' is missing; add it.")
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._lower import Lowered as Lowered
     from ._lower import lower as lower
     from ._model import MESSAGE_OPS as MESSAGE_OPS
+    from ._model import PROTOCOLS as PROTOCOLS
     from ._model import SIGNALS as SIGNALS
     from ._model import SUMS as SUMS
     from ._model import WAITS as WAITS
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ._model import Region as Region
     from ._model import ThreadBlock as ThreadBlock
     from ._nccl import NCCL_ALGORITHMS as NCCL_ALGORITHMS
-    from ._nccl import NCCL_PROTOCOLS as NCCL_PROTOCOLS
     from ._nccl import nccl_program as nccl_program
     from ._proof import Proof as Proof
     from ._proof import prove as prove

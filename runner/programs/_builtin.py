@@ -173,29 +173,32 @@ def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
     in_place = collective != "all-to-all"
     writer = StepWriter(ranks, in_place, collective)
     makers[collective](writer, ranks)
-    return writer.program(f"{algorithm}_{collective}", collective, chunks)
+    return writer.program(f"{algorithm}_{collective}", chunks)
 
 
-def _ring_all_reduce(writer: StepWriter, count: int) -> None:
+def write_ring(writer: StepWriter, offset: int, channels: int = 1, slices: int = 1) -> None:
+    """Add a ring: each rank begins with the part of the buffer that is *offset* before its own.
+
+    A part has a share for each channel, which is sent in *slices*.
+    """
+    count = writer.ranks
+    reduce, copy = ["rrs"] * (count - 2), ["rcs"] * (count - 2)
+    names = {
+        "all-reduce": ["s", *reduce, "rrcs", *copy, "r"],
+        "reduce-scatter": ["s", *reduce, "rrc"],
+        "all-gather": ["s", *copy, "r"],
+    }[writer.collective]
     for rank in range(count):
         peers = ((rank + 1) % count, (rank - 1) % count)
-        names = ["s", *["rrs"] * (count - 2), "rrcs", *["rcs"] * (count - 2), "r"]
-        for turn, name in enumerate(names):
-            writer.step(rank, name, (rank - turn) % count, peers)
+        for channel in range(channels):
+            for turn, name in enumerate(names):
+                first = ((rank - offset - turn) % count * channels + channel) * slices
+                for chunk in range(first, first + slices):
+                    writer.step(rank, name, chunk, peers, channel=channel)
 
 
-def _ring_reduce_scatter(writer: StepWriter, count: int) -> None:
-    for rank in range(count):
-        peers = ((rank + 1) % count, (rank - 1) % count)
-        for turn, name in enumerate(["s", *["rrs"] * (count - 2), "rrc"]):
-            writer.step(rank, name, (rank - 1 - turn) % count, peers)
-
-
-def _ring_all_gather(writer: StepWriter, count: int) -> None:
-    for rank in range(count):
-        peers = ((rank + 1) % count, (rank - 1) % count)
-        for turn, name in enumerate(["s", *["rcs"] * (count - 2), "r"]):
-            writer.step(rank, name, (rank - turn) % count, peers)
+def _ring(writer: StepWriter, _count: int) -> None:
+    write_ring(writer, offset=int(writer.collective == "reduce-scatter"))
 
 
 def _others(rank: int, count: int) -> list[int]:
@@ -312,9 +315,9 @@ def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
 
 BUILTIN_PROGRAMS: dict[str, dict[str, Callable[[StepWriter, int], None]]] = {
     "ring": {
-        "all-reduce": _ring_all_reduce,
-        "reduce-scatter": _ring_reduce_scatter,
-        "all-gather": _ring_all_gather,
+        "all-reduce": _ring,
+        "reduce-scatter": _ring,
+        "all-gather": _ring,
     },
     "direct": {
         "all-reduce": _direct_all_reduce,

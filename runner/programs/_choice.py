@@ -18,8 +18,8 @@ from ...converter import CollectiveType
 from ...errors import ConfigError, did_you_mean
 from ...support import bytes_text
 from ._builtin import ALL_PAIRS, BUILTIN_PROGRAMS, all_pairs_program, builtin_program
-from ._model import Program
-from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
+from ._model import PROTOCOLS, Program
+from ._nccl import NCCL_ALGORITHMS, nccl_program
 from ._proof import prove
 from ._sizes import divisor_of, program_bytes
 from .readers import parse_program, read_bytes
@@ -102,7 +102,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
     size_bytes: int,
     node: str = "h100",
     algorithms: Sequence[str] = tuple(NCCL_ALGORITHMS),
-    protocols: Sequence[str] = NCCL_PROTOCOLS,
+    protocols: Sequence[str] = PROTOCOLS,
 ) -> NcclChoice:
     """Return NCCL's choice among *ranks* ranks of one *node* for a larger buffer of *size_bytes*.
 
@@ -111,7 +111,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
     """
     if node not in _NODES:
         raise ConfigError(f"NCCL's choice is unknown for a node of '{node}'{did_you_mean(node, _NODES)}")
-    for given, known in ((algorithms, NCCL_ALGORITHMS), (protocols, NCCL_PROTOCOLS)):
+    for given, known in ((algorithms, NCCL_ALGORITHMS), (protocols, PROTOCOLS)):
         for name in given:
             if name not in known:
                 raise ConfigError(f"NCCL has no '{name}'{did_you_mean(name, known)}")
@@ -246,7 +246,7 @@ def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 <<
         return nccl_choice(collective, ranks, size_bytes, *(more or [_NODE])).program
     if base.startswith("nccl-"):
         _at_most(name, more, 2, "a protocol and a number of channels, such as nccl-ring:LL:8")
-        protocol = more[0] if more else NCCL_PROTOCOLS[0]
+        protocol = more[0] if more else PROTOCOLS[0]
         channels = _number(name, more[1]) if len(more) > 1 else _SIMPLE_CHANNELS
         return nccl_program(base.removeprefix("nccl-"), collective, ranks, protocol, channels)
     _at_most(name, more, 1, "a number of workgroups, such as all-pairs-get:32")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ...errors import ConfigError
 from ...support import bytes_text
-from ._model import CONTROL_OPS, MESSAGE_OPS, SIGNALS, SUMS, WAITS, Op, Program, Region, ThreadBlock
+from ._model import CONTROL_OPS, MESSAGE_OPS, SIGNALS, SUMS, WAITS, Channel, Op, Program, Region, ThreadBlock
 from ._sizes import SLOT_BYTES, Rounds, Sizes
 
 CONTROL_BYTES = 8
@@ -252,7 +252,7 @@ class _Lowering:
                 return awaited
         if op.name in SIGNALS:
             for channel in op.channels:
-                self._signal(block, op, (channel.type.value, block.rank, channel.peer, channel.number))
+                self._signal(block, op, channel)
             if op.name == "pwsf":
                 self._wait_for(block, [block.last_send[channel.peer] for channel in op.channels])
         elif op.name == "sem_release":
@@ -264,18 +264,16 @@ class _Lowering:
         self.tokens[token].append(frontier)
         self._wake(token)
 
-    def _signal(self, block: _Block, op: Op, token: tuple[object, ...]) -> None:
-        peer = token[2]
-        assert isinstance(peer, int)
+    def _signal(self, block: _Block, op: Op, channel: Channel) -> None:
+        peer = channel.peer
         if not block.frontier.pending.get(peer) or peer in block.stale:
             self._message(block, op, peer, CONTROL_BYTES)
         came = block.frontier.pending.pop(peer)
-        self._give(token, _Frontier(came))
+        self._give(channel.outgoing, _Frontier(came))
 
     def _take(self, block: _Block, op: Op) -> tuple[object, ...] | None:
-        tokens: list[tuple[object, ...]] = [
-            (channel.type.value, channel.peer, block.rank, channel.number) for channel in op.channels
-        ] + [("semaphore", block.rank, number) for number in op.semaphores]
+        tokens = [channel.incoming for channel in op.channels]
+        tokens += [("semaphore", block.rank, number) for number in op.semaphores]
         while block.part < len(tokens):
             token = tokens[block.part]
             if not self.tokens[token]:

@@ -21,6 +21,7 @@ MESSAGE_OPS = {
     "rrc": ("receive", "reduce"),
     "rrcs": ("receive", "reduce", "send"),
 }
+PROTOCOLS = ("Simple", "LL", "LL128")  # of MSCCL and NCCL
 MAX_COUNT = 71
 """The most chunks that a step of an XML may move (MSCCL_MAX_COUNT in MSCCL's msccl_struct.h)."""
 # Ops of plans whose data carries flags, so that no signal is needed.
@@ -91,6 +92,16 @@ class Channel:
     number: int
     buffer: Buffer | None = None
     ranks: tuple[int, ...] = ()
+
+    @property
+    def outgoing(self) -> tuple[object, ...]:
+        """The target of signals that this end sends."""
+        return ("channel", self.type.value, self.rank, self.peer, self.number)
+
+    @property
+    def incoming(self) -> tuple[object, ...]:
+        """The target of signals that the other end sends."""
+        return self.other_end.outgoing
 
     @property
     def other_end(self) -> Channel:
@@ -305,6 +316,7 @@ class StepWriter:
     def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
         self.ranks = ranks
         self.in_place = in_place
+        self.collective = collective
         self.buffer = Buffer.OUTPUT if collective == "all-gather" else Buffer.INPUT
         # The steps of each rank by peer to send to, peer to receive from, and channel.
         self.blocks: list[dict[tuple[int, int, int], list[Op]]] = [{} for _ in range(ranks)]
@@ -355,17 +367,16 @@ class StepWriter:
                 latest[found[0]] = max(latest.get(found[0], -1), found[1])
         return sorted(latest.items())
 
-    def program(  # noqa: PLR0917 - what a program says of itself
+    def program(
         self,
         name: str,
-        collective: str,
         chunks: int,
         protocol: str = "Simple",
         alignment_bytes: int = 1,
         uneven: bool = False,
     ) -> Program:
         """Return the program made of all added steps."""
-        gathers = collective == "all-gather"
+        gathers = self.collective == "all-gather"
         inputs = 0 if gathers else chunks
         outputs = chunks if gathers or not self.in_place else 0
         ranks = tuple(
@@ -384,7 +395,7 @@ class StepWriter:
             name,
             name,
             "msccl",
-            collective,
+            self.collective,
             protocol,
             self.in_place,
             chunks,

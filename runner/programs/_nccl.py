@@ -9,9 +9,20 @@ in flight. A tree is a chain of ranks, because the ranks are those of one node.
 from __future__ import annotations
 
 from ...errors import ConfigError, did_you_mean
-from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, StepWriter, ThreadBlock
+from ._builtin import write_ring
+from ._model import (
+    PROTOCOLS,
+    Buffer,
+    Channel,
+    ChannelType,
+    Op,
+    Program,
+    RankProgram,
+    Region,
+    StepWriter,
+    ThreadBlock,
+)
 
-NCCL_PROTOCOLS = ("Simple", "LL", "LL128")
 NCCL_ALGORITHMS = {
     "ring": ("all-reduce", "all-gather", "reduce-scatter"),
     "tree": ("all-reduce",),
@@ -50,8 +61,8 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     """
     if algorithm not in NCCL_ALGORITHMS:
         raise ConfigError(f"NCCL has no algorithm '{algorithm}'{did_you_mean(algorithm, NCCL_ALGORITHMS)}")
-    if protocol not in NCCL_PROTOCOLS:
-        raise ConfigError(f"NCCL has no protocol '{protocol}'{did_you_mean(protocol, NCCL_PROTOCOLS)}")
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"NCCL has no protocol '{protocol}'{did_you_mean(protocol, PROTOCOLS)}")
     if collective not in NCCL_ALGORITHMS[algorithm]:
         raise ConfigError(
             f"NCCL's {algorithm} has no program here for {collective}; it has one for "
@@ -72,29 +83,11 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     return _nvls(name, ranks, channels, unit_bytes)
 
 
-def _ring_names(collective: str, ranks: int) -> tuple[list[str], int]:
-    """Return the ring steps of a rank, and the offset of its first chunk from its own number."""
-    between = ranks - 2
-    if collective == "all-reduce":
-        return ["s", *["rrs"] * between, "rrcs", *["rcs"] * between, "r"], 1
-    if collective == "reduce-scatter":
-        return ["s", *["rrs"] * between, "rrc"], 1
-    return ["s", *["rcs"] * between, "r"], 0
-
-
 def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) -> Program:
     slices = _SLICES if protocol == "Simple" else 1
-    names, behind = _ring_names(collective, ranks)
     writer = StepWriter(ranks, in_place=True, collective=collective)
-    for rank in range(ranks):
-        peers = ((rank + 1) % ranks, (rank - 1) % ranks)
-        for channel in range(channels):
-            for turn, step in enumerate(names):
-                part = (rank - behind - turn) % ranks
-                first = (part * channels + channel) * slices
-                for piece in range(slices):
-                    writer.step(rank, step, first + piece, peers, channel=channel)
-    return writer.program(name, collective, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
+    write_ring(writer, int(collective != "all-gather"), channels, slices)
+    return writer.program(name, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
 
 
 def _tree(name: str, ranks: int, protocol: str, channels: int) -> Program:
@@ -102,7 +95,7 @@ def _tree(name: str, ranks: int, protocol: str, channels: int) -> Program:
     for channel in range(channels):
         for rank in range(ranks):
             _tree_steps(writer, rank, channel, is_leaf=rank == ranks - 1)
-    return writer.program(name, "all-reduce", channels, protocol, _ALIGNMENT_BYTES, True)
+    return writer.program(name, channels, protocol, _ALIGNMENT_BYTES, True)
 
 
 def _tree_steps(writer: StepWriter, rank: int, channel: int, *, is_leaf: bool) -> None:

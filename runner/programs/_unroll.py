@@ -208,13 +208,9 @@ class _Cutter:
             yield Step(rank, block.id, op, turn, joins=True)
         step = Step(rank, block.id, op, turn, joins=op.name in {"nop", "barrier"})
         if op.name in SIGNALS:
-            step.gives = [
-                ("channel", channel.type.value, rank, channel.peer, channel.number) for channel in op.channels
-            ]
+            step.gives = [channel.outgoing for channel in op.channels]
         elif op.name in WAITS:
-            step.takes = [
-                ("channel", channel.type.value, channel.peer, rank, channel.number) for channel in op.channels
-            ]
+            step.takes = [channel.incoming for channel in op.channels]
         elif op.name == "sem_acquire":
             step.takes = [("semaphore", rank, number) for number in op.semaphores]
         elif op.name == "sem_release":

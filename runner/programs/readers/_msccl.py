@@ -15,7 +15,17 @@ from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 
 from ....errors import ConfigError, did_you_mean
-from .._model import MAX_COUNT, MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
+from .._model import (
+    MAX_COUNT,
+    MESSAGE_OPS,
+    PROTOCOLS,
+    Buffer,
+    Op,
+    Program,
+    RankProgram,
+    Region,
+    ThreadBlock,
+)
 from ._checks import MAX_CHUNKS, MAX_OPS, MAX_RANKS, buffer_chunks, collective_named, require
 
 _MAX_JOINED = 16
@@ -137,7 +147,6 @@ def _resolved(
 _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
 # Bytes of data that a slot of MSCCL's executor holds (mscclSetupCount in msccl_setup.cc).
 _SLOT_BYTES = {"Simple": 1 << 21, "LL": 1 << 15, "LL128": 576_000}
-_PROTOCOLS = tuple(_SLOT_BYTES)
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 # TACCL writes elements <copy> into a <gpu>, which MSCCL's executor ignores.
 _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", "copy": "gpu"}
@@ -181,9 +190,9 @@ def read_msccl(content: bytes, source: str) -> Program:
     chunks = algo.number("nchunksperloop", 1, MAX_CHUNKS)
     channels = algo.number("nchannels", 1, 1 << 10, 1)
     protocol = algo.attributes.get("proto", "Simple")
-    if protocol not in _PROTOCOLS:
+    if protocol not in PROTOCOLS:
         raise ConfigError(
-            f"{source}: 'proto' of <algo> cannot be {protocol!r}{did_you_mean(protocol, _PROTOCOLS)}"
+            f"{source}: 'proto' of <algo> cannot be {protocol!r}{did_you_mean(protocol, PROTOCOLS)}"
         )
     ids = [gpu.number("id", 0, count - 1) for gpu in algo.children]
     require(

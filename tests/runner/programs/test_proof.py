@@ -13,7 +13,7 @@ from chakrascope.runner.programs import (
     ALL_PAIRS,
     BUILTIN_PROGRAMS,
     NCCL_ALGORITHMS,
-    NCCL_PROTOCOLS,
+    PROTOCOLS,
     all_pairs_program,
     builtin_program,
     inspect_program,
@@ -288,7 +288,7 @@ MIB = 1 << 20
 @settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from([(name, kind) for name, kinds in NCCL_ALGORITHMS.items() for kind in kinds]),
-    st.sampled_from(NCCL_PROTOCOLS),
+    st.sampled_from(PROTOCOLS),
     st.integers(2, 9),
     st.integers(1, 3),
 )
