@@ -176,17 +176,16 @@ def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
     return writer.program(f"{algorithm}_{collective}", chunks)
 
 
-def write_ring(writer: StepWriter, offset: int, channels: int = 1, slices: int = 1) -> None:
-    """Add a ring: each rank begins with the part of the buffer that is *offset* before its own.
+def write_ring(writer: StepWriter, count: int, offset: int = 0, channels: int = 1, slices: int = 1) -> None:
+    """Add a ring; the ranks of an all-reduce first send the part that is *offset* before their own.
 
     A part has a share for each channel, which is sent in *slices*.
     """
-    count = writer.ranks
     reduce, copy = ["rrs"] * (count - 2), ["rcs"] * (count - 2)
-    names = {
-        "all-reduce": ["s", *reduce, "rrcs", *copy, "r"],
-        "reduce-scatter": ["s", *reduce, "rrc"],
-        "all-gather": ["s", *copy, "r"],
+    offset, names = {
+        "all-reduce": (offset, ["s", *reduce, "rrcs", *copy, "r"]),
+        "reduce-scatter": (1, ["s", *reduce, "rrc"]),
+        "all-gather": (0, ["s", *copy, "r"]),
     }[writer.collective]
     for rank in range(count):
         peers = ((rank + 1) % count, (rank - 1) % count)
@@ -195,10 +194,6 @@ def write_ring(writer: StepWriter, offset: int, channels: int = 1, slices: int =
                 first = ((rank - offset - turn) % count * channels + channel) * slices
                 for chunk in range(first, first + slices):
                     writer.step(rank, name, chunk, peers, channel=channel)
-
-
-def _ring(writer: StepWriter, _count: int) -> None:
-    write_ring(writer, offset=int(writer.collective == "reduce-scatter"))
 
 
 def _others(rank: int, count: int) -> list[int]:
@@ -314,11 +309,7 @@ def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
 
 
 BUILTIN_PROGRAMS: dict[str, dict[str, Callable[[StepWriter, int], None]]] = {
-    "ring": {
-        "all-reduce": _ring,
-        "reduce-scatter": _ring,
-        "all-gather": _ring,
-    },
+    "ring": dict.fromkeys(("all-reduce", "reduce-scatter", "all-gather"), write_ring),
     "direct": {
         "all-reduce": _direct_all_reduce,
         "reduce-scatter": _direct_reduce_scatter,

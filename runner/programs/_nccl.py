@@ -86,7 +86,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
 def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) -> Program:
     slices = _SLICES if protocol == "Simple" else 1
     writer = StepWriter(ranks, in_place=True, collective=collective)
-    write_ring(writer, int(collective != "all-gather"), channels, slices)
+    write_ring(writer, ranks, 1, channels, slices)
     return writer.program(name, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
 
 
