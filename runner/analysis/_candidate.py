@@ -90,17 +90,19 @@ def training_places(segments: CodedColumns) -> set[str]:
 
     `torch.autograd.grad` has a range for the accumulation of each gradient, but accumulates nothing. If no
     operator accumulates gradients, the last backward pass of each rank is the backward pass of the
-    parameters. An earlier backward pass may compute another gradient, such as the gradient of a penalty. Host
+    parameters, and most of it has the place of the line. An earlier backward pass may compute another
+    gradient, such as the gradient of a penalty. Host
     work before the first operator of the optimizer belongs to the code that runs before it.
     """
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""
     accumulating = is_placed & segments["operator"].passes("torch::autograd::AccumulateGrad".__eq__)
     found = set(places[accumulating].tolist())
-    backward = np.flatnonzero(is_placed & (phases == "backward"))
-    backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]
-    for _, own in grouped(backward, segments["rank"][backward]) if not found else ():
-        found.add(str(places[own[-1]]))
+    starts, backward = segments["start_ns"], np.flatnonzero(is_placed & (phases == "backward"))
+    for rank, own in grouped(backward, segments["rank"][backward]) if not found else ():
+        forward = starts[(phases == "forward") & (segments["rank"] == int(rank))]
+        before_ns = forward[forward < starts[own].max()].max(initial=-1)
+        found.add(largest(segments, own[starts[own] > before_ns], "place")[0])
     before = segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
     return found | set(places[(phases == "optimizer") & ~before].tolist())
 

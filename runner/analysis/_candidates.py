@@ -40,16 +40,17 @@ from ._candidate import (
 )
 from ._critical_path import CriticalPath
 from ._host_candidates import (
-    LOOP_CALLS,
+    PlacedWork,
     barriers,
     collective_loops,
     host_work,
     loop,
     loops,
+    loops_beside_work,
     object_exchanges,
     synchronisations,
 )
-from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
+from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS, LOOP_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._memory_traffic import (
     FUSIBLE,
@@ -124,6 +125,7 @@ def candidates(
         *_functions(segments, _outside(in_loops, segments), reaches),
         *_optimizer(segments, computed, hosted, precise),
         *(loop(segments, place, own) for place, own in of_loops.items()),
+        *loops_beside_work(path, workload, np.setdiff1d(_union(computed, hosted), in_loops)),
         *in_barriers,
         *exchanged,
         *_communications(segments, communicated, computed, calls, result=result, is_slow=is_slow),
@@ -144,10 +146,10 @@ def _union(one: Ints, other: Ints) -> Ints:
     return np.sort(np.concatenate([one, other]), kind="stable")
 
 
-def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[Candidate]:
+def _computations(segments: CodedColumns, rows: Ints, *, on_host: bool) -> Iterator[Candidate]:
     """Yield a candidate per operator at all shapes, and one per kernel that several operators launch."""
     names, operators = segments["name"], segments["operator"]
-    kernels = dict(grouped(rows, names[rows]))
+    kernels, work = dict(grouped(rows, names[rows])), PlacedWork(segments)
     for operator, own in grouped(rows, operators[rows]):
         ns = sum_ns(segments, own)
         top, top_ns = largest(segments, own, "name")
@@ -163,7 +165,10 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
             what += in_place(segments, own)
         kind = class_of(plain_name(operator))
         how = HOST_REMEDIES.get(kind, HOST_REMEDIES[""]) if on_host and remedy == "compute" else ""
-        yield scaled(segments, what, "compute", target, own, remedy=remedy, how=how)
+        target, every = work.whole(target, own) if on_host else (target, own)
+        one = scaled(segments, what, "compute", target, every, remedy=remedy, how=how)
+        # A copy computes nothing, so that it can disappear.
+        yield replace(one, times=GONE, bound_ns=one.path_ns) if how and kind == "copy" else one
     for kernel, own in kernels.items():
         owners = set(operators[own].tolist())
         if len(owners) > 1:

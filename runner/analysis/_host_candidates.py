@@ -11,12 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import class_of, computed_on_host, free_cores, is_compiled_region, plain_name
+from ...converter.building import (
+    ACTIVITIES,
+    class_of,
+    computed_on_host,
+    free_cores,
+    is_compiled_region,
+    plain_name,
+)
 from ...converter.chakra import FIRST_LAUNCH, HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
-from ._advised import copy_remedy, moved
+from ._advised import REMEDIES, copy_remedy, moved
 from ._candidate import (
     CALLED_PHASES,
     ESPECIALLY,
@@ -36,13 +43,22 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
+from ._host_time import (
+    DELAYED,
+    DIFFUSE_CAUSES,
+    INSIDE_CALLS,
+    LOOP_CALLS,
+    SHORT,
+    SHORT_NS,
+    STALL_TIMES,
+    short_loops,
+    typical_host_ns,
+)
 from ._labels import function_of, short_name
+from ._memory_traffic import marked_nodes
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
 
-# A loop of small operators has at least 100 calls, and those over 50 µs take at most half its time.
-LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION, _OBJECTS, _COLLECTING = "synchronisation", "object_collective", "garbage_collection"
 # With more collection time than this per time of Python code, the heap is the cause, not the code.
@@ -52,6 +68,8 @@ _PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
 _COPYING = ("aten::copy_", "aten::_to_copy")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
+# Causes that already include the work inside them, or that are not caused at their place.
+_WHOLE_ENTRIES = (*ACTIVITIES, _COLLECTING, DELAYED, FIRST_LAUNCH, INSIDE_CALLS)
 
 
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
@@ -124,9 +142,25 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
     return Candidate(what, "host", cause, remedy, target, times, own, path_ns, path_ns - long_ns)
 
 
+def loops_beside_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield one candidate for the loops of short operators among *rows*, at lines that also do other work."""
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
+    nodes = segments["node_id"][rows]
+    own = rows[marked_nodes(workload, programs, nodes, lambda graph, _: short_loops(graph))]
+    calls = own[~_is_gap(segments, own)]
+    if not len(calls):
+        return
+    path_ns, target = sum_ns(segments, own), Target("loops", SHORT)
+    what = f"{HOST_CAUSES['dispatch']} of {count_text(len(calls), 'short operator')} in loops"
+    what += f"{in_place(segments, own)}{ESPECIALLY}{short_name(largest(segments, calls, 'operator')[0])}"
+    how = REMEDIES["operators"]
+    yield Candidate(what, "host", "dispatch", "loops", target, GONE, own, path_ns, path_ns, how=how)
+
+
 def _long(segments: Columns, rows: Ints) -> Ints:
     """Return those *rows* that are operators too long for a loop of small operators."""
-    return rows[~_is_gap(segments, rows) & (segments["duration_ns"][rows] > _SHORT_NS)]
+    return rows[~_is_gap(segments, rows) & (segments["duration_ns"][rows] > SHORT_NS)]
 
 
 def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
@@ -193,49 +227,87 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     causes, places = segments["cause"][rows], segments["place"][rows]
     diffuse = np.isin(causes, DIFFUSE_CAUSES)
     special = ~diffuse & (causes != "optimizer")
-    for cause, own in grouped(rows[special], causes[special]):
-        path_ns, label = sum_ns(segments, own), HOST_CAUSES.get(cause, cause)
-        what, target = f"{label}{where(segments, own)}", Target("cause", cause)
+    work = PlacedWork(segments)
+    for cause, everywhere in grouped(rows[special], causes[special]):
+        label, own = HOST_CAUSES.get(cause, cause), everywhere
+        found: list[tuple[str, Target, Ints]] = []
+        for place, part, every in work.by_place(own) if cause not in _WHOLE_ENTRIES else ():
+            if every is not None and len(every) > len(part):
+                own = np.setdiff1d(own, part)
+                found.append((in_place(segments, part), Target("place", place), every))
+        if len(own):
+            found.append((where(segments, own), Target("cause", cause), own))
         # Without the profiler, or after a warm-up, a first launch is short.
         is_advised = cause != FIRST_LAUNCH
-        one = Candidate(
-            what, "host", cause, cause, target, GONE, own, path_ns, path_ns, is_advised=is_advised
-        )
-        yield _on_free_cores(one, path, workload)
+        for at, target, every in found:
+            path_ns = sum_ns(segments, every)
+            one = Candidate(
+                label + at, "host", cause, cause, target, GONE, every, path_ns, path_ns, is_advised=is_advised
+            )
+            yield _on_free_cores(one, path, workload)
     placed = diffuse & (places != "") & (causes == "python")
-    yield from _python(segments, rows[placed])
+    yield from _python(segments, rows[placed], work)
     yield from _diffuse(path, workload, rows[diffuse & ~placed])
 
 
-def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield Python between operators by line, or by function if that mostly runs Python.
+def _python(segments: CodedColumns, rows: Ints, work: PlacedWork) -> Iterator[Candidate]:
+    """Yield Python between operators, *rows*, by function or line."""
+    for place, own, every in work.by_place(rows):
+        lines = set(segments["place"][own].tolist())
+        if every is not None and (len(lines) > 1 or len(every) > len(own)):
+            yield _python_at(segments, in_place(segments, own), Target("place", place), own, every)
+        else:
+            line = lines.pop()
+            yield _python_at(segments, f" in {line}", Target("host", line), own, own)
 
-    *rows* are all segments of Python with a known place. A function that mostly runs Python includes its
-    other work, because all of it disappears with the function. This does not apply to parts of a model, whose
-    other work is necessary, and to the training function, whose lines do different work. Without a known
-    training function, any function may run the whole step. A line or function that does little except run
-    Python includes only run delays and triggered garbage collections.
-    """
-    functions = segments["place"].mapped(function_of)
-    training, of_model = training_functions(segments), _is_of_model(segments)
-    for function, own in grouped(rows, functions[rows]):
-        lines = dict(grouped(own, segments["place"][own]))
-        if function not in training:
-            at_function = functions == function
-            everything = np.flatnonzero(at_function)
-            script_ns = sum_ns(segments, everything[~of_model[everything]])
-            is_model = is_forward(function) or script_ns < _ALL_OF_IT * sum_ns(segments, everything)
-            is_whole = bool(training) and not is_model
-            least = MAJORITY if is_whole else _ALL_OF_IT
-            every = _with_delays(segments, own, at_function, least, is_whole=is_whole)
-            if every is not None and (len(lines) > 1 or len(every) > len(own)):
-                yield _python_at(segments, in_place(segments, own), Target("place", function), own, every)
+
+class PlacedWork:
+    """The work of a path's *segments* by source location."""
+
+    def __init__(self, segments: CodedColumns) -> None:
+        self._segments, self._of_model = segments, _is_of_model(segments)
+        self._functions = segments["place"].mapped(function_of)
+        self._training_lines, self._training = training_places(segments), training_functions(segments)
+
+    def by_place(self, rows: Ints) -> Iterator[tuple[str, Ints, Ints | None]]:
+        """Yield functions, or else lines: the place, its part of *rows*, and the work that goes with it.
+
+        The work is None if the place does much other work. The lines of a training function differ in theirs.
+        """
+        places = self._segments["place"]
+        for function, own in grouped(rows, self._functions[rows]):
+            every = None
+            if function not in self._training:
+                every = self._work(function, own, self._functions == function)
+            if every is not None:
+                yield function, own, every
                 continue
-        for place, part in lines.items():
-            every = _with_delays(segments, part, segments["place"] == place, _ALL_OF_IT)
-            is_delayed = every is not None and len(every) > len(part)
-            what, chosen = ("place", every) if every is not None and is_delayed else ("host", part)
-            yield _python_at(segments, f" in {place}", Target(what, place), part, chosen)
+            for line, part in grouped(own, places[own]):
+                yield line, part, self._work(line, part, places == line)
+
+    def whole(self, target: Target, rows: Ints) -> tuple[Target, Ints]:
+        """Return the function that mostly does the work *rows*, with all its work, or else the arguments."""
+        (place, _, every), *others = self.by_place(rows)
+        is_function = not others and place == function_of(place) != ""
+        return (target, rows) if every is None or not is_function else (Target("place", place), every)
+
+    def _work(self, place: str, own: Ints, at_place: npt.NDArray[np.bool_]) -> Ints | None:
+        """Return the work that disappears with rows *own* of a *place*, or None if these are too few.
+
+        All work of a function or line disappears with its main cause. This does not apply to parts of a model
+        and to the lines that train it, whose other work is necessary. Without a known training function, any
+        function may run the whole step. In these cases, only run delays and triggered garbage collections
+        disappear.
+        """
+        if not place:
+            return None
+        everything = np.flatnonzero(at_place)
+        script_ns = sum_ns(self._segments, everything[~self._of_model[everything]])
+        is_model = is_forward(function_of(place)) or place in self._training_lines
+        is_model |= script_ns < _ALL_OF_IT * sum_ns(self._segments, everything)
+        is_whole = bool(self._training) and not is_model
+        least = MAJORITY if is_whole else _ALL_OF_IT
+        return _with_delays(self._segments, own, at_place, least, is_whole=is_whole)
 
 
 def _is_of_model(segments: CodedColumns) -> npt.NDArray[np.bool_]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...converter import Graph, Workload
 from ...converter.building import rank_delays
+from ...converter.chakra import DEVICE_LANE
 from ...support import duration_text
 from ...support.table import Flags
 
@@ -17,6 +18,11 @@ INSIDE_CALLS = "communication_call"
 """The cause of time in which a thread issues a communication, or waits inside the call."""
 STALL_TIMES = 10
 """A stall takes this many times as long as the rank's median piece of host work."""
+
+LOOP_CALLS, SHORT_NS = 100, 50_000
+"""A loop calls an operator of at most this duration (ns) at least this many times."""
+SHORT = "short"
+"""The `Target` of ``loops`` for all short operators in loops."""
 
 _MATTERS = 0.05  # a machine is busy if every rank waits for a processor at least this fraction of the step
 
@@ -33,6 +39,33 @@ def typical_host_ns(graph: Graph) -> int:
     durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
     durations = durations[durations > 0]
     return int(np.median(durations)) if len(durations) else 0
+
+
+def short_loops(graph: Graph) -> Flags:
+    """Return a mask of the short operators that a host thread calls in loops, and of the dispatch between.
+
+    A loop ends with a longer operator, the phase or the module. The backward pass and the optimizer are left
+    out, because they call an operator for each operator or parameter of the model.
+    """
+    nodes = graph.node_columns
+    stream, starts = np.asarray(nodes["stream"]), np.asarray(nodes["measured_start_ns"])
+    texts = [nodes[name].numbers for name in ("phase", "module", "operator")]
+    order = np.lexsort((starts, stream))
+    order = order[(stream[order] < DEVICE_LANE) & (nodes["cause"] != DELAYED)[order]]
+    is_short = np.asarray(nodes["duration_ns"]) <= SHORT_NS
+    is_short &= nodes["kind"].passes(("compute", "host").__contains__)
+    is_short &= nodes["cause"].passes(DIFFUSE_CAUSES.__contains__)
+    is_short &= nodes["phase"].passes(("forward", "other", "").__contains__)
+    begins = ~is_short[order]
+    for column in (stream, *texts[:2]):
+        begins |= np.diff(column[order], prepend=-1) != 0
+    loop = np.cumsum(begins)
+    called = is_short[order] & (nodes["kind"] == "compute")[order]
+    calls = np.column_stack([loop[called], texts[2][order[called]]])
+    different, counts = np.unique(calls, axis=0, return_counts=True)
+    found = np.zeros(len(stream), bool)
+    found[order] = is_short[order] & np.isin(loop, different[counts >= LOOP_CALLS, 0])
+    return found
 
 
 def cause_ns(graph: Graph, cause: str) -> int:

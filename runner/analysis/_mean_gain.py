@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.building import (
@@ -26,6 +27,8 @@ from ._host_time import DELAYED, cause_ns
 
 _ALIKE = 0.2  # fraction of a cause's time in the shown step; a smaller difference of the mean is ignored
 _NEAR = 0.1  # fraction of the shown step; a smaller difference is ignored
+# Causes of host work whose run delays are segments of their own, or that needs no processor.
+_APART = frozenset({"", "dispatch", "sleep", "garbage_collection", "anomaly_detection", DELAYED})
 _SCATTERED = "in steps that vary from "
 
 
@@ -81,7 +84,9 @@ def _in_the_median_step(
         which = f"{duration_text(usual_ns)} in the median step"
     else:
         usual_ns, shown_ns, which = _usual_step(path, result, workload)
-        own_delays_ns, step_ns = delays_on(path, one.rows), usual_ns
+        hidden_ns = _hidden_delays(path, workload)
+        own_delays_ns, step_ns = delays_on(path, one.rows) + int(hidden_ns[one.rows].sum()), usual_ns
+        shown_ns = max(1, shown_ns - int(hidden_ns.sum()))
         waited = run_delays(workload.metadata) if one.cause == "sleep" else None
         usual_ns = max(1, usual_ns - waited[0]) if waited and usual_ns else usual_ns
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
@@ -122,6 +127,28 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     elif not usual_ns:
         usual_ns, which = shown_ns, "including its share of the waits for a processor"
     return usual_ns, max(1, shown_ns - delays_on(path)), which
+
+
+def _hidden_delays(path: CriticalPath, workload: Workload) -> npt.NDArray[np.float64]:
+    """Return the run delay (ns) inside each segment of the path that is not itself a run delay.
+
+    Long host work contains its run delays, because the recording does not show where in it they were. It is
+    assumed to have at most the same share of run delays as the step, and other work to have the rest. With
+    several ranks, the run delays on the path are unknown.
+    """
+    segments, delays = path.columns, run_delays(workload.metadata)
+    hidden_ns = np.zeros(len(segments["cause"]))
+    if delays is None or workload.num_ranks > 1:
+        return hidden_ns
+    causes, left_ns = segments["cause"], max(0, delays[1] - delays_on(path))
+    worked = np.where(causes == DELAYED, 0, segments["duration_ns"]).astype(float)
+    contains = (segments["kind"] == "host") & ~causes.passes(_APART.__contains__)
+    for chosen, most in ((contains, delays[1] / max(1, path.makespan_ns)), (~contains, 1.0)):
+        time_ns = float(worked[chosen].sum())
+        share = min(1.0, most, left_ns / max(1.0, time_ns))
+        hidden_ns[chosen] = worked[chosen] * share
+        left_ns -= share * time_ns
+    return hidden_ns
 
 
 def delays_on(path: CriticalPath, rows: Ints | None = None) -> int:

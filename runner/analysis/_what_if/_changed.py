@@ -18,7 +18,7 @@ from ....support.table import Flags, TextColumn
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
-from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, typical_host_ns
+from .._host_time import DELAYED, INSIDE_CALLS, SHORT, STALL_TIMES, diffuse_host, short_loops, typical_host_ns
 from .._labels import function_of, within
 from .._memory_traffic import (
     FUSIBLE,
@@ -273,6 +273,8 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         fusible: Flags = np.zeros(len(types), bool)
         fusible[fusible_chains(graph, known).rows] = target.name == FUSIBLE
         return fusible
+    if target.what == "loops":
+        return short_loops(graph) & (target.name == SHORT)
     if target.what == "kernel":
         is_kernel: Flags = types == NodeType.COMP
         return is_kernel & texts["name"].passes(is_it)
@@ -346,8 +348,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
                 for name in names
             }
         )
-    if target.what == "fusion":
-        return [FUSIBLE]
+    if target.what in ("fusion", "loops"):
+        return [FUSIBLE if target.what == "fusion" else SHORT]
     if target.what in ("precision", "repeated"):
         return [*PRECISIONS] if target.what == "precision" else [REPEATED]
     columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}

@@ -20,13 +20,13 @@ NETWORK = ("bandwidth", "latency", "link")
 # Labels of host time outside operators.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
-NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated")
+NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated", "loops")
 """Kinds of targets that select nodes by name (see `Target`)."""
 _EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
 _TARGET_FORMS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
     "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
-    "precision:double, precision:bfloat16, repeated:copies, skew:RANK, collective:TYPE, "
+    "precision:double, precision:bfloat16, repeated:copies, loops:short, skew:RANK, collective:TYPE, "
     "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 _LABELS = {
@@ -39,6 +39,7 @@ _LABELS = {
     "fusion": "chains of {} operators, fused",
     "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, performed only once",
+    "loops": "{} operators in loops",
 }
 # Labels of the GPU model's machine figures that can change. The last two figures apply only to several
 # nodes.
@@ -74,6 +75,7 @@ class Target:
       results.
     * ``precision`` "double" or "bfloat16" is all operators in this precision.
     * ``repeated`` "copies" is all casts and copies of data that the step has already cast or copied.
+    * ``loops`` "short" is all short operators that a host thread calls in loops.
     * ``skew`` shortens the work of a late rank to the work of the rank's peers.
 
     Other targets:
