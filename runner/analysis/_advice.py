@@ -297,12 +297,10 @@ def _without_covered(
     for one, item in items:
         if one.remedy == "compute" and _is_called_by(functions, one, path):
             continue
-        covering = {
-            other.remedy
-            for other, _ in kept
-            if other.cause != DELAYED and _shared(one, other, path) > _COVERED
-        }
-        is_covered = one.remedy in ("compute", "wait", "operators") and len(covering) > 0
+        covering = {other.remedy for other, _ in kept if _shared(one, other, path) > _COVERED}
+        is_covered = one.remedy in ("compute", "wait") and len(covering) > 0
+        # A loop includes its waits for a processor.
+        is_covered |= one.remedy == "operators" and len(covering - {DELAYED}) > 0
         is_covered |= one.remedy in ("communication", "latency", INSIDE_CALLS) and "small" in covering
         if not is_covered:
             kept.append((one, item))

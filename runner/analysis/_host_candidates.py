@@ -348,10 +348,13 @@ def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: 
 
     As in other candidates, waits for a processor count as the work that waits.
     """
-    included = set(segments["cause"][np.setdiff1d(every, own)].tolist()) - {DELAYED}
-    label, path_ns = HOST_CAUSES["python"], sum_ns(segments, every)
-    what = f"Everything in {target.name}, mostly {label}" if included - {_COLLECTING} else f"{label}{place}"
-    what += ", including the garbage collections that it triggers" * (_COLLECTING in included)
+    others = np.setdiff1d(every, own)
+    causes, path_ns = segments["cause"][others], sum_ns(segments, every)
+    other_ns = sum_ns(segments, others[~np.isin(causes, (DELAYED, _COLLECTING))])
+    is_mixed = sum_ns(segments, own) < _ALL_OF_IT * (sum_ns(segments, own) + other_ns)
+    label = HOST_CAUSES["python"]
+    what = f"Everything in {target.name}, mostly {label}" if is_mixed else f"{label}{place}"
+    what += ", including the garbage collections that it triggers" * bool((causes == _COLLECTING).any())
     return Candidate(what, "host", "python", "python", target, GONE, every, path_ns, path_ns)
 
 

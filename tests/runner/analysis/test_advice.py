@@ -443,7 +443,7 @@ def test_short_operators_of_many_layers_or_parameters_are_no_loop(facts):
 
 
 def test_a_busy_machine_does_not_cover_a_loop():
-    """Even if it takes most of the loop's time, and of other work."""
+    """Even if the loop waits for a processor for most of its time."""
     delays = [
         host(number, 9 * MS, (number - 1,), name="aten::mul_", operator="aten::mul_", cause="descheduled")
         for number in (451, 452)
