@@ -32,8 +32,8 @@ _WITHOUT_NUMBER = ("edge", "skew")
     metavar="WHAT:NAME=TIMES",
     help="Part of the step to speed up, and a factor: operator:aten::mm=2 doubles the speed of an operator. "
     "Other parts to speed up are module:, kind:, kernel:, copy:, collective:, bandwidth:, latency:, link:, "
-    "cause:, stall:, sync:, place:, host:, fusion:, precision:, repeated:, skew:RANK and, for runs on the "
-    "backend gpu, machine:. "
+    "cause:, stall:, sync:, place:, host:, fusion:, precision:, repeated:, loops:, skew:RANK and, for runs "
+    "on the backend gpu, machine:. "
     "A factor below 1 slows the part down, and inf removes the part.",
 )
 @click.option(

@@ -140,7 +140,7 @@ def _hidden_delays(path: CriticalPath, workload: Workload) -> npt.NDArray[np.flo
     hidden_ns = np.zeros(len(segments["cause"]))
     if delays is None or workload.num_ranks > 1:
         return hidden_ns
-    causes, left_ns = segments["cause"], max(0, delays[1] - delays_on(path))
+    causes, left_ns = segments["cause"], float(max(0, delays[1] - delays_on(path)))
     worked = np.where(causes == DELAYED, 0, segments["duration_ns"]).astype(float)
     contains = (segments["kind"] == "host") & ~causes.passes(_APART.__contains__)
     for chosen, most in ((contains, delays[1] / max(1, path.makespan_ns)), (~contains, 1.0)):
