@@ -7,6 +7,8 @@ import json
 import math
 import mmap
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -44,6 +46,29 @@ for step, batch in enumerate(DataLoader(Images(), 8, num_workers=WORKERS)):
         checkpoint()
 """
 
+# The collector, whose callbacks release the interpreter lock, runs while frames are sampled that soon end.
+COLLECTIONS = """
+import gc, random, threading, time
+from chakrascope.tracer._agent.stacks import StackSampler
+def descend(depth):
+    return descend(depth - 1) if depth else [[] for _ in range(3)]
+def sample():
+    for _ in range(40):
+        sampler._sample(time.time_ns(), inside=True)
+        time.sleep(0.0001)
+gc.callbacks.append(lambda _phase, _info: time.sleep(0.0005))
+gc.set_threshold(20)
+sampler = StackSampler((threading.get_ident(), threading.get_native_id()))
+thread = threading.Thread(target=sample)
+thread.start()
+while thread.is_alive():
+    descend(random.choice((3, 10, 100, 400)))
+assert gc.isenabled()
+gc.disable()
+sampler._sample(time.time_ns(), inside=True)
+assert not gc.isenabled()
+"""
+
 
 @pytest.fixture
 def recorder():
@@ -56,6 +81,11 @@ def recorder():
 
 def saved(recorder, folder):
     return read_evidence(folder / recorder.write(folder, 0, 7))
+
+
+def test_stacks_are_sampled_while_garbage_is_collected():
+    job = subprocess.run([sys.executable, "-c", COLLECTIONS], capture_output=True, text=True, check=False)
+    assert (job.returncode, job.stderr) == (0, "")
 
 
 def called_at_the_end(evidence, since_ns):

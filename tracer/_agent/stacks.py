@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -27,6 +29,23 @@ COUNTER_PERIOD_NS = {True: 20_000_000, False: 200_000_000}
 MIN_CPU_NS = 100_000
 _STEP = 1.125  # factor by which a sample changes the estimated cost of samples
 RUNNING, UNKNOWN = -1, -2
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Disable the garbage collector while frame objects are created.
+
+    Python 3.11 may collect garbage in the middle of that. Finalizers and callbacks of the collector then
+    release the interpreter lock, other threads leave the frames being read, and the process crashes.
+    """
+    pauses = sys.version_info < (3, 12) and gc.isenabled()
+    if pauses:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            gc.enable()
 
 
 class _Rows:
@@ -153,7 +172,8 @@ class StackSampler:
         own, rows = threading.get_ident(), self._samples[inside]
         late_ns = max(0, now - due_ns)
         self.taken += 1
-        frames = sys._current_frames()
+        with _collector_paused():
+            frames = sys._current_frames()
         for ident in sorted(frames, key=self._stepping.__ne__):
             if ident == own:
                 continue
@@ -215,9 +235,10 @@ class StackSampler:
     def _stack_of(self, frame: FrameType | None) -> int:
         """Return the index of the stack with the innermost frame *frame*, or 0 for too many stacks."""
         chain: list[tuple[CodeType, int]] = []
-        while frame is not None and len(chain) < MAX_FRAMES:
-            chain.append((frame.f_code, frame.f_lasti))
-            frame = frame.f_back
+        with _collector_paused():
+            while frame is not None and len(chain) < MAX_FRAMES:
+                chain.append((frame.f_code, frame.f_lasti))
+                frame = frame.f_back
         stack = 0
         for code, position in reversed(chain):
             key = (id(code), position)
