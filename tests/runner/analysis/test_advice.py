@@ -786,7 +786,7 @@ def test_a_function_that_trains_and_computes_most_itself_is_named_but_not_advise
         facts = {"name": operator, "operator": operator, "place": f"train (train.py:{number})"}
         nodes.append(comp(number, 2 * MS, (number - 1,) if number else (), **facts))
     run = analysed(workload(nodes))
-    assert "the largest contributor is Operators called by train (train.py)" in run.summary.headline
+    assert "the largest contributor is operators called by train (train.py)" in run.summary.headline
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
