@@ -157,6 +157,8 @@ def compare_command(
         console.print(f"[dim]{TIME_FORMULA}[/]")
         if view is None:
             print_other_views(VIEWS, _FIRST)
+            if not measured and comparison.settings["differs"].any():
+                console.print("[dim]--why simulates how much each differing setting contributes.[/]")
         console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
 
 

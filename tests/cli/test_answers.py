@@ -258,6 +258,8 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
     assert said.splitlines()[1].startswith("Settings that differ")
     assert said.index("│ backend") < said.index("Overview")
     assert "network" not in said[said.index("Settings") : said.index("Overview")]
+    assert "--why simulates how much each differing setting contributes" in said
+    assert "--why" not in answer(capfd, "compare", study.path, "--measured")
     command_line.run("compare", study.path, "--run", study.run_info().id)
     assert "another --run" in capfd.readouterr().err
 

@@ -87,6 +87,12 @@ def test_the_list_of_runs_marks_the_default(unreplayed):
     assert rows.loc[rows["default"], "label"].tolist() == ["measured (replay)"]
 
 
+def test_step_times_are_in_sight_in_a_narrow_window():
+    names = [each["field"] for each in _runs._COLUMNS]
+    left = _runs._COLUMNS[: names.index("makespan_ns") + 1]
+    assert sum(each["minWidth"] for each in left) < 400
+
+
 def test_runs_are_exported_with_their_notes(own):
     own.study.annotate(own.run_a, note=HOSTILE[:60])
     client = create_app(own.study).server.test_client()

@@ -44,11 +44,11 @@ _TABLE_HEIGHT = 620
 _TWO_LINES = 54  # pixels of a row whose label takes two lines
 _COLUMNS = [
     wrapped_column("label", "Label", flex=4, minWidth=178, cellRenderer="RunLink"),
-    wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
-    wrapped_column("network", "Network", minWidth=120, maxWidth=190),
-    column("ranks", "Ranks", minWidth=66, maxWidth=76),
     column("makespan_ns", "Step", "time", minWidth=82, maxWidth=140,
            valueFormatter={"function": "inSteps(params.value, params.data.steps)"}),
+    column("ranks", "Ranks", minWidth=66, maxWidth=76),
+    wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
+    wrapped_column("network", "Network", minWidth=120, maxWidth=190),
     {"field": "created", "headerName": "Created (UTC)", "minWidth": 150, "maxWidth": 156,
      "valueFormatter": {"function": "toTheMinute(params.value)"}},
     text_column("workload", "Workload", minWidth=114, maxWidth=180),
