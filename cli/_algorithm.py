@@ -311,15 +311,15 @@ def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame
 def _print_proof(program: Program, proof: Proof) -> None:
     steps = count_text(proof.steps, "step")
     if proof.holds:
-        console.print(f"✓ {program.source}: correct in every order ({steps}).", markup=False, soft_wrap=True)
+        console.print_text(f"✓ {program.source}: correct in every order ({steps}).")
     else:
         bugs = count_text(len(proof.problems), "bug")
-        console.print(f"✗ {program.source}: {bugs} found.", markup=False, soft_wrap=True)
+        console.print_text(f"✗ {program.source}: {bugs} found.")
     for problem in proof.problems[:_SHOWN_PROBLEMS]:
-        console.print(f"  {problem.kind}: {problem.message}", markup=False, soft_wrap=True)
+        console.print_text(f"  {problem.kind}: {problem.message}")
         for step in problem.interleaving:
-            console.print(f"      {step}", style="dim", markup=False, soft_wrap=True)
+            console.print_text(f"      {step}", "dim")
     if len(proof.problems) > _SHOWN_PROBLEMS:
         console.print(f"  and {len(proof.problems) - _SHOWN_PROBLEMS} more; --format json has all of them")
     for text in proof.cautions:
-        console.print(f"  Note: {text}", style="dim", markup=False, soft_wrap=True)
+        console.print_text(f"  Note: {text}", "dim")

@@ -216,9 +216,9 @@ def _print(found: Calibration, points: pd.DataFrame, output: Path | None) -> Non
         value, low, high = map(duration_text, figures)
         console.print(f"A message keeps its sender busy for {value} ({low} to {high}).")
     for text in found.undetermined:
-        console.print(f"Not determined: {text}", markup=False, soft_wrap=True)
+        console.print_text(f"Not determined: {text}")
     for text in found.records.left_out:
-        console.print(f"Left out: {text}.", style="dim", markup=False, soft_wrap=True)
+        console.print_text(f"Left out: {text}.", "dim")
     if output is not None:
         console.print(f"Written: {output}, {output.with_suffix('.svg')}", markup=False)
         print_next("run", "STUDY", "--network", str(output))
@@ -278,7 +278,7 @@ def fit_chip(study: Study, workload: str | None, name: str, output: Path | None,
     print_frame(pd.DataFrame(rows), output_format, title=f"{chip.title}, fitted to {chosen}")
     if output_format == "table":
         for text in notes:
-            console.print(f"Not determined: {text}.", markup=False, soft_wrap=True)
+            console.print_text(f"Not determined: {text}.")
         if output is not None:
             console.print(f"Written: {output}", markup=False)
 
@@ -299,5 +299,5 @@ def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
     other = Study.open(other_folder)
     changed, assumption = rescaled(study.workload(chosen), other.workload(), other.path.name)
     prefix = study.add_workload(changed, safe_name(f"{chosen}-on-{other.path.name}", "job"))
-    console.print(f"{assumption}.", markup=False, soft_wrap=True)
+    console.print_text(f"{assumption}.")
     print_next("run", study.path, "--workload", prefix.parent.name, "--network", "PRESET")

@@ -51,6 +51,7 @@ _NAMES = {
     "exposed_comm_ns_other": "exposed_other_ns",
     "segments_in_common": "common",
 }
+_TITLES = {"overview": "Step time of each result", "kinds": "Critical path by kind"}
 _MAX_SHOWN = 10
 _TEXTS = {"median": change_text, "worst": change_text, "on_both": share_text}
 # Tables that fit on one screen together; --view prints any other.
@@ -145,6 +146,8 @@ def compare_command(
         tables = {name: records(getattr(comparison, name)) for name in VIEWS}
         print_json(tables | {"formula": TIME_FORMULA, "notes": comparison.notes})
     else:
+        if view is None:
+            console.print(f"\n{_answer(comparison.overview)}\n", style="bold", markup=False)
         for name in (view,) if view else _FIRST:
             if name == "settings":
                 _print_settings(comparison.settings)
@@ -168,7 +171,7 @@ def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
     ranks = count_text(infos[0].num_ranks, "rank")
     runs = ", ".join(f"{info.id[:8]} ({info.backend} on {info.network})" for info in infos)
     text = f"{infos[0].workload}, {ranks}: {'run' if len(infos) == 1 else 'runs'} {runs}"
-    console.print(text, style="dim", markup=False, soft_wrap=True)
+    console.print_text(text, "dim")
 
 
 def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) -> None:
@@ -257,6 +260,16 @@ def _write(comparison: Comparison, folder: Path) -> None:
     error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
 
 
+def _answer(overview: pd.DataFrame) -> str:
+    """Return a sentence that compares the step time of each result in *overview* with the first."""
+    base, *others = overview.to_dict("records")
+    texts = [
+        f"{row['result']}: {duration_text(row['makespan_ns'])} ({change_text(row['relative'])})"
+        for row in others
+    ]
+    return f"{base['result']}: {duration_text(base['makespan_ns'])}; {', '.join(texts)}."
+
+
 def _print_settings(table: pd.DataFrame) -> None:
     """Print the settings that differ between the runs, and count those that do not."""
     unlike = table[table["differs"]].drop(columns="differs")
@@ -277,7 +290,8 @@ def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
         console.print("[dim]No two of these results recorded flows.[/]")
         return
     several = name == "overview" or table["result"].nunique() > 1
-    shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)
+    names = _NAMES | ({"key": "kind"} if name == "kinds" else {})
+    shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=names)
     texts = {column: text for column, text in _TEXTS.items() if column in shown}
     shown = shown.assign(**{column: shown[column].map(text) for column, text in texts.items()})
-    print_frame(shown, "table", title=name.capitalize(), limit=_MAX_SHOWN, count=count)
+    print_frame(shown, "table", title=_TITLES.get(name, name.capitalize()), limit=_MAX_SHOWN, count=count)

@@ -160,7 +160,7 @@ def print_accounting(workload: Workload) -> None:
         print_rows(rows, title="Measured step, explained by the graph")
     overhead = profiler_overhead(workload.metadata)
     if overhead is not None and not any(overhead.text in note for note in _assumptions(workload)):
-        console.print(f"{overhead.text[0].upper()}{overhead.text[1:]}.", soft_wrap=True)
+        console.print_text(f"{overhead.text[0].upper()}{overhead.text[1:]}.")
 
 
 def _assumptions(workload: Workload) -> list[str]:

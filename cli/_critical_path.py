@@ -12,7 +12,7 @@ from ..runner.analysis import RUN_BREAKDOWNS
 from ..support import count_text
 from ._output import console, format_option, print_columns, print_frame
 from ._studies import of_a_run, open_run
-from ._summary import print_headline
+from ._summary import print_headline, print_kinds
 
 if TYPE_CHECKING:
     from ..runner import Summary
@@ -22,7 +22,7 @@ def print_critical_path(summary: Summary) -> None:
     """Print the headline of *summary*, the critical path by kind of work, and its longest segments."""
     columns = summary.path.columns
     print_headline(summary)
-    print_columns(summary.columns("kinds"), title="Critical path by kind")
+    print_kinds(summary)
     durations = columns["duration_ns"]
     longest = (-durations).argsort(kind="stable")[:8]
     names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")
@@ -51,7 +51,10 @@ def critical_path_command(study_folder: Path, run_id: str | None, by: str | None
         if why_no_links(run.result):
             raise BackendError(why_no_links(run.result))
     if by is not None:
-        print_frame(run.breakdown(by), output_format, title=f"Critical path by {by}", limit=40)
+        table = run.breakdown(by)
+        if output_format == "table":
+            table = table.rename(columns={"key": by})
+        print_frame(table, output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":
         print_critical_path(run.summary)
     else:

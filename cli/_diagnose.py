@@ -134,7 +134,7 @@ def _print(diagnosis: Diagnosis, answer: str, busy: str) -> None:
         none = "No slow host, NIC or link stands out from the noise in "
         _print_text(f"{'Checked: ' if diagnosis.anomalies else none}{'; '.join(diagnosis.checked)}.")
     for remark in filter(None, [busy, *diagnosis.remarks]):
-        console.print(f"Note: {remark}", style="yellow", markup=False, soft_wrap=True)
+        console.print_text(f"Note: {remark}", "yellow")
 
 
 def _row(one: Anomaly) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _print_text(text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
+    console.print_text(text)
 
 
 def print_stragglers(table: OperationTable, show: str | None, output_format: str) -> None:
@@ -198,7 +198,7 @@ def print_stragglers(table: OperationTable, show: str | None, output_format: str
             if show == name or (show is None and name in ("types", "workers", "heat-map")):
                 _print_table(name, of(found), show)
         for remark in found.remarks:
-            console.print(f"Note: {remark}.", style="yellow", markup=False, soft_wrap=True)
+            console.print_text(f"Note: {remark}.", "yellow")
         if show is None:
             print_next("diagnose", table.path, "--view", "steps")
 
@@ -312,7 +312,7 @@ def _print_for_people(
     stragglers = logged_stragglers(matched)
     if show in (None, "stragglers"):
         for text in straggler_texts(stragglers):
-            console.print(text, markup=False, soft_wrap=True)
+            console.print_text(text)
     for name, table in _views().items():
         if show not in (None, name):
             continue
@@ -323,4 +323,4 @@ def _print_for_people(
         if not rows.empty and name != "stragglers":
             console.print(f"[dim]{_FROM if name == 'collectives' else _SPEED}.[/]")
     for note in matched.logs.notes:
-        console.print(f"Note: {note}.", style="dim", markup=False, soft_wrap=True)
+        console.print_text(f"Note: {note}.", "dim")

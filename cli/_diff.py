@@ -45,15 +45,17 @@ _SHOWN = {
     "collectives": ["key", "base_ns", "other_ns", "wait_base_ns", "wait_other_ns", *_VERDICT],
     "paths": ["part", "base_ns", "other_ns", "delta_ns", "change"],
 }  # fmt: skip
-_SEPARATE = "each value is a separate median over the steps, so the values do not add up"
+_SEPARATE = "each value is a separate median over the steps, the values do not add up"
+_OF_MEDIAN = "mean over the ranks in the median step; the differences add up"
 _TITLES = {
-    "waterfall": "Difference by part of the critical path (median steps); the parts add up",
-    "classes": "Operators on the device by class, mean over the ranks; the differences add up exactly",
-    "operators": "Operators on the device, mean over the ranks; the differences add up exactly",
+    "waterfall": "Critical path of the median step; the differences add up",
+    "classes": f"Device time by class of operators, {_OF_MEDIAN}",
+    "operators": f"Device time by operator, {_OF_MEDIAN}",
     "modules": f"Modules, mean over the ranks; {_SEPARATE}",
     "collectives": f"Collectives by size and group; {_SEPARATE}",
     "paths": "Where the critical paths differ most",
 }
+_KEYS = {"classes": "class", "operators": "operator", "modules": "module", "collectives": "collective"}
 _SUMS = ("waterfall", "classes", "operators", "paths")
 _ROWS = 12
 # Tables that fit on one screen together; --view prints any other.
@@ -163,12 +165,11 @@ def _print_too_few_starts(sides: Sequence[Side]) -> None:
     few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
-        error_console.print(
-            f"Note: {starts} of the job. With fewer than {_STARTS} starts on each side, a limit can stay "
-            f"undecided (exit code {UNDECIDED}). Next: capture more starts, or add --between-starts PERCENT.",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
+        error_console.print_text(
+            f"Note: {starts} of the job. With fewer than {_STARTS} starts on each side, a "
+            f"limit can stay undecided (exit code {UNDECIDED}). Next: capture more starts, or add "
+            "--between-starts PERCENT.",
+            "yellow",
         )
 
 
@@ -180,9 +181,9 @@ def _document(found: StepDiff, by: str, judgements: Sequence[Judgement], *, stri
 
 def _print(found: StepDiff, view: str | None, by: str) -> None:
     for note in (*found.base.notes, *found.other.notes):
-        console.print(f"Note: {note}", style="yellow", markup=False, soft_wrap=True)
-    console.print(f"\n{found.headline}", style="bold", markup=False, soft_wrap=True)
-    console.print(found.noise, markup=False, soft_wrap=True)
+        console.print_text(f"Note: {note}", "yellow")
+    console.print_text(f"\n{found.headline}", "bold")
+    console.print_text(found.noise)
     for name in (view,) if view else _FIRST:
         table = found.table(name, by)
         if name == "figures":
@@ -191,7 +192,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
         if name == "paths":
             table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
         shown = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
-        table = table[shown]
+        table = table[shown].rename(columns={"key": _KEYS.get(name, by)})
         print_frame(
             _with_total(table, found) if name in _SUMS else table, "table", title=_TITLES[name], limit=_ROWS
         )
@@ -220,16 +221,22 @@ def _print_figures(table: pd.DataFrame) -> None:
     """Print the compared figures with their units."""
     texts = {"ns": duration_text, "bytes": bytes_text, "count": "{:,}".format}
     rows = []
-    for row in table.to_dict("records"):
+    for row in table[(table["base"] != 0) | (table["other"] != 0)].to_dict("records"):
         text = texts[row["unit"]]
         share = "" if row["relative"] != row["relative"] else change_text(row["relative"])
         is_unknown = row["verdict"] == "undecided" and row["low"] == row["high"]
-        interval = "unknown" if is_unknown else f"{text(row['low'])} to {text(row['high'])}"
+        low, high = ("unknown", "") if is_unknown else (text(row["low"]), text(row["high"]))
         rows.append(
             {"quantity": row["quantity"], "base": text(row["base"]), "other": text(row["other"])}
-            | {"change": share, "interval of the change": interval, "verdict": row["verdict"]}
+            | {"change": share, "from": low, "to": high, "verdict": row["verdict"]}
         )
-    print_rows(rows, title=f"Quantities; times other than the step are means over the ranks, and {_SEPARATE}")
+    print_rows(rows, title="Quantities of the step: means over the ranks, medians over the steps")
+    console.print(
+        "from, to: interval of the change. idle: time of a rank without work or communication; the idle time "
+        f"of the critical path is only that which delays the step. As {_SEPARATE}.",
+        style="dim",
+        markup=False,
+    )
 
 
 def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
@@ -237,7 +244,7 @@ def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
         fails = _fails(one, strict=strict)
         mark = f"[yellow]{one.outcome}[/]" if one.outcome != "kept" else "[green]passed[/]"
         mark = "[bold red]failed[/]" if fails else mark
-        console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=True)
+        console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=not console.wraps)
     fails = any(_fails(one, strict=strict) for one in judgements)
     if not fails and any(one.outcome == "undecided" for one in judgements):
         console.print(

@@ -80,10 +80,11 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
             place = finding.place
             console.print(escape(place), style="bold", soft_wrap=True)
         console.print(
-            f"  [{colours[finding.severity]}]{finding.severity}[/]: {escape(finding.cause)}", soft_wrap=True
+            f"  [{colours[finding.severity]}]{finding.severity}[/]: {escape(finding.cause)}",
+            soft_wrap=not console.wraps,
         )
         if finding.remedy:
-            console.print(f"  [dim]→ {escape(finding.remedy)}[/]", soft_wrap=True)
+            console.print(f"  [dim]→ {escape(finding.remedy)}[/]", soft_wrap=not console.wraps)
     if not place:
         console.print(f"[green]✓[/] nothing is wrong with {target}")
 

@@ -56,7 +56,7 @@ def print_each_step(
         print_rows(rows, title="Simulated steps")
         for backend, spread in spreads.items():
             figures = ", ".join(f"{name} {duration_text(ns)}" for name, ns in spread.items())
-            console.print(f"{backend}: {figures}", markup=False, soft_wrap=True)
+            console.print_text(f"{backend}: {figures}")
         longest = max(rows, key=lambda row: row["makespan_ns"])
         print_next("convert", study.path, "--step", longest["step"])
 

@@ -262,15 +262,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as end:
         if isinstance(end.__cause__, EOFError):  # click takes any EOFError for the end of a prompt's input
-            error_console.print(f"[bold red]error:[/] {_escaped(_cut_short(end.__cause__))}", soft_wrap=True)
+            error_console.print_error(_cut_short(end.__cause__))
             sys.exit(1)
         error_console.print("Cancelled.")
         sys.exit(130)
     except (OSError, MemoryError) as error:
-        error_console.print(f"[bold red]error:[/] {_escaped(_sentence(error))}", soft_wrap=True)
+        error_console.print_error(_sentence(error))
         sys.exit(1)
     except ChakrascopeError as error:
-        error_console.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
+        error_console.print_error(error.message)
         if isinstance(error, (DependencyError, WorkloadFormatError)):
             error_console.print("'chakrascope doctor PREFIX' lists further errors and how to correct them.")
         sys.exit(error.exit_code)
@@ -319,8 +319,3 @@ def _sentence(error: OSError | MemoryError) -> str:
     if error.errno in _NO_ROOM:
         return f"{where}{reason}; free some disk space, or write to another disk."
     return f"{where}{reason}; check the path and its permissions."
-
-
-def _escaped(text: str) -> str:
-    """Return *text* with square brackets escaped, which rich would interpret."""
-    return text.replace("[", "\\[")

@@ -25,8 +25,9 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
-from ..support import bytes_text, change_text, count_text, duration_text, share_text, visible
+from ..support import bytes_text, change_text, count_text, duration_text, ranks_text, share_text, visible
 from ._options import Command
 
 if TYPE_CHECKING:
@@ -35,15 +36,20 @@ if TYPE_CHECKING:
 
     from ..converter.building import FinishedRanks
     from ..converter.chakra import TextColumn
+    from ..support.table import Columns
 
 _BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
 _LONG_NAME = 24  # characters; longer names may break between their parts
 _NAME_PARTS = re.compile(r"(?<=[.:/])(?=[A-Za-z_<])")
+_WORDS_OF_PART = re.compile(r"(?<=[^_]_)(?=[A-Za-z])")
+_QUANTITY = re.compile(r"(?:at most )?[<>~+-]?[0-9][0-9,.]*(?: ?(?:[a-zA-Zµ/]{1,5}|%))?")
 _SPACES = re.compile(r"(\s+)")
+_UNBROKEN = re.compile(r"(?:`[^`]*`|\S)+")
 _MIN_WIDTH = 8  # minimum width of a text column, in characters
 _BORDER = 3  # width between two columns with a line
 _GAP = 2  # width between two columns without a line
+_OF_COPIES = ("copy", "exposed_copy")  # columns that are left out if they are zero in all rows
 _MIN_COLUMNS = 3  # minimum number of columns on a narrow terminal
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
@@ -59,10 +65,50 @@ class _Console(Console):
             else:
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
 
+    @property
+    def wraps(self) -> bool:
+        """Whether texts are wrapped: on a terminal, or where COLUMNS sets a width."""
+        return self.is_terminal or "COLUMNS" in os.environ
+
+    def print_text(self, text: str, style: str | None = None, lead: str = "") -> None:
+        """Print *text* without markup, wrapped between words, to the right of *lead*.
+
+        Quoted commands stay whole, so that they can be copied. Pipes and files get whole lines, which can
+        be searched.
+        """
+        self.print(lead + self._wrapped(text, len(lead)), style=style, markup=False, soft_wrap=True)
+
+    def print_error(self, text: str) -> None:
+        """Print the message *text* of an error, wrapped like other texts."""
+        message = Text(self._wrapped(f"error: {text}"))
+        message.stylize("bold red", 0, len("error:"))
+        self.print(message, soft_wrap=True)
+
+    def _wrapped(self, text: str, indent: int = 0) -> str:
+        if not self.wraps:
+            return text
+        lines = [_filled(line, self.width - indent) for line in text.split("\n")]
+        return "\n".join(lines).replace("\n", "\n" + " " * indent)
+
     def on_broken_pipe(self) -> NoReturn:
         """Exit silently with code 141: the program that reads the output, such as `head`, has ended."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
+
+
+def _filled(line: str, width: int) -> str:
+    """Break *line* between words, but not within commands in quotes, into lines of *width* characters."""
+    if cell_len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = [indent]
+    for word in _UNBROKEN.findall(line):
+        joined = f"{lines[-1]} {word}" if lines[-1].strip() else f"{lines[-1]}{word}"
+        if cell_len(joined) > width and lines[-1].strip():
+            lines.append(f"{indent}{word}")
+        else:
+            lines[-1] = joined
+    return "\n".join(lines)
 
 
 console = _Console(highlight=False)
@@ -182,6 +228,20 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     _print_table(columns, (row.values() for row in rows), title)
 
 
+def print_ranks(columns: Columns, limit: int = 16) -> None:
+    """Print a table of ranks, with one row for ranks whose values are equal."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    others = {name: column.tolist() for name, column in columns.items() if name != "rank"}
+    for rank, *values in zip(columns["rank"].tolist(), *others.values(), strict=True):
+        alike.setdefault(tuple(values), []).append(rank)
+    rows = [
+        {"rank": ranks_text(ranks)} | dict(zip(others, values, strict=True))
+        for values, ranks in alike.items()
+    ]
+    print_rows(rows[:limit], title="Ranks")
+    _print_remaining(min(len(rows), limit), len(rows))
+
+
 def print_columns(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], *, title: str = "", limit: int | None = None
 ) -> None:
@@ -246,7 +306,17 @@ def _print_table(
     if not any(cells):
         console.print(f"{title}: none" if title else "none")
         return
-    numeric = list(columns.values())
+    shown = [
+        place
+        for place, column in enumerate(zip(*cells, strict=True))
+        if any(column) and not (names[place] in _OF_COPIES and set(column) == {"0 ns"})
+    ]
+    numbers = [list(columns.values())[place] for place in shown]
+    names, cells = [names[place] for place in shown], [[row[place] for place in shown] for row in cells]
+    numeric = [
+        is_number or all(_QUANTITY.fullmatch(cell) for cell in column if cell)
+        for is_number, *column in zip(numbers, *cells, strict=True)
+    ]
     fitting = range(len(names)) if all_columns else _columns_that_fit(numeric, names, cells, console.width)
     left_out = [name for place, name in enumerate(names) if place not in fitting]
     numeric, names = [numeric[place] for place in fitting], [names[place] for place in fitting]
@@ -346,8 +416,17 @@ def _longest_word(text: str) -> int:
 
 
 def _parts(word: str) -> list[str]:
-    """Split a long name, such as that of a module, after its dots and colons."""
-    return _NAME_PARTS.split(word) if cell_len(word) > _LONG_NAME else [word]
+    """Split a long name, such as that of a module, after its dots and colons, and long parts after ``_``."""
+    if cell_len(word) <= _LONG_NAME:
+        return [word]
+    parts = []
+    for part in _NAME_PARTS.split(word):
+        parts.append("")
+        for piece in _WORDS_OF_PART.split(part):
+            if parts[-1] and cell_len(parts[-1] + piece) > _LONG_NAME:
+                parts.append("")
+            parts[-1] += piece
+    return parts
 
 
 def _wrapped(text: str, width: int | None) -> str:

@@ -114,10 +114,10 @@ def print_step(found: PredictedStep, precision: str, *rows: tuple[str, str]) -> 
 def print_figures(*rows: tuple[str, str]) -> None:
     """Print names and texts in two columns."""
     for name, text in rows:
-        console.print(f"{name:>21}  {text}", markup=False)
+        console.print_text(text, lead=f"{name:>14}  ")
 
 
 def print_assumed(found: PredictedStep) -> None:
     """Print the assumptions of a prediction."""
     for line in found.assumptions:
-        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+        console.print_text(f"Assumed: {line.rstrip('.')}.", "dim")

@@ -370,19 +370,19 @@ def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: P
     """Print how many plans were left out and why, the command for the *best*, and the next step."""
     possible, refused = plans.possible, plans.refused
     combinations = count_text(plans.combinations, "combination")
-    console.print(
+    console.print_text(
         f"{combinations} of degrees{_because(plans.refused_degrees)}, with "
-        f"{count_text(possible, 'possible plan')}{_because(refused)}.", markup=False, soft_wrap=True,
-    )  # fmt: skip
-    console.print(
-        f"{plans.simulated} plans were simulated, the others (~) only estimated. The estimate was off by at "
-        f"most {share_text(plans.error)}; {plans.certainty}.", markup=False, soft_wrap=True,
-    )  # fmt: skip
+        f"{count_text(possible, 'possible plan')}{_because(refused)}."
+    )
+    console.print_text(
+        f"{plans.simulated} plans were simulated, the others (~) only estimated. The estimate was "
+        f"off by at most {share_text(plans.error)}; {plans.certainty}."
+    )
     for line in plans.assumptions:
-        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False, soft_wrap=True)
+        console.print_text(f"Assumed: {line.rstrip('.')}.", "dim")
     console.print(f"Details of the first plan: {best}", markup=False, soft_wrap=True)
     if kept:
-        console.print(f"Stored as runs: {', '.join(kept)}.", soft_wrap=True)
+        console.print_text(f"Stored as runs: {', '.join(kept)}.")
     if study_folder is not None:
         print_next("view", study_folder, *(("--run", kept[0]) if kept else ()))
 

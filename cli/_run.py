@@ -147,11 +147,10 @@ def _print_why_long(experiment: Experiment) -> None:
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
-    error_console.print(
+    error_console.print_text(
         f"{len(source.programs):,} of {source.num_ranks:,} ranks run different programs, so each of "
         "these ranks is simulated separately.",
-        style="dim",
-        soft_wrap=True,
+        "dim",
     )
 
 
@@ -234,7 +233,7 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
             network = replace(network, name=info.network)  # stored without a name
             notes.append(foreign_text(workload, network))
     for text in dict.fromkeys(filter(None, notes)):
-        error_console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+        error_console.print_text(f"Warning: {text}", "yellow")
 
 
 def print_subject(study: Study, target: Target, run_id: str) -> None:
@@ -246,7 +245,7 @@ def print_subject(study: Study, target: Target, run_id: str) -> None:
     where = info.network
     if target.machine is not None:
         where = target.machine.text(Origin.of(study.workload(info.workload)))
-    console.print(f"{info.workload}, {ranks}, on {where}", style="dim", markup=False, soft_wrap=True)
+    console.print_text(f"{info.workload}, {ranks}, on {where}", "dim")
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:

@@ -118,4 +118,4 @@ def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 
     which = "the newest" if chosen_of and info.id == chosen_of[-1].id else "one"
     of_several = f" ({which} of {len(chosen_of)} runs; --run chooses another)" if len(chosen_of) > 1 else ""
     text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{of_several}"
-    console.print(text, style="dim", markup=False, soft_wrap=True)
+    console.print_text(text, "dim")

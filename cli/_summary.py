@@ -10,7 +10,7 @@ import click
 
 from ..errors import UsageError
 from ._options import LateChoice
-from ._output import console, format_option, print_columns, print_frame, print_json, print_rows
+from ._output import console, format_option, print_columns, print_frame, print_json, print_ranks, print_rows
 from ._studies import open_run, run_option
 
 if TYPE_CHECKING:
@@ -45,7 +45,13 @@ def print_headline(summary: Summary) -> None:
     if summary.step:
         console.print(f"{summary.step}\n", style="dim", markup=False)
     for line in summary.qualifiers:
-        console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
+        console.print_text(f"Note: {line}", "yellow")
+
+
+def print_kinds(summary: Summary) -> None:
+    """Print the critical path of *summary* by kind."""
+    columns = dict(summary.columns("kinds"))
+    print_columns({"kind": columns.pop("key"), **columns}, title="Critical path by kind")
 
 
 def _views() -> tuple[str, ...]:
@@ -128,8 +134,8 @@ def summary_command(
             command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(item.key)}"
             text = f"Next: simulate '{item.what}': {command}\n"
             console.print(text, style="dim", markup=False, soft_wrap=True)
-        print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
-        print_columns(summary.columns("ranks"), title="Ranks", limit=16)
+        print_kinds(summary)
+        print_ranks(summary.columns("ranks"))
         console.print(f"[dim]{TIME_FORMULA}[/]")
         print_clocks(run)
 

@@ -218,7 +218,7 @@ def sweep_command(
             )
     notes = comparison_notes(study, found.name, found.points)
     for note in notes if output_format == "table" else ():
-        console.print(note, style="bold yellow", markup=False, soft_wrap=True)
+        console.print_text(note, "bold yellow")
     if pairs:
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
@@ -272,12 +272,10 @@ def _resumable(study_folder: Path) -> Iterator[None]:
     try:
         yield
     except SweepInterrupted as stopped:
-        error_console.print(
-            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are stored. Next: repeat the command "
-            f"to continue, or print the results so far: "
-            f"{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}",
-            markup=False,
-            soft_wrap=True,
+        error_console.print_text(
+            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are stored. Next: repeat the "
+            f"command to continue, or print the results so far: "
+            f"`{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}`"
         )
         raise
 
@@ -310,7 +308,7 @@ def _machines(
     origin = Origin.of(study.workload(choices["workload"]))
     machines = [find_machine(name) for name in names.split(",") if name.strip()]
     for machine in machines:
-        output.print(machine.text(origin), style="dim", markup=False, soft_wrap=True)
+        output.print_text(machine.text(origin), "dim")
     return {machine.name: machine.settings(origin) for machine in machines}
 
 
@@ -337,23 +335,21 @@ def _print(
         title = f"Sweep {found.name}, {order}"
         print_frame(_for_people(done, least, machines), "table", title=title, limit=_MAX_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
-        error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
+        error_console.print_text(f"{count} failed: {error}", "red")
     more = f", {found.failed} failed" if found.failed else ""
-    console.print(
+    console.print_text(
         f"{found.simulated} simulated, {found.reused} from the cache{more}; all points are stored in "
-        f"{found.path}",
-        soft_wrap=True,
+        f"{found.path}"
     )
     if found.missing:
         points = count_text(len(found.points) + found.missing, "point")
-        error_console.print(
+        error_console.print_text(
             f"The table has {len(found.points):,} of {points}, because the sweep was interrupted or is still "
             "running. Next: repeat the command that started the sweep to simulate the others.",
-            style="yellow",
-            soft_wrap=True,
+            "yellow",
         )
     if found.kept:
-        console.print(f"Stored as runs: {', '.join(found.kept)}.", soft_wrap=True)
+        console.print_text(f"Stored as runs: {', '.join(found.kept)}.")
         print_next("view", study_folder, "--run", found.kept[0])
 
 

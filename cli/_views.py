@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackendError, UsageError
 from ..runner import AWARE, PACKET
 from ..support import bytes_text, count_text, duration_text, share_text
-from ._output import console, print_coded, print_frame
+from ._output import console, print_coded, print_frame, print_ranks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -150,9 +150,11 @@ def print_view(
     table = _chosen(_table(run, name, view), name, rank, node)
     if output_format != "table":
         print_frame(table, output_format)
-    elif name in ("collectives", "ranks"):
-        if name == "collectives":
-            console.print(collectives_text(table), markup=False, soft_wrap=True)
+    elif name == "ranks":
+        print_ranks({column: table[column].to_numpy() for column in table}, view.limit)
+        print_clocks(run)
+    elif name == "collectives":
+        console.print_text(collectives_text(table))
         _print_table(view, table)
         print_clocks(run)
     elif name == "operators":
@@ -193,7 +195,7 @@ def print_clocks(run: RunAnalysis) -> None:
         text += f" For waits and skew, the clocks of ranks are {run.clocks}."
     if 0 < measured < ranks:
         text += f" Traces of {measured} of {ranks} ranks were given; the other ranks repeat their times."
-    console.print(text, style="dim", markup=False, soft_wrap=True)
+    console.print_text(text, "dim")
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..support import parse_number
+from ..support import duration_text, parse_number
 from ._options import quantity
 from ._output import console, error_console, format_option, print_frame, print_json, records, stage
 from ._studies import of_a_run, open_run
@@ -82,7 +82,7 @@ def what_if_command(
         print_json([row | {"qualifiers": qualifiers} for row in records(table)])
         return
     for line in qualifiers:
-        error_console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
+        error_console.print_text(f"Note: {line}", "yellow")
     title = "With this change" if changes else f"Each contributor {times:g} times as fast, one at a time"
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":
@@ -92,7 +92,7 @@ def what_if_command(
                 "kind:communication=inf removes all communication.",
                 style="dim",
             )
-        console.print(f"Compared with run {info.id}: its step takes {info.makespan_ns:,} ns.")
+        console.print(f"Compared with run {info.id}: its step takes {duration_text(info.makespan_ns)}.")
 
 
 def _faster(text: str) -> tuple[Target, float]:

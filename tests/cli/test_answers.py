@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -253,11 +254,13 @@ def test_comparison_with_the_measurement_is_written_as_parquet_too(study, capfd,
     assert {row["of"] for row in tables["errors"]} == {"nodes", "collectives"}
 
 
-def test_compare_begins_with_the_settings_that_differ(study, capfd):
+def test_compare_begins_with_the_answer_and_the_settings_that_differ(study, capfd):
     said = answer(capfd, "compare", study.path)
-    assert said.splitlines()[1].startswith("Settings that differ")
-    assert said.index("│ backend") < said.index("Overview")
-    assert "network" not in said[said.index("Settings") : said.index("Overview")]
+    answered = next(line for line in said.splitlines() if line.startswith("analytical-"))
+    assert re.fullmatch(r"(\S+): \S+ \S+; (?!\1)\S+: \S+ \S+ \([+-]\S+ %\)\.", answered)
+    assert said.index(answered) < said.index("Settings that differ")
+    assert said.index("│ backend") < said.index("Step time of each result")
+    assert "network" not in said[said.index("Settings") : said.index("Step time of each result")]
     assert "--why simulates how much each differing setting contributes" in said
     assert "--why" not in answer(capfd, "compare", study.path, "--measured")
     command_line.run("compare", study.path, "--run", study.run_info().id)

@@ -1,0 +1,103 @@
+"""How the command line prints texts and tables on a narrow terminal."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from chakrascope.cli._output import _Console, print_ranks, print_rows
+
+WIDTH = 80
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """Return a function that calls another on a terminal of 80 columns, and returns the printed lines."""
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    # `rich` reads COLUMNS when it makes a console.
+    monkeypatch.setattr("chakrascope.cli._output.console", _Console(highlight=False, width=WIDTH))
+
+    def call(function, *arguments, **options):
+        function(*arguments, **options)
+        return capsys.readouterr().out.splitlines()
+
+    return call
+
+
+COMMAND = "`chakrascope import STUDY /a/folder/with/a/long/name/in/another/folder`"
+NOTE = f"Note: The traces of 1 of 2 ranks were given. Next: {COMMAND}, or add more."
+
+
+def test_texts_break_between_words_but_not_within_commands(printed):
+    console = _Console(highlight=False, width=WIDTH)
+    lines = printed(console.print_text, NOTE)
+    assert len(lines) > 1
+    assert " ".join(lines) == NOTE
+    assert all(len(line) <= WIDTH for line in lines)
+    assert any(COMMAND in line for line in lines)
+    lines = printed(console.print_error, NOTE)
+    assert " ".join(lines) == f"error: {NOTE}"
+    assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_texts_in_pipes_are_whole_lines(printed, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    assert printed(_Console(highlight=False, width=WIDTH).print_text, NOTE) == [NOTE]
+
+
+def test_the_text_of_a_figure_stays_in_its_column(printed):
+    lines = printed(_Console(highlight=False, width=WIDTH).print_text, NOTE, lead="     job  ")
+    assert len(lines) > 1
+    assert lines[0].startswith("     job  Note")
+    assert all(line.startswith(" " * 10) for line in lines[1:])
+
+
+def test_numbers_stay_with_their_units(printed):
+    rows = [
+        {"plan": "tp2 pp2 dp8 cp2 interleaved 8 zero1 mb1 with many more words that need all the room",
+         "recompute": "selective", "step": step, "MFU": "57.6 %", "memory": "51.1 GiB"}
+        for step in ("921 ms", "~832 ms")
+    ]  # fmt: skip
+    lines = "\n".join(printed(print_rows, rows))
+    for text in ("921 ms", "~832 ms", "57.6 %", "51.1 GiB"):
+        assert text in lines
+
+
+def test_a_long_name_breaks_rather_than_hiding_numbers(printed):
+    name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+    rows = [
+        {"operator": name, "kind": "computation", "calls": 86, "total_ns": 26_100_000, "mean_ns": 303_000}
+    ]
+    lines = printed(print_rows, rows)
+    text = "\n".join(lines)
+    assert "26.1 ms" in text
+    assert "303 µs" in text
+    assert "Too wide" not in text
+    assert all(len(line.rstrip()) <= WIDTH for line in lines)
+    assert re.search(r"flash_attention_", text)
+
+
+def ranks(finish_ns):
+    columns = {"finish_ns": finish_ns, "compute_ns": finish_ns, "exposed_copy_ns": [0] * len(finish_ns)}
+    return {"rank": np.arange(len(finish_ns))} | {name: np.array(rows) for name, rows in columns.items()}
+
+
+def test_equal_ranks_share_a_row(printed):
+    text = "\n".join(printed(print_ranks, ranks([5_000_000] * 8 + [6_000_000])))
+    assert "0-7" in text
+    assert text.count("5 ms") + text.count("5.00 ms") == 2
+    assert "6" in text
+    assert "more rows" not in text
+
+
+def test_copies_are_left_out_where_there_are_none(printed):
+    columns = ranks([5_000_000])
+    assert "copy" not in "\n".join(printed(print_ranks, columns))
+    columns["exposed_copy_ns"] = np.array([1000])
+    assert "copy" in "\n".join(printed(print_ranks, columns))
+
+
+def test_more_ranks_than_the_limit_are_counted(printed):
+    assert "4 more rows" in "\n".join(printed(print_ranks, ranks([1000 + rank for rank in range(20)])))
