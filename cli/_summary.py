@@ -92,7 +92,7 @@ def summary_command(
     than 2 million events or 125,000 different nodes, gains are upper bounds, marked "at most".
     """
     from ..converter.checks import step_kinds, step_rows
-    from ..runner.analysis import TIME_FORMULA, advice_text, gain_text
+    from ..runner.analysis import TIME_FORMULA, advice_text, common_steps, gain_text
 
     if view is None and (rank is not None or node is not None):
         raise UsageError(
@@ -122,11 +122,12 @@ def summary_command(
         print_headline(summary)
         if run.deviation:
             console.print(f"{run.deviation}\n", style="yellow", markup=False)
+        steps = common_steps(summary.advice)
         rows = [
-            {"what": item.what, "how": advice_text(item), "gain": gain_text(item), "share": item.share}
+            {"what": item.what, "how": advice_text(item), "gain": gain_text(item, steps), "share": item.share}
             for item in summary.advice
         ]
-        print_rows(rows, title="Changes that would help, and their gains")
+        print_rows(rows, title=f"Changes that would help, and their gains{f' in {steps}' * bool(steps)}")
         if summary.together:
             console.print(f"{summary.together}\n", markup=False)
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))

@@ -42,7 +42,9 @@ class _View:
 
 VIEWS: Mapping[str, _View] = {
     "advice": _View(
-        "advice", "Changes that would help, and their gains", columns=("what", "how", "gain_ns", "share")
+        "advice",
+        "Changes that would help, and their gains",
+        columns=("what", "how", "gain_ns", "share", "steps"),
     ),
     "kinds": _View("kinds", "Critical path by kind"),
     "ranks": _View("ranks", "Ranks", limit=1000),

@@ -10,6 +10,7 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._advised import Advice as Advice
     from ._advised import advice_text as advice_text
+    from ._advised import common_steps as common_steps
     from ._advised import gain_text as gain_text
     from ._attribution import attributable as attributable
     from ._attribution import difference_by_setting as difference_by_setting

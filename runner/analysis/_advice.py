@@ -25,7 +25,19 @@ from ...support.table import Columns
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._advised import LOWER, MORE_THREADS, NOT_LOWER, REMEDIES, UNKNOWN, Advice, Advised, Cause, moved
+from ._advised import (
+    LOWER,
+    MEAN_STEP,
+    MEDIAN_STEP,
+    MORE_THREADS,
+    NOT_LOWER,
+    REMEDIES,
+    UNKNOWN,
+    Advice,
+    Advised,
+    Cause,
+    moved,
+)
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
@@ -244,7 +256,7 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
     what = times.text.removesuffix(".")
     return [
         Advice(what, how, gain_ns, gain_ns / mean_ns, "", False, "host", times.cause, 0,
-               place=times.place, whole_ns=whole_ns)
+               place=times.place, whole_ns=whole_ns, steps=MEAN_STEP)
     ]  # fmt: skip
 
 
@@ -260,7 +272,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
     what = f"Page faults: the process gets {count_text(times.faults, 'new page')} of memory in each step"
     share = times.fault_ns / times.median_ns
     how = REMEDIES[_PAGE_FAULTS]
-    return [Advice(what, how, times.fault_ns, share, "", False, "host", _PAGE_FAULTS, 0)]
+    return [Advice(what, how, times.fault_ns, share, "", False, "host", _PAGE_FAULTS, 0, steps=MEDIAN_STEP)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:

@@ -180,6 +180,9 @@ def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tu
     return min(work_ns, moved_ns), f"{others} ({cores.text}); or {less}"
 
 
+MEAN_STEP, MEDIAN_STEP = "the mean step", "the median step"
+
+
 @dataclass(frozen=True)
 class Advice:
     """One cause of step time and a remedy.
@@ -191,10 +194,10 @@ class Advice:
     *half_ns* and *whole_ns* are 0 for other advice.
 
     Advice on recurring long steps, or on a cause whose mean time in the run differs, has no key and
-    a measured gain. If *what* names the median unprofiled step, the gain of the replay was scaled
-    to that step. *then* is the kind of work that bounds the replay, and *overlaps* lists other
-    advice for the same time. *rank* and *node_id* are the longest segment (-1: it has no node), and
-    *place* its function, file and line.
+    a measured gain. *steps* names the steps in which the gain counts, such as the median unprofiled
+    step, to which the gain of the replay was scaled; "" is the step shown. *then* is the kind of work
+    that bounds the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id*
+    are the longest segment (-1: it has no node), and *place* its function, file and line.
     """
 
     what: str
@@ -213,6 +216,7 @@ class Advice:
     place: str = ""
     half_ns: int = 0
     whole_ns: int = 0
+    steps: str = ""
 
     @property
     def _likely_ns(self) -> int:
@@ -271,13 +275,20 @@ class Advised:
         )
 
 
-def gain_text(item: Advice) -> str:
+def gain_text(item: Advice, steps: str = "") -> str:
     """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound.
 
-    Where work can be faster but not disappear, the text says that this is the gain of removing it.
+    Where work can be faster but not disappear, the text says that this is the gain of removing it. If the
+    gain counts in other steps than *steps*, the text names them.
     """
-    text = f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
-    return f"{text} if removed" if item.half_ns else text
+    text = f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}{' if removed' * (item.half_ns > 0)}"
+    return text if item.steps == steps else f"{text} in {item.steps or 'the step shown'}"
+
+
+def common_steps(items: Sequence[Advice]) -> str:
+    """Return the steps in which the gains of most *items* count; "" if that is the step shown."""
+    steps = [item.steps for item in items]
+    return max(steps, key=steps.count, default="")
 
 
 def together_text(together_ns: int) -> str:

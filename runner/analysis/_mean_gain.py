@@ -20,7 +20,7 @@ from ...support import duration_text
 from ...support.table import Ints
 from .._result import Result
 from .._traits import about_backend
-from ._advised import Advice
+from ._advised import MEAN_STEP, MEDIAN_STEP, Advice
 from ._candidate import Candidate, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import DELAYED, cause_ns
@@ -29,7 +29,7 @@ _ALIKE = 0.2  # fraction of a cause's time in the shown step; a smaller differen
 _NEAR = 0.1  # fraction of the shown step; a smaller difference is ignored
 # Causes of host work whose run delays are segments of their own, or that needs no processor.
 _APART = frozenset({"", "dispatch", "sleep", "garbage_collection", "anomaly_detection", DELAYED})
-_SCATTERED = "in steps that vary from "
+_SCATTERED = "steps that vary from "
 
 
 def over_the_run(
@@ -54,10 +54,10 @@ def over_the_run(
         round(ns * mean_ns / own_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
     )
     share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
-    what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
     return replace(
-        item, what=what, gain_ns=gain_ns, share=share, key="", then="", half_ns=half_ns, whole_ns=whole_ns
-    )
+        item, gain_ns=gain_ns, share=share, key="", then="", half_ns=half_ns, whole_ns=whole_ns,
+        steps=MEAN_STEP,
+    )  # fmt: skip
 
 
 def _in_the_median_step(
@@ -77,11 +77,10 @@ def _in_the_median_step(
     own_delays_ns, step_ns = 0, usual_step_ns * steps
     if delays is not None:
         usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
-        waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
-        which = f"{duration_text(waited_ns)} in the median step"
+        which = MEDIAN_STEP
     elif one.remedy == "skew":
         usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
-        which = f"{duration_text(usual_ns)} in the median step"
+        which = MEDIAN_STEP
     else:
         usual_ns, shown_ns, which = _usual_step(path, result, workload)
         hidden_ns = _hidden_delays(path, workload)
@@ -98,15 +97,15 @@ def _in_the_median_step(
     )
     if delays is not None:  # another rank may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)
-    what, share = f"{item.what}, {which}", gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
+    share = gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
     is_bound = item.is_bound or which.startswith(_SCATTERED)
     return replace(
-        item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share, is_bound=is_bound
+        item, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share, is_bound=is_bound, steps=which
     )
 
 
 def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
-    """Return the median unprofiled step time, the shown step without run delays (ns), and a note.
+    """Return the median unprofiled step time, the shown step without run delays (ns), and its name.
 
     If unprofiled steps scatter for no reason in the script, and the shown step is outside their
     quartiles, the upper quartile replaces the median. If the script is the reason, or the shown
@@ -117,7 +116,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     if overhead is None:
         return 0, 1, ""
     steps, shown_ns = captured_steps(workload.metadata), result.makespan_ns
-    usual_ns, which = overhead.usual_ns * steps, f"in the median step of {duration_text(overhead.usual_ns)}"
+    usual_ns, which = overhead.usual_ns * steps, f"{MEDIAN_STEP} of {duration_text(overhead.usual_ns)}"
     low_ns, high_ns = overhead.quartiles_ns or (0, 0)
     times = step_times(workload.metadata)
     is_explained = times is not None and times.is_the_scripts
@@ -125,7 +124,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
         usual_ns = high_ns * steps
         which = f"{_SCATTERED}{duration_text(low_ns)} to {duration_text(high_ns)}"
     elif not usual_ns:
-        usual_ns, which = shown_ns, "including its share of the waits for a processor"
+        usual_ns, which = shown_ns, "the shown step with its waits for a processor"
     return usual_ns, max(1, shown_ns - delays_on(path)), which
 
 

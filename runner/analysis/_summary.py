@@ -26,7 +26,7 @@ from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
 from ._advice import advise
-from ._advised import Advice, Advised, Cause, together_text
+from ._advised import Advice, Advised, Cause, gain_text, together_text
 from ._candidate import ESPECIALLY
 from ._collectives import overview_columns, store_and_forward
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
@@ -270,7 +270,7 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
     late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
     if late and late[0].gain_ns > max(advised.half_kinds_ns.values(), default=0):
         rank, excess = late[0].what.split(" is late", 1)
-        text, gain = f"{lowered(rank)}, which is late{excess}", duration_text(late[0].gain_ns)
+        text, gain = f"{lowered(rank)}, which is late{excess}", gain_text(late[0])
         return f"{took} bound by {text}; an even load would gain {gain}; {_contributor(path, advised)}."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"

@@ -11,7 +11,15 @@ from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import StudyError
 from ...runner import RunInfo, about_backend
-from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
+from ...runner.analysis import (
+    TABLES,
+    Advice,
+    advice_text,
+    common_steps,
+    contributors,
+    gain_text,
+    nameless_text,
+)
 from ...runner.study import run_name
 from ...support import count_text, duration_text, share_text
 from .._address import bars_id, go, later_id
@@ -317,16 +325,18 @@ def _anomalies(run: OpenRun) -> list[Any]:
 
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
+    steps = common_steps(run.advices())
     rows = [
-        [_cause(item, search), f"{gain_text(item)} ({share_text(item.share)})", breakable(advice_text(item))]
+        [_cause(item, search), f"{gain_text(item, steps)} ({share_text(item.share)})",
+         breakable(advice_text(item))]
         for item in run.advices()
-    ]
+    ]  # fmt: skip
     links = [link_to("See the critical path, and simulate what would help", "/critical-path", search)]
     if len(run.collectives):
         links.append(link_to("See all collectives", "/network", search))
     return card(
         "What would help",
-        rows_table(["Cause", "Saves", "What helps"], rows, id="advice")
+        rows_table(["Cause", f"Saves{f' in {steps}' * bool(steps)}", "What helps"], rows, id="advice")
         if rows
         else empty("No single change gains more than 1 % of the step."),
         *([html.P(run.summary.together)] if run.summary.together else []),

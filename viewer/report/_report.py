@@ -18,6 +18,7 @@ from ...runner import BREAKDOWNS, Study, about_backend
 from ...runner.analysis import (
     KIND_LABELS,
     advice_text,
+    common_steps,
     gain_text,
     link_table,
     nameless_text,
@@ -153,14 +154,15 @@ def _breakdown(run: OpenRun, by: str) -> Section:
 
 
 def _advice(run: OpenRun) -> Sequence[Part]:
+    steps = common_steps(run.advices())
     return table(
         run.advice.assign(
             how=[advice_text(item) for item in run.advices()],
-            gain=[gain_text(item) for item in run.advices()],
+            gain=[gain_text(item, steps) for item in run.advices()],
         ),
         {
             "what": ("Cause", str),
-            "gain": ("Saves", str),
+            "gain": (f"Saves{f' in {steps}' * bool(steps)}", str),
             "share": ("Share", share_text),
             "how": ("What helps", str),
         },

@@ -15,7 +15,7 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import NetworkConfig, summarize
-from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
+from chakrascope.runner.analysis import Target, advice_text, analyse_run, common_steps, gain_text, what_if
 from chakrascope.runner.analysis._advice import advise
 from chakrascope.runner.analysis._advised import COPY_REMEDIES, PINNED_REMEDIES, REMEDIES
 from chakrascope.runner.analysis._candidate import most_for
@@ -962,7 +962,7 @@ def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(mean_ns, gain_ns,
     first, *others = analysed(dataclasses.replace(program, metadata=metadata)).advices()
     assert (first.gain_ns, first.key) == (gain_ns, key)
     assert any(item.what.startswith("10 of 40 steps") for item in others) == bool(key)  # else counted twice
-    assert ("20.0 ms in the mean step" in first.what) == (not key)
+    assert first.steps == ("" if key else "the mean step")
     assert first.share == pytest.approx(gain_ns / (gain_ns + 2 * MS))
 
 
@@ -1078,7 +1078,17 @@ def test_a_cause_gains_its_share_of_the_median_unprofiled_step(metadata, factor)
     assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
     assert (work.gain_ns, work.half_ns) == (4 * MS * factor, 2 * MS * factor)
     assert advice_text(work).startswith(f"{duration_text(round(2 * MS * factor))} if 2 times as fast: ")
-    assert ("in the median step of" in lock.what) == (factor != 1)
+    steps = f"the median step of {duration_text(round(10 * MS * factor))}" if factor != 1 else ""
+    assert (lock.steps, work.steps) == (steps, steps)
+    assert "step" not in lock.what + work.what
+    # The table's title names the steps once.
+    assert common_steps([lock, work]) == steps
+    assert gain_text(lock, steps) == duration_text(lock.gain_ns)
+    assert (f" in {steps}" in gain_text(lock)) == bool(steps)
+    other = dataclasses.replace(work, steps="the mean step", half_ns=0)
+    assert gain_text(other, steps) == f"{duration_text(other.gain_ns)} in the mean step"
+    shown = dataclasses.replace(other, steps="")
+    assert gain_text(shown, "the mean step") == f"{duration_text(other.gain_ns)} in the step shown"
 
 
 @pytest.mark.parametrize("median_ns", [4 * MS, 30 * MS])
@@ -1088,7 +1098,7 @@ def test_a_step_unlike_the_scattered_ones_gives_a_bound(median_ns):
     run = analysed(workload(nodes, metadata=unprofiled(median_ns, median_ns // 2)))
     lock = run.advices()[0]
     assert (lock.gain_ns, lock.is_bound) == (2 * median_ns * 6 // 10, True)
-    assert "in steps that vary from" in lock.what
+    assert lock.steps.startswith("steps that vary from")
 
 
 def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing():
