@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_STACKS = 40
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
+_ONE_PASS = 1.05  # maximum time on the path over the duration, for a path that contains a collective once
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,19 @@ def collectives_text(table: pd.DataFrame) -> str:
         f"on the critical path; {share_text(skew / total)} is skew, {share_text(transfer / total)} transfer: "
         f"{cause}. The slowest is {slowest['operation']} of {bytes_text(int(slowest['size_bytes']))}: "
         f"{duration_text(int(slowest['skew_ns']))} skew, {duration_text(int(slowest['transfer_ns']))} "
-        f"transfer{speed}."
+        f"transfer{speed}.{_repeated_text(table)}"
+    )
+
+
+def _repeated_text(table: pd.DataFrame) -> str:
+    """Return a sentence if the path contains collectives for longer than they last, otherwise ""."""
+    lasting_ns = table["skew_ns"] + table["transfer_ns"]
+    count = int((table["on_path_ns"] > _ONE_PASS * lasting_ns).sum())
+    if not count:
+        return ""
+    return (
+        f" The critical path contains {count_text(count, 'collective')} more than once, with the sum of the "
+        "times: it begins in the previous step, because a rank began this step late."
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from chakrascope.cli._output import _Console, print_ranks, print_rows
+from chakrascope.cli._views import collectives_text
 
 WIDTH = 80
 
@@ -101,3 +103,12 @@ def test_copies_are_left_out_where_there_are_none(printed):
 
 def test_more_ranks_than_the_limit_are_counted(printed):
     assert "4 more rows" in "\n".join(printed(print_ranks, ranks([1000 + rank for rank in range(20)])))
+
+
+@pytest.mark.parametrize(("on_path_ms", "is_repeated"), [(9, False), (10, False), (18, True)])
+def test_a_collective_that_the_path_contains_twice_is_explained(on_path_ms, is_repeated):
+    """A measured step repeats: the path through a rank that begins late begins in the previous step."""
+    row = {"operation": "all_reduce", "size_bytes": 1 << 20, "bus_bytes_per_ns": 1.0}
+    times = {"skew_ns": 4_000_000, "transfer_ns": 6_000_000, "on_path_ns": on_path_ms * 1_000_000}
+    text = collectives_text(pd.DataFrame([row | times]))
+    assert ("The critical path contains 1 collective more than once" in text) == is_repeated
