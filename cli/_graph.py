@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ..errors import UsageError
 from ..runner.analysis import FEW_HOPS, FOLDS, MAX_HOPS
-from ..support import count_text, ranks_text
+from ..support import count_text, duration_text, ranks_text
 from ._doctor import print_findings
 from ._options import LateChoice
 from ._output import console, format_option, print_frame, print_json, records
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
+_TITLES = {"num_ops": "floating-point operations", "longest_chain_nodes": "longest chain, in nodes"}
 _MAX_COLUMNS = 2  # maximum number of groups of ranks with a column each
 _MAX_ROWS = 1_000_000  # maximum value of --count
 # Columns that are left out on a terminal to save width.
@@ -310,20 +311,32 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
     import pandas as pd
 
     names = list(dict.fromkeys(name for found in figures.values() for name in found))
+    titles = [_TITLES.get(name) or _figure_title(*name.partition(" ")) for name in names]
     alike: dict[tuple[int, ...], list[int]] = {}
     for program, found in figures.items():
         alike.setdefault(tuple(found.get(name, 0) for name in names), []).extend(programs[program]["ranks"])
     if len(alike) <= _MAX_COLUMNS:
         heads = [f"{'ranks' if len(ranks) > 1 else 'rank'} {ranks_text(ranks)}" for ranks in alike.values()]
-        table: pd.DataFrame = pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
+        texts = ([*map(_figure_text, names, values)] for values in alike)
+        table: pd.DataFrame = pd.DataFrame({"figure": titles, **dict(zip(heads, texts, strict=True))})
     else:
         rows = []
-        for name, values in zip(names, zip(*alike, strict=True), strict=True):
+        for name, title, values in zip(names, titles, zip(*alike, strict=True), strict=True):
             ends = [min(values), max(values)]
             where = [_ranks_with(values, end, list(alike.values())) for end in ends]
-            rows.append((name, ends[0], where[0], ends[1], where[1]))
+            least, most = (_figure_text(name, end) for end in ends)
+            rows.append((title, least, where[0], most, where[1]))
         table = pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
     return table
+
+
+def _figure_title(group: str, space: str, name: str) -> str:
+    return f"{group.removesuffix('_ns').replace('_ns_', '_').replace('_', ' ')}{space}{name}"
+
+
+def _figure_text(name: str, value: int) -> str:
+    """Return the *value* of the figure *name* with its unit."""
+    return duration_text(value) if name.endswith("_ns") or "_ns_by_" in name else f"{value:,}"
 
 
 def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:

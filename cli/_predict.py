@@ -335,9 +335,9 @@ def predict_command(
     from ..runner.prediction.models import find_model
 
     if (model is None) == (script is None):
-        meant = (
-            f" Next: chakrascope predict --model {shlex.join(arguments)}" if arguments and not model else ""
-        )
+        is_model = arguments and not model
+        words = shlex.join(arguments if "--on" in arguments else [*arguments, "--on", "64xh100"])
+        meant = f" Next: chakrascope predict --model {words}" if is_model else ""
         raise UsageError(
             f"Give --model NAME, or --script FILE with the script's own arguments after `--`.{meant}"
         )

@@ -416,7 +416,7 @@ def _check(
     """Raise `UsageError` if options contradict each other."""
     if target.network is None and any(about_backend(name).needs_network for name in target.backends):
         raise UsageError(
-            "no cluster is named. Next: add --on 64xh100, or --network PRESET_OR_FILE; `chakrascope network` "
+            "No cluster is named. Next: add --on 64xh100, or --network PRESET_OR_FILE; `chakrascope network` "
             "lists the presets."
         )
     if study_folder is None and workload is None:

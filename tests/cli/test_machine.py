@@ -221,6 +221,7 @@ def test_a_prediction_takes_the_machine_in_one_word(capfd):
 
 
 def test_a_model_without_its_option_gets_the_whole_command(capfd):
-    code, _, err = run_and_read(capfd, "predict", "llama3-8b", "--on", "64xh100")
-    assert code == 2
-    assert "Next: chakrascope predict --model llama3-8b --on 64xh100" in err
+    for machine in ((), ("--on", "64xh100")):
+        code, _, err = run_and_read(capfd, "predict", "llama3-8b", *machine)
+        assert code == 2
+        assert "Next: chakrascope predict --model llama3-8b --on 64xh100" in err

@@ -115,7 +115,7 @@ def _run_id(study: Study, part: str) -> str:
     matches = [run_id for run_id in ids if run_id.startswith(part)]
     if len(matches) == 1:
         return matches[0]
-    choices = [*study.trace_sets(), *study.workloads(), *(run_id[:8] for run_id in ids)]
+    choices = {*study.trace_sets(), *study.workloads(), *(run_id[:8] for run_id in ids)}
     raise StudyError(
         f"The study {study.path} has {len(matches) or 'no'} capture, workload or run '{part}'"
         f"{did_you_mean(part, choices)}"
