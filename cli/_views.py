@@ -154,7 +154,7 @@ def print_view(
     if output_format != "table":
         print_frame(table, output_format)
     elif name == "ranks":
-        print_ranks({column: table[column].to_numpy() for column in table}, view.limit)
+        print_ranks({str(name): table[name].to_numpy() for name in table}, view.limit)
         print_clocks(run)
     elif name == "collectives":
         console.print_text(collectives_text(table))
