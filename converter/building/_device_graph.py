@@ -87,10 +87,15 @@ def device_graph(
 
 
 def _chip(trace: DeviceTrace, launches: Launches) -> str:
-    """Return the name of the device that ran most of the *launches*, or "" if unknown."""
+    """Return the name of the device that ran most of the *launches*, or "" if unknown.
+
+    ROCm numbers devices after the CPUs, unlike PyTorch, so a number that the trace does not list means the
+    chip that all listed devices are.
+    """
     counts = np.bincount(launches.queue, minlength=1)
     device = launches.queues[int(counts.argmax())][0] if launches.queues else -1
-    return trace.devices.get(device, "")
+    names = {*trace.devices.values()}
+    return trace.devices.get(device, names.pop() if len(names) == 1 and launches.queues else "")
 
 
 def _causes(

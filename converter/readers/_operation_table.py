@@ -83,7 +83,7 @@ def is_operation_table(path: str | Path) -> bool:
         return False
     head = head_of(Path(path))
     first_line = head.split(b"\n", 1)[0].strip(b"\xef\xbb\xbf\r")
-    names = {name.strip(b'" ') for name in first_line.split(b",")}
+    names = {name.strip(b'" ') for name in first_line.split(b",")} if b"optype" in first_line else set()
     return head.startswith(_PARQUET_MAGIC) or {b"optype", b"step"} <= names
 
 

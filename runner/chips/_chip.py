@@ -248,7 +248,7 @@ def _unchanged_chip(file: Path, _changed: int) -> Chip:
 def chip_of_device(device: str) -> Chip | None:
     """Return the shipped chip with the device name *device* in traces, or None if there is none."""
     # Files without the name are not parsed, because that takes longer than everything else here.
-    chips = (find_chip(name) for name in list_chips() if device in _CHIPS.text(name))
+    chips = (find_chip(name) for name in list_chips() if device and device in _CHIPS.text(name))
     return next((chip for chip in chips if device in chip.devices), None)
 
 

@@ -282,6 +282,17 @@ def test_odd_device_properties_count_as_absent(tmp_path, odd):
     assert metadata["chips"] == {"0": ""}
 
 
+def test_a_device_with_another_number_is_the_only_chip_of_the_trace(tmp_path):
+    # ROCm's device 2 is PyTorch's device 0 on a machine with two CPUs.
+    call = ("aten::relu", [[8]], ["float"], [""], ("k", 5.0))
+    listed = [{"id": number, "name": "AMD Instinct MI300X"} for number in (3, 4)]
+    _, metadata = traced(tmp_path, [call], deviceProperties=listed)
+    assert metadata["chips"] == {"0": "AMD Instinct MI300X"}
+    other = {"id": 5, "name": "AMD Instinct MI210"}
+    _, metadata = traced(tmp_path, [call], deviceProperties=[*listed, other])
+    assert metadata["chips"] == {"0": ""}
+
+
 def test_what_has_no_model_is_listed_without_costs(tmp_path):
     sort = only(tmp_path, "aten::sort", [[8]], ["float"], [""], ("k", 5.0))
     assert (sort["kind"], sort["ns"]) == ("", 5_000)

@@ -153,6 +153,7 @@ def test_a_workload_without_traces_has_no_operators(tmp_path, capsys):
 def test_a_chip_is_found_by_the_name_of_its_device():
     assert chip_of_device("AMD Instinct MI300X").name == "mi300x"
     assert chip_of_device("NVIDIA H100 PCIe").name == "h100-pcie"
+    assert chip_of_device("NVIDIA A100 80GB PCIe").memory_bytes_per_s == 1.935e12
     assert chip_of_device("NVIDIA B200").name == "b200"
     assert chip_of_device("NVIDIA GH200 480GB").name == "gh200"
     assert chip_of_device("Tesla T4").peak("fp16") == 65e12
