@@ -94,13 +94,13 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
 def _measured(study: Study) -> str:
     """Return the id of a replay of the newest captured workload, simulating it if missing."""
-    from ._run import simulate_study
-    from ._target import Target
-
     prefix = study.workload_prefix(study.measured_workload())
     for info in reversed(study.runs()):
         if info.backend == REPLAY and info.workload == prefix.parent.name:
             return info.id
+    from ._run import simulate_study
+    from ._target import Target
+
     target = Target(system="default", network=None, memory=None, backends=(REPLAY,))
     return simulate_study(study, target, prefix)[-1][0]
 

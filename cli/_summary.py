@@ -91,7 +91,6 @@ def summary_command(
     The gain of a change comes from simulating the run with the change, as `what-if` does. For runs with more
     than 2 million events or 125,000 different nodes, gains are upper bounds, marked "at most".
     """
-    from ..converter.checks import step_kinds, step_rows
     from ..runner.analysis import TIME_FORMULA, advice_text, common_steps, gain_text
 
     if view is None and (rank is not None or node is not None):
@@ -101,6 +100,8 @@ def summary_command(
         )
     run = open_run(paths, run_id, output_format)
     if view == "steps" and output_format == "table" and rank is None and node is None:
+        from ..converter.checks import step_rows
+
         steps = step_rows(run.workload)
         if steps:
             _print_steps(steps)
@@ -115,6 +116,8 @@ def summary_command(
         return
     summary = run.summary
     if output_format == "json":
+        from ..converter.checks import step_kinds, step_rows
+
         steps = step_rows(run.workload)
         more = {"deviation": run.deviation, "steps": steps, "steps_by_kind": step_kinds(steps)}
         print_json(summary.to_json() | more)

@@ -7,17 +7,17 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..converter.building import Progress
 from ..converter.readers import is_operation_table, read_operation_table
 from ..errors import StudyError
 from ..support import cache_folder, code_version, is_temporary, new_folder, remove_folder
 from ._checksums import refuse_damaged
 from ._memory import check_operations
-from ._simulate import prepare
-from .backends import get_backend
-from .study import ImportItem, Study, find_items, import_with_defaults, proposed_name, safe_name
+from .study import ImportItem, Study, find_items, proposed_name, safe_name
+
+if TYPE_CHECKING:
+    from ..converter.building import Progress
 
 _MAX_BYTES = 4 << 30  # limit on the total size of cached studies
 _MAX_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
@@ -42,6 +42,10 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
     name = safe_name(proposed_name(item), "trace")
 
     def fill(study: Study) -> None:
+        from ._simulate import prepare  # noqa: PLC0415 - cached studies need neither conversion nor replay
+        from .backends import get_backend  # noqa: PLC0415
+        from .study import import_with_defaults  # noqa: PLC0415
+
         import_with_defaults(study, folder, item, name, progress)
         measured = prepare(study.workload_prefix(), "default", None, backend="replay")
         study.add_run(measured, get_backend("replay").run(measured))

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
+_CODE = (".py", ".so", ".yml")
 _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
 
@@ -99,11 +101,12 @@ def package_version() -> str:
 
 @cache
 def code_version() -> str:
-    """Return a digest of the version and the code of Chakrascope, for caches of computed answers."""
+    """Return a digest of the code and the data of Chakrascope, for caches of computed answers."""
     import hashlib  # noqa: PLC0415 - slow, and rarely needed
 
-    digest = hashlib.blake2b(package_version().encode(), digest_size=12)
+    digest = hashlib.blake2b(digest_size=12)
     for part in ("converter", "runner", "support"):
-        for file in sorted((Path(__file__).parent.parent / part).rglob("*.py")):
-            digest.update(file.read_bytes())
+        for file in sorted(glob(f"{Path(__file__).parent.parent / part}/**/*", recursive=True)):
+            if file.endswith(_CODE):
+                digest.update(Path(file).read_bytes())
     return digest.hexdigest()

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
-from ._agent.sources import outer_function
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _FORMAT = "chakrascope-evidence"
@@ -161,6 +160,8 @@ class Frame(NamedTuple):
     @property
     def place(self) -> str:
         """The frame as ``function (path:line)``; a generator expression has its function's name."""
+        from ._agent.sources import outer_function  # noqa: PLC0415 - imports the whole agent
+
         return f"{outer_function(self.function)} ({self.path}:{self.line})"
 
 

@@ -7,7 +7,6 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._cause_rules import ACTIVITIES as ACTIVITIES
     from ._cause_rules import is_compiled_region as is_compiled_region
-    from ._conversion import UNMARKED as UNMARKED
     from ._conversion import Progress as Progress
     from ._convert import convert as convert
     from ._convert import convert_files as convert_files
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ._rank_graph import usually_late_ns as usually_late_ns
     from ._stand_ins import COMPUTED_FOR as COMPUTED_FOR
     from ._stand_ins import MAX_PROGRAMS as MAX_PROGRAMS
+    from ._stand_ins import UNMARKED as UNMARKED
     from ._stand_ins import captured_steps as captured_steps
     from ._stand_ins import computed_on_host as computed_on_host
     from ._stand_ins import group_name as group_name

@@ -28,6 +28,7 @@ from ._stand_ins import (
     STAND_IN_OF,
     STAND_INS,
     STEP_CHOICE,
+    UNMARKED,
     measured_alone,
     needs_all_ranks,
     replicas_text,
@@ -41,7 +42,6 @@ from ._workers import Workers
 Progress = Callable[[int, int], None]
 # The range of the step times is reported if the mean step is at least this multiple of the median step.
 _UNEVEN = 1.1
-UNMARKED = "no step is marked in the traces, so the whole recording counts as one step"
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from ..readers import (
     with_capture_traces,
 )
 from ._conversion import Conversion, Progress
+from ._measured_steps import measured_steps
 from ._overhead import measured_overhead, usual_step_ns, with_overhead_noted, without_overhead
 from ._rank import StepsDiffer, read_rank
 from ._stand_ins import STEP_CHOICE, pose_for_all
-from ._step_times import RUN_DELAYS, measured_steps
+from ._step_times import RUN_DELAYS
 from ._steps import StepChoice, is_annotation, typical_steps
 from ._workers import FinishedRanks, Workers, finished_ranks, workers_at
 

@@ -35,6 +35,7 @@ STAND_IN_OF = "stand_in_of"
 GROUP_NAMES = "group_names"
 # Metadata key: the reason for the choice of the step among several steps.
 STEP_CHOICE = "step_choice"
+UNMARKED = "no step is marked in the traces, so the whole recording counts as one step"
 # Metadata key: the chip for which compute times were predicted.
 COMPUTED_FOR = "computed_for"
 _NAMED_AT_MOST = 8

@@ -10,11 +10,9 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-import yaml
 
 from ...errors import ConfigError
 from ...support import count_text, duration_text
-from ...support.documents import parse_yaml
 from ..chakra import Graph, NodeType, TextColumn, Workload
 
 VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
@@ -102,6 +100,10 @@ def function_name(kernel: str) -> tuple[str, str]:
 
 def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
     """Read a file of kernel patterns; raises `ConfigError` with the error and its position in the file."""
+    import yaml  # noqa: PLC0415 - analyses of finished runs need no patterns
+
+    from ...support.documents import parse_yaml  # noqa: PLC0415
+
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigError(

@@ -24,6 +24,8 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
     nodes refer to itself, and nodes of other ranks to the lowest replica. Times do not change.
     """
     programs = np.asarray(workload.program_of_rank)
+    if len(programs) == 1:
+        return result
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()
     ranks_of = np.unique(calls["rank"])
     if not len(ranks_of) or len(programs) <= ranks_of[-1]:

@@ -18,14 +18,11 @@ from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
 from ..study import RunInfo, Study
-from ._advice import advise, link_bytes_per_ns, replays_of
 from ._advised import Advice, Advised, advice_table
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath
 from ._equal_ranks import with_replicas_folded
 from ._foreign_times import measured_ranks
-from ._host_calls import CapturedCalls
-from ._links import link_table, messages_on_path
 from ._path_facts import NodeFacts, RankReader, edges_of_rank, facts_of_nodes, program_of_rank
 from ._path_walk import measured_waits
 from ._summary import Summary, deviates, summarize
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
     from .._experiment import Experiment
     from ..programs import Demand, Program
+    from ._host_calls import CapturedCalls
     from ._search import Words
     from ._what_if import Target
     from .diagnosis import Diagnosis
@@ -130,6 +128,8 @@ class RunAnalysis:
     @ComputedOnce
     def calls(self) -> CapturedCalls:
         """Return the host calls of the captured step, which are falsy if the study lacks the traces."""
+        from ._host_calls import CapturedCalls  # noqa: PLC0415 - few analyses need the traces
+
         return CapturedCalls(self.study, self.workload)
 
     def program_of(self, rank: int) -> pd.DataFrame:
@@ -187,6 +187,8 @@ class RunAnalysis:
         from ._disk_cache import cached_advice  # noqa: PLC0415 - few analyses need the cache
 
         def make() -> Advised:
+            from ._advice import advise, link_bytes_per_ns, replays_of  # noqa: PLC0415 - takes long to import
+
             messages = self._messages()
             return advise(
                 self.path,
@@ -289,6 +291,8 @@ class RunAnalysis:
             return None
         on_path = self.path.unreasoned.iloc[named][["rank", "node_id"]].drop_duplicates()
         messages = facts_of_nodes(self.workload, on_path, "type", "comm_size_bytes")
+        from ._links import messages_on_path  # noqa: PLC0415 - imports all of networks
+
         return messages_on_path(messages, self.path)
 
     @property
@@ -332,6 +336,8 @@ class RunAnalysis:
             return targets
         network = self.result.provenance.get("network", {})
         if network.get("links") or about_backend(self.info.backend).fabric:
+            from ._links import link_table  # noqa: PLC0415 - imports all of networks
+
             busiest = link_table(self.result).drop_duplicates(["src", "dst"]).head(_LINKS)
             targets += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]
         return targets

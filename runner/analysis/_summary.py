@@ -25,7 +25,6 @@ from ...support.table import CodedColumns, Columns, Table, TableField, frame_of
 from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
-from ._advice import advise
 from ._advised import Advice, Advised, Cause, gain_text, together_text
 from ._candidate import ESPECIALLY
 from ._collectives import overview_columns, store_and_forward
@@ -33,7 +32,6 @@ from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._host_time import contention
 from ._labels import lowered
-from ._operators import without_shapes
 from ._path_facts import NodeFacts
 
 if TYPE_CHECKING:
@@ -119,6 +117,8 @@ def summarize(
     """
     path = path or critical_path(result, workload)
     if advised is None:
+        from ._advice import advise  # noqa: PLC0415 - takes long to import, and most runs have cached advice
+
         modules = lambda ranks, ids: NodeFacts(workload, ranks, ids).texts("module")  # noqa: E731
         advised = advise(path, result, workload, overview_columns(result, path, modules))
     kinds = breakdown_columns(path, "kind")
@@ -188,7 +188,11 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
     """Return notes on the limits of the captured step (profiling, missing parts, machine), then others."""
     texts = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
-    unsized = unsized_communication(workload)
+    unsized, unshaped = unsized_communication(workload), ""
+    if bound_by == "compute" and not computed_on_host(workload):
+        from ._operators import without_shapes  # noqa: PLC0415 - imports all chips
+
+        unshaped = without_shapes(workload.metadata)
     first = [
         _unmarked_steps(workload.metadata),
         stand_in_assumption(workload.metadata),
@@ -196,7 +200,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         unsized.text if unsized else "",
         store_and_forward(result),
         contention(workload, result.makespan_ns),
-        without_shapes(workload.metadata) if bound_by == "compute" and not computed_on_host(workload) else "",
+        unshaped,
     ]
     if overhead is not None:
         texts = [line for line in texts if overhead.text not in line]

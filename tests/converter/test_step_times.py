@@ -8,7 +8,7 @@ from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert, doctor
 from chakrascope.converter.building import FreeCores, free_cores, lacks_bfloat16, run_delays, step_times
-from chakrascope.converter.building._step_times import cores_of_ranks, measured_steps
+from chakrascope.converter.building._measured_steps import cores_of_ranks, measured_steps
 from chakrascope.tracer import RankEntry, read_evidence
 
 START = 1_000  # microseconds
