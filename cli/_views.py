@@ -62,7 +62,8 @@ VIEWS: Mapping[str, _View] = {
         columns=("operator", "calls", "time_ns", "share", "reaches", "roofline"),
         note="time: duration of the device work that the operator launched, or of the operator itself on a "
         "CPU. reaches: TFLOP/s if computation bounds the operator, TB/s if memory does. roofline: shortest "
-        "possible time at the chip's peaks over the measured time; above 100 % if data come from a cache.",
+        "possible time at the chip's peaks over the measured time; above 100 % if data come from a cache, or "
+        "for convolutions by Winograd's algorithm.",
         limit=30,
     ),
     "steps": _View("steps", "Converted steps"),

@@ -127,7 +127,10 @@ def operator_work(op: HostOp) -> Work:
     if _ONE_GRADIENT.search(name) and not _is_shape(_weight_of(name, op)):
         return Work("", 1, *_bytes(name, op))
     amounts = (_operations(name, op), *_bytes(name, op))
-    return Work(class_of(name), *(min(amount, _MOST) for amount in amounts))
+    kind = class_of(name)
+    if kind == "convolution" and not (_ELSEWHERE.search(name) or _convolution_arguments(name, op.inputs)):
+        kind = ""  # without a stride, the number of output positions is a guess
+    return Work(kind, *(min(amount, _MOST) for amount in amounts))
 
 
 def operator_cost(op: HostOp) -> tuple[int, int]:
@@ -214,9 +217,8 @@ def _broadcast(shapes: Sequence[Shape]) -> list[int]:
 
 def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -> list[int]:
     """Return the shape of a convolution's output; with unknown strides, positions are unchanged."""
-    places = _CONVOLUTION_ARGUMENTS.get(name, ())
-    arguments = [values[at] for at in places if at < len(values) and _is_shape(values[at])]
-    if not places or len(arguments) < len(places):
+    arguments = _convolution_arguments(name, values)
+    if not arguments:
         return [source[0], weight[0], *source[2:]]
     arguments += [[1]] * (3 - len(arguments))
     positions = [
@@ -229,6 +231,13 @@ def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -
         )
     ]
     return [source[0], weight[0], *positions]
+
+
+def _convolution_arguments(name: str, values: Sequence[Any]) -> list[Sequence[int]]:
+    """Return stride, padding and any dilation of a forward convolution, or [] if one is unknown."""
+    places = _CONVOLUTION_ARGUMENTS.get(name, ())
+    arguments = [values[at] for at in places if at < len(values) and _is_shape(values[at])]
+    return arguments if len(arguments) == len(places) else []
 
 
 def _spread(argument: Sequence[int], dimensions: int) -> Sequence[int]:

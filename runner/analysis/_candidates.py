@@ -60,7 +60,7 @@ from ._memory_traffic import (
     operators_in,
     repeated_copies,
 )
-from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
+from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reach_in_tf32, reaches_of
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Excess, Target, late_ranks
 
@@ -186,7 +186,12 @@ def _with_evidence(
     operators = set(segments["operator"][one.rows].tolist())
     if one.remedy != "compute" or operators.isdisjoint(rate.operator for rate in rates):
         return one
-    reach = reaches.get(operators.pop()) if len(operators) == 1 else None
+    reach = None
+    if len(operators) == 1:
+        operator, kernels = operators.pop(), set(segments["name"][one.rows].tolist())
+        tf32 = reach_in_tf32((rate for rate in rates if rate.operator == operator), kernels)
+        known = [found for found in (reaches.get(operator), tf32) if found is not None]
+        reach = max(known, key=lambda found: found.times, default=None)
     if reach is None:
         return replace(one, is_advised=False)
     bound_ns = round(one.path_ns * (1 - 1 / reach.times))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -35,12 +36,20 @@ _REMEDIES = {
     "attention": "try another attention backend (torch.nn.attention.sdpa_kernel)",
     "convolution": "try channels_last, or let the library search (torch.backends.cudnn.benchmark)",
 }
+_TF32 = (
+    "TF32 (torch.backends.cuda.matmul.allow_tf32 = True), if factors rounded from 23 to 10 bits of mantissa "
+    "are precise enough"
+)
 _STREAM_REMEDIES = {
     "softmax": "scaled_dot_product_attention if it belongs to attention, which then writes no scores, or "
     "another fused kernel (torch.compile)",
     "copy": "one layout from producer to consumer, which needs no copy, or fusing it (torch.compile)",
 }
 _STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (torch.compile)"
+# A product below this share of the peak is bound by its size, so that another precision gains little.
+_NEAR_PEAK = 0.5
+# Kernels of cuBLAS and CUTLASS that multiply in single precision outside of tensor cores.
+_SINGLE = re.compile(r"(?:^|_)(?:simt_)?sgemm")
 # Operators that stream whole tensors, so that their rates can be compared.
 _STREAMING = frozenset(
     {"elementwise", "copy", "normalization", "softmax", "reduction", "optimizer", "triton"}
@@ -247,6 +256,31 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
         place = max(range(len(own)), key=spared.__getitem__)
         reaches[operator] = Reach(now_ns / left_ns, _evidence(own[place], best[place][1]))
     return reaches
+
+
+def reach_in_tf32(rates: Iterable[OperatorRate], kernels: Iterable[str]) -> Reach | None:
+    """Return the speed-up of an operator in TF32; None if its *kernels* or their *rates* allow no gain.
+
+    The products, which must be near the FP32 peak, are assumed to reach the same share of the TF32 peak,
+    unless memory bounds them.
+    """
+    if not all(map(_SINGLE.search, kernels)):
+        return None
+    now_ns = spared_ns = 0.0
+    longest = None
+    for rate in rates:
+        now_ns += rate.time_ns
+        chip, (compute_ns, memory_ns) = known_chip(rate.chip), rate.least_ns
+        peaks = {} if chip is None or (rate.kind, rate.precision) != ("gemm", "fp32") else chip.peak_flops
+        if "tf32" not in peaks or compute_ns < max(memory_ns, _NEAR_PEAK * rate.time_ns):
+            continue
+        spared_ns += rate.time_ns - max(rate.time_ns * peaks["fp32"] / peaks["tf32"], memory_ns)
+        if longest is None or rate.time_ns > longest.time_ns:
+            longest = rate
+    if longest is None or now_ns < _MIN_TIMES * (now_ns - spared_ns):
+        return None
+    how = f"{longest.arguments} reaches {_reach_text(longest)} in FP32: {_TF32}"
+    return Reach(now_ns / (now_ns - spared_ns), how)
 
 
 def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:

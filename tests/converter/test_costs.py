@@ -293,6 +293,15 @@ def test_a_device_with_another_number_is_the_only_chip_of_the_trace(tmp_path):
     assert metadata["chips"] == {"0": ""}
 
 
+def test_a_convolution_without_a_recorded_stride_has_no_model(tmp_path):
+    call = ("aten::cudnn_convolution", [[2, 4, 8, 8], [6, 4, 3, 3]], ["float", "float"])
+    bare = only(tmp_path, *call, [], ("k", 5.0))
+    assert (bare["kind"], bare["ns"]) == ("", 5_000)
+    values = ["", "", "[0, 0]", "[2, 2]", "[1, 1]", "1", "True", "False", "True"]
+    known = only(tmp_path, *call, values, ("k", 5.0))
+    assert (known["kind"], known["flops"]) == ("convolution", 7776)
+
+
 def test_what_has_no_model_is_listed_without_costs(tmp_path):
     sort = only(tmp_path, "aten::sort", [[8]], ["float"], [""], ("k", 5.0))
     assert (sort["kind"], sort["ns"]) == ("", 5_000)

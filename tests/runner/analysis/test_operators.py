@@ -13,7 +13,7 @@ from chakrascope.converter import convert_files
 from chakrascope.errors import BackendError
 from chakrascope.runner import summarize
 from chakrascope.runner.analysis import TABLES, analyse_run, joined_operators, operators_text
-from chakrascope.runner.analysis._operators import OperatorRate, operator_rates, reaches_of
+from chakrascope.runner.analysis._operators import OperatorRate, operator_rates, reach_in_tf32, reaches_of
 from chakrascope.runner.chips import chip_of_device, find_chip
 
 KINDS = ("compute", "host")
@@ -224,6 +224,51 @@ def test_a_product_bound_by_memory_is_not_held_against_one_that_moves_less():
     assert not reaches_of([thin, square])
     alike = dataclasses.replace(square, size_bytes=4_000)
     assert reaches_of([thin, square, alike])["aten::mm"].times == 4
+
+
+A100 = "NVIDIA A100-SXM4-80GB"  # 19.5 TFLOP/s of FP32, 156 of TF32, 2.039 TB/s
+SINGLE = ["ampere_sgemm_128x64_nn", "cutlass_80_simt_sgemm_256x128_8x4_nt_align1"]
+
+
+def product(time_ns=1_000_000, **more):
+    """Return the rate of products that take 0.8 ms at the FP32 peak of an A100."""
+    return rate("aten::mm", "gemm", 1_560_000_000, time_ns, **({"chip": A100, "precision": "fp32"} | more))
+
+
+def test_single_precision_near_the_peak_could_be_tf32():
+    found = reach_in_tf32([product()], SINGLE)
+    assert found.times == pytest.approx(8)
+    assert found.how.startswith(
+        "bf16[1560000000] reaches 15.6 TFLOP/s (80.0 % of the roofline) in FP32: TF32 "
+    )
+    assert "rounded from 23 to 10 bits of mantissa" in found.how
+    bound_by_memory = dataclasses.replace(product(), size_bytes=101_950_000)  # 0.5 ms
+    assert reach_in_tf32([bound_by_memory], SINGLE).times == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("own", "kernels"),
+    [
+        (product(), ["ampere_tf32_s1688gemm_128x128"]),
+        (product(), ["cutlass_80_tensorop_s1688gemm_128x128"]),
+        (product(), [*SINGLE, "another"]),
+        (product(4_000_000), SINGLE),  # far from the peak, so bound by its size
+        (product(precision="bf16"), SINGLE),
+        (product(chip="Tesla V100-SXM2-32GB"), SINGLE),  # has no TF32
+        (product(chip=""), SINGLE),
+    ],
+)
+def test_no_evidence_for_tf32(own, kernels):
+    assert reach_in_tf32([own], kernels) is None
+
+
+def test_advice_on_tf32_has_a_simulated_gain(tmp_path):
+    program = workload([comp(0, 1_000_000, name="ampere_sgemm_128x64_nn", operator="aten::mm", stream=1007)])
+    program = measured(program, [product()])
+    program = dataclasses.replace(program, metadata={**program.metadata, "chips": {"0": A100}})
+    (item,) = run_of(tmp_path, program).summary.advice
+    assert (item.gain_ns, item.is_bound) == (875_000, False)
+    assert "allow_tf32" in item.how
 
 
 def measured(program, rates):
