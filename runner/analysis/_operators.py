@@ -271,7 +271,9 @@ def reach_in_tf32(rates: Iterable[OperatorRate], kernels: Iterable[str]) -> Reac
     for rate in rates:
         now_ns += rate.time_ns
         chip, (compute_ns, memory_ns) = known_chip(rate.chip), rate.least_ns
-        peaks = {} if chip is None or (rate.kind, rate.precision) != ("gemm", "fp32") else chip.peak_flops
+        peaks: Mapping[str, float] = (
+            {} if chip is None or (rate.kind, rate.precision) != ("gemm", "fp32") else chip.peak_flops
+        )
         if "tf32" not in peaks or compute_ns < max(memory_ns, _NEAR_PEAK * rate.time_ns):
             continue
         spared_ns += rate.time_ns - max(rate.time_ns * peaks["fp32"] / peaks["tf32"], memory_ns)
