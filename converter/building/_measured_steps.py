@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...tracer import Evidence, RankEntry, read_evidence
 from ._cause_rules import ACTIVITIES
 from ._places import function_at
@@ -52,6 +54,10 @@ _PHASE_SHARE, _ALIKE = 0.1, 0.5
 # Maximum time of a function in other steps, as a share of its time in long steps, if only long steps call it.
 _ELSEWHERE = 0.1
 _STARTING = "process_start"
+# Causes that almost all steps contain, so only their source location can distinguish long steps.
+_EVERYWHERE = ("", "python", "dispatch")
+# Minimum share of the additional time of long steps that their cause explains.
+_PART = 0.25
 # Maximum number of ranks to read. Ranks of a job take steps together, so some ranks represent all ranks.
 _MAX_RANKS = 16
 _FIRST_STEADY = 3  # number of the first steady step; earlier steps allocate, compile and start workers
@@ -148,14 +154,29 @@ def _slowest(
     for rank, own in evidence.items():
         steps = own.steps
         waited = steps.collective_ns if working else []
+        delays = _delays(own)
         for index, begin, end in steps.steps():
             took = steps.time_ns[end] - steps.time_ns[begin]
             key = took - (waited[end] - waited[begin] if waited else 0)
             if bool(steps.recorded[end]) == recorded and (index not in slowest or key > slowest[index][0]):
-                delay = steps.delay_ns[end] - steps.delay_ns[begin]
-                is_read = min(steps.delay_ns[begin], steps.delay_ns[end]) >= 0
-                slowest[index] = key, _Step(rank, begin, end, took, min(delay, took) if is_read else 0)
+                slowest[index] = key, _Step(rank, begin, end, took, min(delays[end] - delays[begin], took))
     return {index: step for index, (_, step) in slowest.items()}
+
+
+def _delays(evidence: Evidence) -> list[int]:
+    """Return the run delay (ns) until each row.
+
+    Between steps of less than a millisecond, the tracer does not read it. The steps between two readings
+    share its growth in proportion to the time in which the thread did not run.
+    """
+    steps = evidence.steps
+    idle = np.maximum.accumulate(np.subtract(steps.time_ns, steps.cpu_ns))
+    read = np.flatnonzero(np.greater_equal(steps.delay_ns, 0))
+    if not len(read):
+        return [0] * len(steps)
+    grown = np.interp(idle - idle[0], idle[read] - idle[0], np.take(steps.delay_ns, read))
+    delays: list[int] = np.rint(grown).astype(np.int64).tolist()
+    return delays
 
 
 def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
@@ -244,50 +265,112 @@ def _chance(count: int, due: int, long: int, steps: int) -> float:
 def _explained(
     times: StepTimes, long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]
 ) -> StepTimes:
-    """Return *times* with the cause that takes more time in the *long* steps than in other steps."""
-    by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
+    """Return *times* with the cause of the *long* steps, if one cause has most of their additional time."""
+    spent = _spent(steps, evidence)
     excess: Counter[tuple[str, str]] = Counter()
     visits: Counter[tuple[bool, str]] = Counter()  # excess time of the steps that run each function
     chains: dict[bool, Counter[tuple[str, ...]]] = {True: Counter(), False: Counter()}
-    loading_ns = 0.0
     for index, step in steps.items():
         sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
-        own = evidence[step.rank].steps
-        start, end = own.time_ns[step.begin], own.time_ns[step.end]
-        shares = by_cause[step.rank].times(start, end)
-        chains[index in long] += by_cause[step.rank].chains(start, end)
-        for function in {function_at(place) for _, place in shares}:
+        chains[index in long] += spent[index].chains
+        for function in {function_at(place) for _, place in spent[index].causes}:
             visits[index in long, function] += max(1, step.took_ns - times.median_ns)
-        shares[DELAYED, ""] += step.delay_ns
-        if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
-            shares[COLLECTING, ""] += own.gc_ns[step.end] - own.gc_ns[step.begin]
-        if min(own.loader_ns[step.begin], own.loader_ns[step.end]) >= 0:
-            loading_ns += sign * (own.loader_ns[step.end] - own.loader_ns[step.begin]) / count
-        for key, taken in shares.items():
+        for key, taken in spent[index].causes.items():
             excess[key] += round(sign * taken / count)
     causes: Counter[str] = Counter()
     for (cause, _), taken in excess.items():
         causes[cause] += taken
-    has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
-    loading = WORKER_WAIT if has_workers else "input_pipeline"
-    causes[loading] = max(causes[loading], round(loading_ns))
     longer_ns = times.long_ns - times.median_ns
+    parts: tuple[str, ...] = ()
     if causes[_STARTING] >= _PHASE_SHARE * longer_ns:  # new workers take long until their first batch
         causes[_STARTING] += causes.pop(WORKER_WAIT, 0)
+        parts = (WORKER_WAIT,)
     # Without a period, the machine may be the cause, independent of the running code.
     counted = [one for one in (COLLECTING, DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
     owning = [one for one in ACTIVITIES if causes[one] >= longer_ns / 2][:1]
     sampled = [one for one in causes if one != DELAYED or not times.every]
     cause = max(counted or owning or sampled, key=causes.__getitem__, default="")
-    if causes[cause] < longer_ns / 4:
+    if causes[cause] < _PART * longer_ns:
         return times
-    place = max((key for key in excess if key[0] == cause), key=excess.__getitem__, default=("", ""))[1]
+    placed = [key for key in excess if key[0] == cause and key[1]]
+    place = max(placed, key=excess.__getitem__, default=("", ""))[1] if cause not in counted else ""
     function = function_at(place)
     least_ns = _REGULAR * sum(steps[index].took_ns - times.median_ns for index in long)
     is_distinct = bool(function) and not visits[False, function] and visits[True, function] >= least_ns
+    caller = ""
     if function and visits[False, function]:
-        place = _caller_of_long_steps(chains, len(long) * longer_ns / 2) or place
-    return times._replace(cause=cause, place=place, is_distinct=int(is_distinct))
+        caller = _caller_of_long_steps(chains, len(long) * longer_ns / 2)
+    if caller:
+        own = {index: one.under(function_at(caller)) for index, one in spent.items()}
+    elif cause in _EVERYWHERE:
+        own = {index: one.causes[cause, place] for index, one in spent.items()}
+    else:
+        own = {index: one.of(cause, *parts) for index, one in spent.items()}
+    is_certain = times.every > 0 or cause in (*_REPEATED, COLLECTING, DELAYED)
+    seen = {index: ns for index, ns in own.items() if ns or spent[index].chains}
+    tried = sum(ns > 0 for ns in excess.values())
+    took = {index: step.took_ns for index, step in steps.items()}
+    grown_ns = longer_ns if cause == DELAYED else _disproportionate_ns(own, took, long)
+    if grown_ns < _PART * longer_ns or not (is_certain or _is_usual(seen, long, longer_ns, tried)):
+        return times  # the machine was slower, whatever the steps ran
+    return times._replace(cause=cause, place=caller or place, is_distinct=int(is_distinct))
+
+
+class _Spent(NamedTuple):
+    """The time (ns) that a step spent for each pair of cause and place, and in each call chain."""
+
+    causes: Counter[tuple[str, str]]
+    chains: Counter[tuple[str, ...]]
+
+    def of(self, *causes: str) -> int:
+        """Return the time of *causes* in all places."""
+        return sum(ns for (cause, _), ns in self.causes.items() if cause in causes)
+
+    def under(self, function: str) -> int:
+        """Return the time of *function*, including the functions that it calls."""
+        return sum(ns for chain, ns in self.chains.items() if function in map(function_at, chain))
+
+
+def _spent(steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]) -> dict[int, _Spent]:
+    """Return the sampled and counted times of *steps* by number."""
+    sampled = {rank: SampledCauses(own) for rank, own in evidence.items()}
+    has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
+    loading = WORKER_WAIT if has_workers else "input_pipeline"
+    found: dict[int, _Spent] = {}
+    for index, step in steps.items():
+        own, by_cause = evidence[step.rank].steps, sampled[step.rank]
+        times = own.time_ns[step.begin], own.time_ns[step.end]
+        one = found[index] = _Spent(by_cause.times(*times), by_cause.chains(*times))
+        one.causes[DELAYED, ""] += step.delay_ns
+        if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
+            one.causes[COLLECTING, ""] += own.gc_ns[step.end] - own.gc_ns[step.begin]
+        if min(own.loader_ns[step.begin], own.loader_ns[step.end]) >= 0:
+            loaded_ns = own.loader_ns[step.end] - own.loader_ns[step.begin]
+            one.causes[loading, ""] += max(0, loaded_ns - one.of(loading))
+    return found
+
+
+def _disproportionate_ns(own: Mapping[int, int], taken: Mapping[int, int], long: Collection[int]) -> float:
+    """Return by how much the mean of *own* times in *long* steps exceeds its share of the other steps.
+
+    If a machine is slower for a while, all work takes longer in proportion.
+    """
+    others = taken.keys() - long
+    own_ns, usual_ns = (mean(own[index] for index in part) for part in (long, others))
+    long_ns, step_ns = (mean(taken[index] for index in part) for part in (long, others))
+    return own_ns - usual_ns * long_ns / step_ns
+
+
+def _is_usual(seen: Mapping[int, int], long: Collection[int], longer_ns: int, tried: int) -> bool:
+    """Return whether a cause is in more of the *long* steps than chance explains after *tried* causes.
+
+    *seen* are the times of the cause in each step with samples. Scattered steps may have any cause in common.
+    """
+    usual = [ns for index, ns in seen.items() if index not in long]
+    least_ns = (mean(usual) if usual else 0) + _PART * longer_ns
+    due = {index for index, ns in seen.items() if ns >= least_ns}
+    sampled = len(seen) - len(usual)
+    return tried * _chance(len(due.intersection(long)), len(due), sampled, len(seen)) < _BY_CHANCE
 
 
 def _caller_of_long_steps(chains: Mapping[bool, Counter[tuple[str, ...]]], least_ns: float) -> str:
