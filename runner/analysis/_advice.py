@@ -14,11 +14,13 @@ import numpy.typing as npt
 from ...converter import Workload
 from ...converter.building import (
     StepTimes,
+    captured_steps,
     free_cores,
     lacks_bfloat16,
+    run_delays,
     step_times,
 )
-from ...converter.chakra import KINDS
+from ...converter.chakra import HOST_CAUSES, KINDS
 from ...errors import ChakrascopeError
 from ...support import count_text, share_text
 from ...support.table import Columns
@@ -41,7 +43,7 @@ from ._advised import (
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._host_time import DELAYED, INSIDE_CALLS, contention
+from ._host_time import DELAYED, INSIDE_CALLS
 from ._mean_gain import delays_on, over_the_run
 from ._path_facts import collective_label
 from ._what_if import Target
@@ -91,14 +93,11 @@ def advise(
     found = candidates(path, result, workload, slow.__contains__)
     # Time lost to other processes does not count, because nothing in the script causes it.
     least_ns = _MIN_SHARE * max(1, path.makespan_ns - delays_on(path))
-    machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
-    mattering = [
-        one for one in found if one.is_advised and one.bound_ns >= least_ns and one.cause not in machines
-    ]
+    mattering = [one for one in found if one.is_advised and one.bound_ns >= least_ns]
     halves = _halves(path, simulate, result)
     chosen = _distinct(mattering)[:_MAX_REPLAYED]
-    replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
-    helpful = [(one, item) for one, item in replayed if item.gain_ns >= least_ns]
+    items = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
+    helpful = [(one, item) for one, item in items if item.gain_ns >= least_ns]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     in_step = [
         (one, _of_the_whole(one, item, result, workload, simulate))
@@ -113,13 +112,15 @@ def advise(
     in_long_steps = {item.cause for item in recurring}
     shown = [(one, item) for one, item in shown if item.key or item.cause not in in_long_steps]
     measured = [*recurring, *_page_faults(result, workload)]
+    if all(one.remedy != DELAYED for one, _ in shown):
+        measured += _usual_delays(result, workload)
     is_of_the_step = not measured and shown == in_step
     together_ns = _together_ns(shown, result, simulate) if is_of_the_step else 0
-    items = [*measured, *_with_overlaps(shown, path)]
-    items = _ordered(items)[:_MAX_ADVICE]
     top = _contributor(found)
+    is_busy = top is not None and top.remedy == DELAYED
+    ordered = _ordered([*measured, *_with_overlaps(shown, path)], is_busy=is_busy)[:_MAX_ADVICE]
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MAX_CAUSES])
-    return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves, together_ns)
+    return Advised(tuple(ordered), None if top is None else _cause(top, path), causes, halves, together_ns)
 
 
 def replays_of(result: Result, workload: Workload, experiment: Callable[[], Experiment]) -> Simulate | None:
@@ -142,21 +143,31 @@ def replays_of(result: Result, workload: Workload, experiment: Callable[[], Expe
 def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simulate: Simulate | None) -> int:
     """Return the gain of all advice together in ns, or 0 if it is close to the sum of single gains."""
     keys = [(one.target, float(item.key.rpartition("=")[2])) for one, item in shown]
-    after = _replayed(simulate, *keys) if len(shown) > 1 else None
+    after = replayed(simulate, *keys) if len(shown) > 1 else None
     if after is None:
         return 0
     gain_ns = result.makespan_ns - after.makespan_ns
     return gain_ns if gain_ns < (1 - _NEAR) * sum(item.gain_ns for _, item in shown) else 0
 
 
-def _ordered(items: Sequence[Advice]) -> list[Advice]:
-    """Sort advice by likely gain; a busy machine and page faults come after larger causes in the script."""
+def _ordered(items: Sequence[Advice], *, is_busy: bool) -> list[Advice]:
+    """Sort advice by likely gain; waits for a processor and page faults come after larger causes.
+
+    Page faults occur inside operators, so they come after any operators that take longer. If waits are the
+    largest contributor (*is_busy*), their likely gain counts.
+    """
     ordered = sorted(items, key=lambda item: -item._likely_ns)
-    symptoms = [one for one in ordered if one.cause == _PAGE_FAULTS or (one.cause == DELAYED and one.key)]
-    for item in symptoms:
+    waits = {(DELAYED, ""), (DELAYED, Target("cause", DELAYED).key)}
+    symptoms = {(_PAGE_FAULTS, ""), *(() if is_busy else waits)}
+    for item in [one for one in ordered if (one.cause, one.key.partition("=")[0]) in symptoms]:
         ordered.remove(item)
-        place = max((row for row, one in enumerate(ordered, 1) if one.gain_ns > item.gain_ns), default=0)
-        ordered.insert(place, item)
+        larger = (
+            row
+            for row, one in enumerate(ordered, 1)
+            if one.gain_ns > item.gain_ns
+            or (item.cause == _PAGE_FAULTS and one.kind == "compute" and one.path_ns > item.gain_ns)
+        )
+        ordered.insert(max(larger, default=0), item)
     return ordered
 
 
@@ -187,7 +198,7 @@ def _advice_of(
 ) -> Advice:
     """Return the advice on a candidate; its gain comes from a replay if the change can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
-    after = _replayed(simulate, (one.target, one.times))
+    after = replayed(simulate, (one.target, one.times))
     if after is not None:
         gain_ns, is_bound, then = result.makespan_ns - after.makespan_ns, False, _bound_by(after, workload)
     rank, node_id, place = _longest(path, one)
@@ -219,7 +230,7 @@ def _of_the_whole(
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
         return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
     is_removable = one.is_moved or (one.times == HALF and one.remedy != "precision")
-    after = _replayed(simulate, (one.target, math.inf)) if is_removable else None
+    after = replayed(simulate, (one.target, math.inf)) if is_removable else None
     gain_ns = one.path_ns if after is None else result.makespan_ns - after.makespan_ns
     if one.is_moved:
         return replace(item, whole_ns=gain_ns)
@@ -273,6 +284,19 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
     share = times.fault_ns / times.median_ns
     how = REMEDIES[_PAGE_FAULTS]
     return [Advice(what, how, times.fault_ns, share, "", False, "host", _PAGE_FAULTS, 0, steps=MEDIAN_STEP)]
+
+
+def _usual_delays(result: Result, workload: Workload) -> list[Advice]:
+    """Return advice on the median unprofiled step's waits for a processor, unless they are short.
+
+    The gain is measured. The advice has no key, because the shown step hardly waits.
+    """
+    times, delays = _step_times(result, workload), run_delays(workload.metadata)
+    usual_ns = delays[0] // captured_steps(workload.metadata) if delays else 0
+    if times is None or usual_ns < _MIN_FAULTS * times.median_ns:
+        return []
+    what, share = f"{HOST_CAUSES[DELAYED]} in the median step", usual_ns / times.median_ns
+    return [Advice(what, REMEDIES[DELAYED], usual_ns, share, "", False, "host", DELAYED, 0)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
@@ -355,13 +379,13 @@ def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> di
     """Return the gains in ns of halving computation, and of halving the two largest kinds on the path."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
-    halved = {kind: _replayed(simulate, (Target("kind", kind), 2.0)) for kind in chosen}
+    halved = {kind: replayed(simulate, (Target("kind", kind), 2.0)) for kind in chosen}
     return {
         kind: result.makespan_ns - after.makespan_ns for kind, after in halved.items() if after is not None
     }
 
 
-def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Result | None:
+def replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Result | None:
     """Replay the step with *changes*; None without *simulate* or if that fails."""
     try:
         return None if simulate is None else simulate(changes)

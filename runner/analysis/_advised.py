@@ -94,7 +94,8 @@ REMEDIES: Mapping[str, str] = {
     "live Python objects",
     "lock": "less Python in other threads of the process, such as pickling by a queue's thread: move the "
     "work to another process, pass tensors in shared memory, or release the lock or the GIL earlier",
-    "descheduled": "free processor cores: fewer threads and processes per core, or a larger CPU quota",
+    "descheduled": "free processor cores: fewer threads than cores (OMP_NUM_THREADS), ranks pinned to cores "
+    "of their own, nothing else on them, and a higher CPU limit of the container",
     "sleep": "remove the sleep, or wait for an event instead",
     "validation": "validate less often, on fewer batches, or in another job",
     "logging": "log less often, or format and write in another thread",

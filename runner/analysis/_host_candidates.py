@@ -235,8 +235,9 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
             if every is not None and len(every) > len(part):
                 own = np.setdiff1d(own, part)
                 found.append((in_place(segments, part), Target("place", place), every))
-        if len(own):
-            found.append((where(segments, own), Target("cause", cause), own))
+        if len(own):  # any code may lose its processor
+            at = "" if cause == DELAYED else where(segments, own)
+            found.append((at, Target("cause", cause), own))
         # Without the profiler, or after a warm-up, a first launch is short.
         is_advised = cause != FIRST_LAUNCH
         for at, target, every in found:

@@ -71,7 +71,7 @@ def _in_the_median_step(
     step.
     """
     steps = captured_steps(workload.metadata)
-    delays = run_delays(workload.metadata) if one.cause == DELAYED else None
+    delays = run_delays(workload.metadata) if one.remedy == DELAYED else None
     overhead, times = profiler_overhead(workload.metadata), step_times(workload.metadata)
     usual_step_ns = (overhead.usual_ns if overhead else 0) or (times.median_ns if times else 0)
     own_delays_ns, step_ns = 0, usual_step_ns * steps
