@@ -75,7 +75,7 @@ def diagnose_command(
     from which step, on which worker or stage, and why.
     """
     from ..runner import Study
-    from ..runner.analysis import contention, operations_of, slowest_rank
+    from ..runner.analysis import contention, operations_of
 
     first = Path(targets[0])
     if (run_id is None or first.is_file()) and (table := operations_of(first)) is not None:
@@ -94,7 +94,7 @@ def diagnose_command(
             "prints the collectives of a study."
         )
     run = open_run([Path(target) for target in targets], run_id, output_format)
-    diagnosis, slowest = run.diagnosis, slowest_rank(run.result, run.workload)
+    diagnosis, slowest = run.diagnosis, run.slowest_rank
     answer = _no_slow_rank(run) if slowest is None else slowest.sentence
     if output_format == "json":
         more = {"answer": answer, "slowest_rank": slowest and slowest.to_json(), "clocks": run.clocks}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from ...converter.building import stand_in_assumption
 from ...support import count_text, duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
+from ._advice import Simulate, replayed
 from ._collectives import arrivals_of
 from ._foreign_times import measured_ranks
 from ._host_time import DELAYED, cause_ns
 from ._summary import rank_times
+from ._what_if import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +89,7 @@ class SlowestRank:
     *delayed_ns* of the work is waiting for a processor. The rank arrives last at *last_at* of
     *collectives* collectives, and the median rank waits for it for *waited_ns* in total. In a
     captured job that was scaled out, *copies* other ranks repeat the same measured rank and are no
-    peers.
+    peers. *gain_ns* is the gain of a replay without the rank's additional work (-1: not replayed).
     """
 
     rank: int
@@ -98,6 +101,7 @@ class SlowestRank:
     makespan_ns: int
     delayed_ns: int = 0
     copies: int = 0
+    gain_ns: int = -1
 
     @property
     def sentence(self) -> str:
@@ -126,26 +130,32 @@ class SlowestRank:
         if share < _NOTICEABLE:
             return f"{waits}. This is too little to matter."
         excess_ns = max(0, self.work_ns - self.median_ns)
-        if 2 * excess_ns >= self.waited_ns:
-            return f"{waits}, {share_text(share)} of the step."
-        return (
-            f"{waits}, {share_text(share)} of the step. The additional work of rank {self.rank} explains at "
-            f"most {duration_text(excess_ns)} of this waiting; for the rest, the rank begins later or works "
-            f"in another order. `what-if --faster skew:{self.rank}=inf` simulates the step without this "
-            "delay."
-        )
+        waits += f", {share_text(share)} of the step."
+        if 2 * excess_ns < self.waited_ns:
+            waits += (
+                f" The additional work of rank {self.rank} explains at most {duration_text(excess_ns)} of "
+                "this waiting; for the rest, the rank begins later or works in another order."
+            )
+        if self.gain_ns >= 0:
+            waits += (
+                f" Without its additional work, this step would be {duration_text(self.gain_ns)} shorter "
+                f"(`what-if --faster skew:{self.rank}=inf`)."
+            )
+        return waits
 
     def to_json(self) -> dict[str, int]:
         """Return the figures by name, except the makespan."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "makespan_ns"}
 
 
-def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRank | None:
+def slowest_rank(
+    result: Result, workload: Workload | None = None, simulate: Simulate | None = None
+) -> SlowestRank | None:
     """Return the rank of *result* that its peers wait for longest, or that works longest if none waits.
 
     All time except exposed communication is work, on the device or the host. Waits for a processor
-    come from *workload*. Returns None for a single rank, and if no rank waits and all repeat one
-    measured rank.
+    come from *workload*, and the gain of an even load from a replay by *simulate*. Returns None for a
+    single rank, and if no rank waits and all repeat one measured rank.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -168,6 +178,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
             return None
         alike[:] = False  # all ranks do equal work, so only the network can make one late
     peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
+    even = replayed(simulate, (Target("skew", str(numbers[slowest])), math.inf))
     return SlowestRank(
         int(numbers[slowest]),
         int(work[slowest]),
@@ -178,6 +189,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
         result.makespan_ns,
         0 if workload is None else cause_ns(workload.graph_of(int(numbers[slowest])), DELAYED),
         int(alike.sum()),
+        -1 if even is None else max(0, result.makespan_ns - even.makespan_ns),
     )
 
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from .._experiment import Experiment
     from ..programs import Demand, Program
+    from ._advice import Simulate
     from ._host_calls import CapturedCalls
+    from ._rank_table import SlowestRank
     from ._search import Words
     from ._what_if import Target
     from .diagnosis import Diagnosis
@@ -181,13 +183,19 @@ class RunAnalysis:
 
         return deviation_text(self.result, self.workload, self.collectives)
 
+    @property
+    def _simulate(self) -> Simulate | None:
+        from ._advice import replays_of  # noqa: PLC0415 - takes long to import
+
+        return replays_of(self.result, self.workload, self.experiment)
+
     @ComputedOnce
     def _advised(self) -> Advised:
         """Return the advice, cached in a file of the run because it needs replays."""
         from ._disk_cache import cached_advice  # noqa: PLC0415 - few analyses need the cache
 
         def make() -> Advised:
-            from ._advice import advise, link_bytes_per_ns, replays_of  # noqa: PLC0415 - takes long to import
+            from ._advice import advise, link_bytes_per_ns  # noqa: PLC0415 - takes long to import
 
             messages = self._messages()
             return advise(
@@ -197,7 +205,7 @@ class RunAnalysis:
                 self._overview,
                 link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
                 messages=None if messages is None else Table.of(messages).columns(),
-                simulate=replays_of(self.result, self.workload, self.experiment),
+                simulate=self._simulate,
             )
 
         return cached_advice(self.study.cache_file(self.info.id, "advice.json"), self._made_of, make)
@@ -363,6 +371,13 @@ class RunAnalysis:
 
         layers: pd.DataFrame = frame_of(self._columns("layers.parquet", make)).astype({"module": "str"})
         return layers
+
+    @ComputedOnce
+    def slowest_rank(self) -> SlowestRank | None:
+        """Return the rank that its peers wait for longest (see `slowest_rank`)."""
+        from ._rank_table import slowest_rank  # noqa: PLC0415
+
+        return slowest_rank(self.result, self.workload, self._simulate)
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:

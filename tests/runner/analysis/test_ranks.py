@@ -1,20 +1,25 @@
 """Ranks: which is the slowest, when each arrives at collectives, and which are equal."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
+from studies import analysis_of
 from workloads import coll, comp, workload
 
 from chakrascope.converter import Workload, convert_files
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import (
+    Target,
     analyse_run,
     collective_arrivals,
     counterpart,
     rank_standings,
     slowest_rank,
+    what_if,
 )
+from chakrascope.support import duration_text
 
 MS = 1_000_000
 DELAYED = "descheduled"
@@ -75,9 +80,18 @@ def test_a_late_rank_with_little_more_work_does_not_explain_its_lateness():
     found = slowest_rank(Recorded([8_000, 8_100, 8_000], [[10, 3_000, 20]]))
     assert found.waited_ns == 2_980
     assert "explains at most 100 ns of this wait" in found.sentence
-    assert "--faster skew:1=inf" in found.sentence
     busy = slowest_rank(Recorded([5_000, 8_100, 5_000], [[10, 3_000, 20]]))
     assert "explains at most" not in busy.sentence
+
+
+def test_the_gain_of_an_even_load_is_that_of_the_what_if():
+    late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
+    run = analysis_of(workload([comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS)], late))
+    gain_ns = run.result.makespan_ns - what_if(run.experiment(), [(Target("skew", "1"), inf)]).makespan_ns
+    assert (run.slowest_rank.rank, run.slowest_rank.gain_ns) == (1, gain_ns)
+    assert f"this step would be {duration_text(gain_ns)} shorter (`what-if --faster skew:1=inf`)" in (
+        run.slowest_rank.sentence
+    )
 
 
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
