@@ -175,7 +175,9 @@ def sweep_command(
         multiply,
         pair_table,
         parse_limits,
+        possible_objectives,
         read_points,
+        values_of,
     )
 
     if (shown is None) == (not axes and points_file is None and machine_names is None):
@@ -204,6 +206,9 @@ def sweep_command(
                 f"--trials lets a search choose the points, but {fixed} fixes them. Next: leave out one of "
                 "the two options."
             )
+        if against is not None:
+            space = over if trials is not None else values_of(points)
+            _check_objective(against, possible_objectives(space, priced=bool(prices)))
         choices |= {"backend": backends[0] if backends else DEFAULT_BACKEND}
         with _resumable(study_folder), _progress() as progress:
             found = run_sweep(
@@ -272,28 +277,34 @@ def _resumable(study_folder: Path) -> Iterator[None]:
     try:
         yield
     except SweepInterrupted as stopped:
+        show = shlex.join(["chakrascope", "sweep", str(study_folder), "--show", stopped.name])
         error_console.print_text(
-            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are stored. Next: repeat the "
-            f"command to continue, or print the results so far: "
-            f"`{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}`"
+            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are stored. Next: repeat the command "
+            f"to continue{f', or print the results so far: `{show}`' if stopped.done else '.'}",
         )
         raise
 
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the points on the Pareto front; raises `UsageError` for an unknown objective."""
-    from ..runner.sweep import front_table, frontier, objectives
+    from ..runner.sweep import answered, front_table, frontier, objectives
 
     done = points[points["state"] == "done"]
     if not against:
         table: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
         return table
-    if against not in objectives(done):
-        raise UsageError(
-            "The second objective of the Pareto front cannot be "
-            f"'{against}'{did_you_mean(against, objectives(done))}"
-        )
+    if against in done.select_dtypes("number") and done[against].nunique() == 1:
+        return answered(points).head(1)
+    _check_objective(against, objectives(done))
     return front_table(points, against)
+
+
+def _check_objective(against: str, names: list[str]) -> None:
+    """Raise `UsageError` if *against* is not among *names*, the second objectives that a sweep can have."""
+    if against not in names:
+        raise UsageError(
+            f"The second objective of the Pareto front cannot be '{against}'{did_you_mean(against, names)}"
+        )
 
 
 def _machines(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._answers import pair_table as pair_table
     from ._answers import per_captured_step as per_captured_step
     from ._answers import point_label as point_label
+    from ._answers import possible_objectives as possible_objectives
     from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings
     from ._answers import worth_their_cost as worth_their_cost
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ._space import multiply as multiply
     from ._space import parse_axis as parse_axis
     from ._space import read_points as read_points
+    from ._space import values_of as values_of
     from ._sweep import Sweep as Sweep
     from ._sweep import SweepInterrupted as SweepInterrupted
     from ._sweep import SweepProgress as SweepProgress

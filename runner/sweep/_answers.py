@@ -15,6 +15,7 @@ from ..prediction import foreign_text
 from ..study import Study
 from ._goal import Goal
 from ._settings import Base, Builder
+from ._space import Range, Space
 from ._table import base_workload, read_start
 
 _UNITS = {
@@ -95,6 +96,19 @@ def objectives(points: pd.DataFrame) -> list[str]:
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
     columns = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(columns) if points[name].nunique() > 1]
+
+
+def possible_objectives(space: Space, *, priced: bool) -> list[str]:
+    """Return the columns that may be :func:`objectives` after a sweep of *space*.
+
+    The ranks and costs of points are not known before the sweep, so they may turn out to be equal.
+    """
+    numbers = [
+        key
+        for key, values in space.items()
+        if isinstance(values, Range) or all(value is None or type(value) in (int, float) for value in values)
+    ]
+    return ["ranks", *(["cost"] if priced else []), *numbers, "rank_time_ns"]
 
 
 def more_is_cheaper(objective: str) -> bool:

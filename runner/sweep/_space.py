@@ -144,6 +144,12 @@ def grid(axes: Mapping[str, Sequence[Any] | Range]) -> list[dict[str, Any]]:
     return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
 
+def values_of(points: Sequence[Settings]) -> dict[str, list[Any]]:
+    """Return the value of each setting at every point, or None at points without the setting."""
+    keys = dict.fromkeys(key for point in points for key in point)
+    return {key: [point.get(key) for point in points] for key in keys}
+
+
 def _listed(key: str, values: Sequence[Any] | Range) -> Sequence[Any]:
     if isinstance(values, Range):
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from ._settings import Base, Builder
 from ._space import Settings, point_key
 
 _POINTS = "points.parquet"
+_LOCK = "lock"
 
 _FIXED = ("id", "state", "error", "ranks", *MEASURES, "memory_bytes", "cost", "simulation_s", "settings")
 _FRACTIONS = ("cost", "simulation_s")
@@ -43,7 +45,8 @@ class PointTable:
 
     The function *cost*, if given, computes the price of a step from a point's settings, ranks and makespan.
     Rows are in memory, and `save` writes them to disk at most about once a second. At the end, the rows are
-    written with checksums of the folder's files. The context manager raises `StudyError` for a damaged file,
+    written with checksums of the folder's files. If the block fails before the first row, a new folder is
+    removed, unless workers have left a log in it. The context manager raises `StudyError` for a damaged file,
     and if another process runs the same sweep.
     """
 
@@ -59,7 +62,7 @@ class PointTable:
     def __enter__(self) -> PointTable:
         with writing(f"The sweep {self.path.parent}", StudyError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path.parent / "lock").open("ab")
+            self._lock = (self.path.parent / _LOCK).open("ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -91,9 +94,13 @@ class PointTable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        folder = self.path.parent
         try:
             self.save(now=True)
-            write_checksums(self.path.parent)
+            if error is not None and {file.name for file in folder.iterdir()} <= {_LOCK, _NAME}:
+                shutil.rmtree(folder)
+            else:
+                write_checksums(folder)
         finally:
             self._lock.close()
 

@@ -204,6 +204,29 @@ def test_the_front_of_a_sweep_is_per_captured_step(study, capfd):
     assert "Pareto front per captured step" in " ".join(out.split())
 
 
+@pytest.mark.parametrize(
+    ("against", "text"),
+    [("network.bandwith", "did you mean 'network.bandwidth'"), ("cost", "cannot be 'cost'"), ("id", "'id'")],
+)
+@pytest.mark.parametrize("trials", [(), ("--trials", "2")])
+def test_an_unknown_objective_is_refused_before_the_sweep(study, against, text, trials, capfd):
+    over = ("--workload", "gpu", "--network", "ring-8", "--over", "network.bandwidth=8,9", "--workers", "0")
+    code, _, err = run_and_read(
+        capfd, "sweep", study.path, *over, *trials, "--against", against, "--name", "refused"
+    )
+    assert code
+    assert text in " ".join(err.split())
+    assert not (study.sweeps_dir / "refused").exists()
+
+
+@pytest.mark.parametrize("against", ["ranks", "network.latency"])
+def test_the_front_of_an_objective_with_one_value_is_the_fastest_point(study, against, capfd):
+    over = ("--over", "network.bandwidth=8,9", "--over", "network.latency=500", "--workers", "0")
+    options = ("--workload", "gpu", "--network", "ring-8", *over, "--against", against, "--format", "json")
+    (row,) = json.loads(answer(capfd, "sweep", study.path, *options))
+    assert row["network.bandwidth"] == 9
+
+
 def test_sweep_on_links_of_another_chip_has_a_note(study, capfd):
     options = ("--workload", "gpu", "--over", "network=hgx-h100-8", "--keep", "0", "--workers", "0")
     out = " ".join(answer(capfd, "sweep", study.path, *options).split())

@@ -130,6 +130,7 @@ def test_unreachable_cluster_has_a_next_step(study, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[dask\]"):
         run_sweep(study, axes(1), network="ring-2", cluster="tcp://127.0.0.1:1")
+    assert not [*study.sweeps_dir.iterdir()]
 
 
 def test_an_address_without_a_scheduler_is_named(study, monkeypatch):
