@@ -13,10 +13,10 @@ import click
 from ..errors import ConfigError, UsageError
 from ..support import (
     duration_text,
+    new_file,
     parse_bandwidth,
     parse_duration,
     parse_size,
-    write_file,
     writing,
 )
 from ._options import quantity
@@ -197,9 +197,12 @@ def _write(found: Calibration, output: Path) -> None:
     from ..runner.calibration import calibrated_network, picture
 
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    with writing(output, ConfigError):
-        calibrated_network(found, output.stem, when).save(output)
-        write_file(output.with_suffix(".svg"), picture(found))
+    plot = output.with_suffix(".svg")
+    # The plot gets its name after the network file is written, so that both exist or neither.
+    with writing(plot, ConfigError), new_file(plot, parents=True) as temporary:
+        temporary.write_text(picture(found), encoding="utf-8")
+        with writing(output, ConfigError):
+            calibrated_network(found, output.stem, when).save(output)
 
 
 def _print(found: Calibration, points: pd.DataFrame, output: Path | None) -> None:

@@ -89,6 +89,15 @@ def test_logs_become_a_network_file_with_a_picture(logs, tmp_path, capsys):
     assert path.with_suffix(".svg").read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize("obstacle", [".yml", ".svg"])
+def test_a_network_file_and_its_picture_are_written_together_or_not_at_all(logs, obstacle, tmp_path, capsys):
+    path = tmp_path / "network.yml"
+    path.with_suffix(obstacle).mkdir()
+    assert run("calibrate", logs, "-o", path)
+    assert f"{path.with_suffix(obstacle)} cannot be written" in " ".join(capsys.readouterr().err.split())
+    assert [*tmp_path.iterdir()] == [path.with_suffix(obstacle)]
+
+
 def test_a_capture_becomes_a_network_file_that_its_study_runs_on(data_dir, tmp_path, capsys):
     study = Study.create(tmp_path / "study")
     shutil.copytree(data_dir / "converter" / "mlp_2", study.path / "traces" / "capture-1")
