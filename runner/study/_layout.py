@@ -15,7 +15,7 @@ from ...tracer import MANIFEST_NAME
 
 NAME_LENGTH = 80
 _NAME = re.compile(rf"\w[\w .+-]{{0,{NAME_LENGTH - 1}}}")
-_ENTRY_BYTES = 200  # maximum length; with a temporary suffix, names stay below the 255 bytes of file systems
+ENTRY_BYTES = 200  # maximum length; with a temporary suffix, names stay below the 255 bytes of file systems
 
 
 def check_name(name: str, what: str) -> None:
@@ -32,8 +32,9 @@ def check_name(name: str, what: str) -> None:
 
 def safe_name(text: str, default: str) -> str:
     """Return *text* with invalid characters replaced, or *default* if no valid character is left."""
-    plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH].rstrip(" .+-")
-    return plain or default
+    plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH]
+    shortened = plain.encode()[:ENTRY_BYTES].decode(errors="ignore")
+    return shortened.rstrip(" .+-") or default
 
 
 def numbered(name: str) -> Iterator[str]:
@@ -48,7 +49,7 @@ def named_entry(folder: Path, name: str, what: str) -> Path:
     Existing items may have names, such as "job (copy)", that are not allowed for new items. Raises
     `StudyError` for the name of a hidden file, and for a name that leads out of the folder.
     """
-    if not 0 < len(os.fsencode(name)) <= _ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
+    if not 0 < len(os.fsencode(name)) <= ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
         raise StudyError(
             f"'{name[:NAME_LENGTH]}' is not the name of {what} in a study; give a plain name, without a path."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 from ...errors import ConfigError, StudyError, did_you_mean
 from ...support.documents import yaml_mapping
 from ..config import NetworkConfig
-from ._layout import StudyLayout, numbered
+from ._layout import ENTRY_BYTES, StudyLayout, numbered
 
 _SUFFIXES = (".json", ".xml", ".yaml", ".yml")
 _NAME = re.compile(r"[\w][\w .+-]{0,99}")
@@ -77,7 +78,8 @@ def _is_same(file: Path, network: NetworkConfig) -> bool:
 
 
 def _is_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None and Path(name).suffix in _SUFFIXES
+    is_short = len(os.fsencode(name)) <= ENTRY_BYTES
+    return _NAME.fullmatch(name) is not None and is_short and Path(name).suffix in _SUFFIXES
 
 
 def _mapping(content: bytes, name: str) -> Mapping[str, Any]:

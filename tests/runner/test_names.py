@@ -97,6 +97,15 @@ MAKERS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "漢", "𝔞"])
+def test_names_are_short_enough_for_a_file_system(study, letter):
+    """A file system counts bytes, up to 255; names of temporary files are longer."""
+    long = safe_name(letter * 300, "job")
+    assert study.add_workload(microbenchmark("all-reduce", 2, 64), long).parent.name == long
+    with pytest.raises(ChakrascopeError, match="plain name"):
+        add_network(study, letter * 300 + ".yml", RING)
+
+
 @pytest.mark.parametrize("name", STRANGE)
 @pytest.mark.parametrize("maker", MAKERS)
 def test_no_name_leads_out_of_its_place(study, maker, name):
