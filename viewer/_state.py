@@ -295,6 +295,7 @@ class StudyView:
 
     def open(self, run_id: str) -> OpenRun:
         """Return the run *run_id* from the cache, or read it; raises `StudyError` if unknown."""
+        run_id = str(run_id)  # a callback without a run may pass None
         key = (self.study.path, run_id)
         with self._lock:
             if key in self._open:

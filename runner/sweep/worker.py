@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import sys
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 from ...errors import Cancelled
 from ...support import end_with_parent
-from ._point import Solver, Work
+
+if TYPE_CHECKING:
+    from ._point import Work
 
 
 def main(descriptor: int, parent: int) -> None:
     """Answer the tasks of the process *parent* that arrive on the connection *descriptor*."""
     end_with_parent(parent)
+    from ._point import Solver  # noqa: PLC0415 - takes seconds on a busy machine; the parent may die meanwhile
+
     connection: Connection[object, object] = Connection(descriptor)
     try:
         solver = Solver(str(connection.recv()))

@@ -452,6 +452,14 @@ class TestProcesses:
         assert (rows["state"] == "done").all()
 
 
+def test_a_worker_without_its_parent_ends_before_it_has_imported_everything():
+    command = [sys.executable, "-X", "importtime", "-m", "chakrascope.runner.sweep.worker", "0", "1"]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
+    assert ended.returncode == -signal.SIGKILL
+    assert "chakrascope.support" in ended.stderr
+    assert "chakrascope.runner.sweep._point" not in ended.stderr
+
+
 def _workers(study):
     """Return the processes of this study's sweep: those that print into its log."""
     found = []

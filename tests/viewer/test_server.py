@@ -20,7 +20,7 @@ import pytest
 from studies import make_study, make_workload, run_in, study_of
 
 from chakrascope import viewer
-from chakrascope.errors import ChakrascopeError, UsageError
+from chakrascope.errors import ChakrascopeError, StudyError, UsageError
 from chakrascope.runner import ImportRequest, JobStore, Study, find_items, prepare, run_sweep
 from chakrascope.runner.analysis import COMPARISONS, OVERVIEWS, TABLES
 from chakrascope.viewer import StudyView, create_app, serve
@@ -375,17 +375,13 @@ def a_property(wanted, value):
     return [one] if '["ALL"]' in wanted["id"] else one
 
 
-@pytest.mark.parametrize(
-    "value",
-    [7, "\0", [None], {"points": []}, {"run": [], "rank": "x"}, {"a": 1}, [[]], [{}], "x", "\ud800"],
-    ids=repr,
-)
-def test_no_value_makes_a_callback_fail(study, value, caplog):
+def ask_every_callback(study, value_of):
+    """Send every callback a request, each property with a value of *value_of*; return its status."""
     app = create_app(study)
     app.server.config["PROPAGATE_EXCEPTIONS"] = False
     client = app.server.test_client()
     client.get("/_dash-dependencies")
-    asked = 0
+    answers = {}
     for output, wanted in app.callback_map.items():
         if "callback" not in wanted:
             continue
@@ -394,15 +390,60 @@ def test_no_value_makes_a_callback_fail(study, value, caplog):
         body = {
             "output": output,
             "outputs": written if isinstance(wanted["output"], list) else written[0],
-            "inputs": [a_property(each, value) for each in wanted["inputs"]],
-            "state": [a_property(each, value) for each in wanted["state"]],
+            "inputs": [a_property(each, value_of()) for each in wanted["inputs"]],
+            "state": [a_property(each, value_of()) for each in wanted["state"]],
             "changedPropIds": [],
         }
-        answer = client.post("/_dash-update-component", json=body)
-        assert answer.status_code < 500, output
-        assert not caplog.records, output
-        asked += 1
-    assert asked > 50
+        answers[output] = client.post("/_dash-update-component", json=body).status_code
+    assert len(answers) > 50
+    return answers
+
+
+@pytest.mark.parametrize(
+    "value",
+    [7, "\0", [None], {"points": []}, {"run": [], "rank": "x"}, {"a": 1}, [[]], [{}], "x", "\ud800"],
+    ids=repr,
+)
+def test_no_value_makes_a_callback_fail(study, value, caplog):
+    answers = ask_every_callback(study, lambda: value)
+    assert {output for output, status in answers.items() if status >= 500} == set()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_mixture_of_values_makes_a_callback_fail(study, seed, caplog):
+    """Many of these requests fit their callbacks, which then run."""
+    chance = random.Random(seed)
+    run = study.runs()[0].id
+    values = (
+        None,
+        None,
+        run,
+        run,
+        "x",
+        "",
+        "0",
+        0,
+        1,
+        -1,
+        2**63,
+        1.5,
+        True,
+        [],
+        ["x"],
+        {},
+        {"rank": 0},
+        "?run=",
+    )
+    answers = ask_every_callback(study, lambda: chance.choice(values))
+    assert {output for output, status in answers.items() if status >= 500} == set()
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == []
+
+
+def test_a_run_that_is_not_a_name_is_unknown(study):
+    for run in (None, [], {}, 7):
+        with pytest.raises(StudyError, match="no run"):
+            StudyView(study).open(run)
 
 
 def test_the_token_is_asked_for_before_anything_is_read(server):
