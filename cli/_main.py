@@ -17,11 +17,9 @@ from typing import Any
 import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
-from ..support import visible
+from ..support import NO_ROOM, visible
 from ._interrupt import at_interrupt, end_process, raise_or_end
 from ._output import error_console, flushed_output, open_closed_streams, replace_unencodable_output
-
-_NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 
 HELP = """\
 Find what bounds a training step, on the cluster you have or one that you might buy.
@@ -316,6 +314,6 @@ def _sentence(error: OSError | MemoryError) -> str:
     # Some libraries raise `OSError` with their own text, or without a number.
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return f"{where}{reason}; free some disk space, or write to another disk."
     return f"{where}{reason}; check the path and its permissions."

@@ -4,6 +4,7 @@ This package imports only Python's standard library. The sub-packages may need o
 imported here.
 """
 
+from ._files import NO_ROOM as NO_ROOM
 from ._files import cache_folder as cache_folder
 from ._files import is_temporary as is_temporary
 from ._files import link_or_copy as link_or_copy

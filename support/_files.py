@@ -24,6 +24,8 @@ _NAME_BYTES = 200  # maximum bytes of NAME, so that temporary names stay below 2
 _SYNCED_AT_ONCE = 16  # in parallel, syncing 2,000 files takes 0.4 s instead of 8 s
 _T = TypeVar("_T")
 _A = TypeVar("_A")
+NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
+"""The numbers of the errors of a full disk."""
 _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems without fsync
 
 
@@ -81,6 +83,7 @@ def new_file(target: str | Path, *, sync: bool = True, parents: bool = False) ->
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
             error.filename = os.fspath(target)  # "No space left" errors lack the file
+        _name_full_disk(error, target)
         raise
 
 
@@ -107,8 +110,17 @@ def new_folder(
         sync_files(_tree(temporary))
         _publish(temporary, choose(temporary) if choose else target, existing)
         _sync_folder(target.parent)
+    except OSError as error:
+        _name_full_disk(error, target)
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _name_full_disk(error: BaseException, target: Path) -> None:
+    """Set the file of the *error* of a full disk to *target*; `shutil` names the file that it reads."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        error.filename = os.fspath(target)
 
 
 def remove_folder(folder: Path) -> None:

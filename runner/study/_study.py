@@ -49,11 +49,15 @@ class Study(StudyLayout):
         if cls.is_study(folder):
             return cls.open(folder)
         head = {"format": _FORMAT, "version": 1, "created": _now()}
+        is_new = not folder.exists()
         try:
             # Training data is private, so only the owner may read the study.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
+            if is_new:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
             raise StudyError(
                 f"The study {folder} cannot be created ({error.strerror}). Next: choose a folder with write "
                 "permission."

@@ -453,6 +453,14 @@ def test_a_run_that_does_not_fit_is_no_run(tmp_path):
     assert not (tmp_path / "result").exists()
 
 
+def test_a_study_that_does_not_fit_leaves_no_folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for folder in ("new", "mine"):
+        with files_up_to(10), pytest.raises(StudyError, match="cannot be created"):
+            Study.create(tmp_path / folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_a_workload_that_does_not_fit_is_no_workload(tmp_path):
     study = Study.create(tmp_path / "study")
     with files_up_to(ROOM_BYTES), pytest.raises(StudyError, match=r"cannot be written.*free some disk space"):

@@ -116,6 +116,16 @@ def test_failed_write_leaves_no_file(tmp_path, monkeypatch, number):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_a_full_disk_is_that_of_the_target_even_if_a_copy_names_its_source(tmp_path, make):
+    with pytest.raises(OSError, match="No space") as full, make(tmp_path / "copy"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "source")
+    assert full.value.filename == str(tmp_path / "copy")
+    with pytest.raises(OSError, match="denied") as denied, make(tmp_path / "copy"):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "source")
+    assert denied.value.filename == "source"
+
+
 def test_a_file_system_that_cannot_sync_can_still_be_written(tmp_path, monkeypatch):
     def refuse(_descriptor: int) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
