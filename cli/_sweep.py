@@ -207,8 +207,10 @@ def sweep_command(
                 "the two options."
             )
         if against is not None:
-            space = over if trials is not None else values_of(points)
-            _check_objective(against, possible_objectives(space, priced=bool(prices)))
+            names = possible_objectives(
+                over if trials is not None else values_of(points), priced=bool(prices)
+            )
+            _check_objective(against, names)
         choices |= {"backend": backends[0] if backends else DEFAULT_BACKEND}
         with _resumable(study_folder), _progress() as progress:
             found = run_sweep(
@@ -294,7 +296,8 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
         table: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
         return table
     if against in done.select_dtypes("number") and done[against].nunique() == 1:
-        return answered(points).head(1)
+        fastest: pd.DataFrame = answered(points).head(1)
+        return fastest
     _check_objective(against, objectives(done))
     return front_table(points, against)
 
