@@ -54,7 +54,7 @@ _MIN_COLUMNS = 3  # minimum number of columns on a narrow terminal
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
-class _Console(Console):
+class OutputConsole(Console):
     """A terminal that shows control characters in names as escape sequences."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -111,8 +111,8 @@ def _filled(line: str, width: int) -> str:
     return "\n".join(lines)
 
 
-console = _Console(highlight=False)
-error_console = _Console(stderr=True, highlight=False)
+console = OutputConsole(highlight=False)
+error_console = OutputConsole(stderr=True, highlight=False)
 
 cluster_option = click.option(
     "--cluster",

@@ -125,12 +125,17 @@ def summary_command(
         print_headline(summary)
         if run.deviation:
             console.print(f"{run.deviation}\n", style="yellow", markup=False)
-        steps = common_steps(summary.advice)
+        common = common_steps(summary.advice)
         rows = [
-            {"what": item.what, "how": advice_text(item), "gain": gain_text(item, steps), "share": item.share}
+            {
+                "what": item.what,
+                "how": advice_text(item),
+                "gain": gain_text(item, common),
+                "share": item.share,
+            }
             for item in summary.advice
         ]
-        print_rows(rows, title=f"Changes that would help, and their gains{f' in {steps}' * bool(steps)}")
+        print_rows(rows, title=f"Changes that would help, and their gains{f' in {common}' * bool(common)}")
         if summary.together:
             console.print(f"{summary.together}\n", markup=False)
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))

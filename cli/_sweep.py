@@ -22,10 +22,10 @@ from ._target import refuse_with_on
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from ..runner import Study, Sweep
     from ..runner.sweep import Goal, Range, SweepProgress
+    from ._output import OutputConsole
 
 _MAX_ROWS = 20
 
@@ -311,7 +311,7 @@ def _check_objective(against: str, names: list[str]) -> None:
 
 
 def _machines(
-    study: Study, names: str | None, choices: dict[str, Any], output: Console
+    study: Study, names: str | None, choices: dict[str, Any], output: OutputConsole
 ) -> dict[str, dict[str, Any]]:
     """Return the settings of each machine in ``--on``; print where its compute times come from."""
     from ..runner.prediction import Origin, find_machine

@@ -25,6 +25,7 @@ from ._step_times import (
     DELAYED,
     MATTERS,
     RANK_DELAYS,
+    REPEATED,
     RUN_DELAYS,
     SEVERAL,
     STEP_TIMES,
@@ -306,7 +307,7 @@ def _explained(
         own = {index: one.causes[cause, place] for index, one in spent.items()}
     else:
         own = {index: one.of(cause, *parts) for index, one in spent.items()}
-    is_certain = times.every > 0 or cause in (*_REPEATED, COLLECTING, DELAYED)
+    is_certain = times.every > 0 or cause in (*REPEATED, COLLECTING, DELAYED)
     seen = {index: ns for index, ns in own.items() if ns or spent[index].chains}
     tried = sum(ns > 0 for ns in excess.values())
     took = {index: step.took_ns for index, step in steps.items()}

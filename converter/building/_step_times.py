@@ -21,7 +21,7 @@ MATTERS = 0.05
 # Minimum number of long steps for a pattern, and minimum number of long steps for a cause.
 TIMES, SEVERAL = 3, 2
 # Causes that a script repeats, so two long steps with such a cause are enough.
-_REPEATED = ("checkpoint", "validation")
+REPEATED = ("checkpoint", "validation")
 # Causes that are counted for each step, in addition to the causes in the step's samples.
 COLLECTING, DELAYED, WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
 # Causes of scattered long steps that may result from the machine or from another rank.
@@ -72,7 +72,7 @@ class StepTimes(NamedTuple):
     def is_the_scripts(self) -> bool:
         """Whether the script makes steps long: regularly, for a specific cause or in a certain function."""
         is_its_own = self.every > 0 or self.is_distinct > 0 or self.cause not in _NOT_THE_SCRIPTS
-        fewest = SEVERAL if self.cause in _REPEATED else TIMES
+        fewest = SEVERAL if self.cause in REPEATED else TIMES
         return self.matters and self.long_count >= fewest and is_its_own
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chakrascope.cli._output import _Console, print_ranks, print_rows
+from chakrascope.cli._output import OutputConsole, print_ranks, print_rows
 from chakrascope.cli._views import collectives_text
 
 WIDTH = 80
@@ -19,7 +19,7 @@ def printed(monkeypatch, capsys):
     """Return a function that calls another on a terminal of 80 columns, and returns the printed lines."""
     monkeypatch.setenv("COLUMNS", str(WIDTH))
     # `rich` reads COLUMNS when it makes a console.
-    monkeypatch.setattr("chakrascope.cli._output.console", _Console(highlight=False, width=WIDTH))
+    monkeypatch.setattr("chakrascope.cli._output.console", OutputConsole(highlight=False, width=WIDTH))
 
     def call(function, *arguments, **options):
         function(*arguments, **options)
@@ -33,7 +33,7 @@ NOTE = f"Note: The traces of 1 of 2 ranks were given. Next: {COMMAND}, or add mo
 
 
 def test_texts_break_between_words_but_not_within_commands(printed):
-    console = _Console(highlight=False, width=WIDTH)
+    console = OutputConsole(highlight=False, width=WIDTH)
     lines = printed(console.print_text, NOTE)
     assert len(lines) > 1
     assert " ".join(lines) == NOTE
@@ -46,11 +46,11 @@ def test_texts_break_between_words_but_not_within_commands(printed):
 
 def test_texts_in_pipes_are_whole_lines(printed, monkeypatch):
     monkeypatch.delenv("COLUMNS")
-    assert printed(_Console(highlight=False, width=WIDTH).print_text, NOTE) == [NOTE]
+    assert printed(OutputConsole(highlight=False, width=WIDTH).print_text, NOTE) == [NOTE]
 
 
 def test_the_text_of_a_figure_stays_in_its_column(printed):
-    lines = printed(_Console(highlight=False, width=WIDTH).print_text, NOTE, lead="     job  ")
+    lines = printed(OutputConsole(highlight=False, width=WIDTH).print_text, NOTE, lead="     job  ")
     assert len(lines) > 1
     assert lines[0].startswith("     job  Note")
     assert all(line.startswith(" " * 10) for line in lines[1:])
