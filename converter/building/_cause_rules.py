@@ -120,6 +120,8 @@ _FRAMES = (
     (r".*[:.]__getitem__$", "input_pipeline"),
     (r"torch/utils/checkpoint\.py:(.*\.)?recompute_fn$", "recomputation"),
     (r"torch/fx/traceback\.py:format_stack$", "anomaly_detection"),
+    # PyTorch asks for the level of a logger in each backward pass, and usually logs nothing.
+    (r"logging/__init__\.py:(.*\.)?(getEffectiveLevel|isEnabledFor)$", ""),
     (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
     (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),
     (r"(subprocess|(multiprocessing/)?queues?|concurrent/futures/\w+)\.py:", "process_wait"),

@@ -259,6 +259,14 @@ def test_stacks_give_a_gap_its_cause_and_place(tmp_path, frames, wait, cause, pl
     assert places(graph, cause) == {place}
 
 
+@pytest.mark.parametrize(("caller", "cause"), [("debug", "logging"), ("", "python")])
+def test_the_level_of_a_logger_is_logging_only_inside_a_log_call(tmp_path, caller, cause):
+    frames = [("Logger.getEffectiveLevel", "logging/__init__.py", 9, "library")]
+    frames += [(f"Logger.{caller}", "logging/__init__.py", 8, "library")] * bool(caller)
+    graph = converted(tmp_path, training_thread(), sampled(frames, busy=1))
+    assert host_us(graph)[cause] >= 75_000
+
+
 def test_only_operators_inside_logging_are_logging(tmp_path):
     thread = training_thread()
     for time in range(20_000, 80_000, 1_000):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chakrascope.converter import convert
 from chakrascope.converter.building import profiler_overhead
 from chakrascope.converter.building._steps import typical_steps
-from chakrascope.tracer import StepRange, TraceSet
+from chakrascope.tracer import StepRange, TraceSet, read_evidence
 
 pytestmark = pytest.mark.torch
 
@@ -158,6 +158,13 @@ def test_each_rank_times_the_steps_around_the_capture(tmp_path, script, run_rank
         assert all(step.end_ns - step.start_ns > 0.9 * SLEPT_NS for step in entry.unprofiled_steps)
         assert entry.unprofiled_steps[2].end_ns <= entry.structure_step.start_ns
         assert entry.unprofiled_steps[3].start_ns >= entry.steps[-1].end_ns
+        # The agent reads counters before a captured step begins.
+        readings = read_evidence(trace_set.path / entry.evidence).steps
+        for step in (entry.structure_step, *entry.steps):
+            read_ns = [
+                ns for ns, one in zip(readings.time_ns, readings.index, strict=True) if one == step.index
+            ]
+            assert max(read_ns) <= step.start_ns < step.end_ns
     # A job that sleeps takes as long with a profiler, give or take.
     overhead = profiler_overhead(convert(tmp_path / "out").metadata)
     assert overhead.unprofiled_ns > 0.9 * SLEPT_NS

@@ -201,7 +201,7 @@ class Agent:
             self._note_process()
             self.observe()
             self._start()
-            self._time_step()
+            self._begin_step()
         except Exception as error:
             self._failed("the capture failed", error)
             self.close()
@@ -274,7 +274,14 @@ class Agent:
             self._write_status()
         else:
             return
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        """Time the start of the next step, to which the agent's work so far does not belong."""
         self._time_step()
+        recording = self.recorder or self._own
+        if recording is not None:
+            recording.begin_step()
 
     def _start(self) -> None:
         import torch  # noqa: PLC0415  # only once this process trains

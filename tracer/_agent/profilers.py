@@ -62,6 +62,11 @@ class OwnProfile(Recorder):
         self._is_open = not self.full
         self._step_start_ns = time.time_ns()
 
+    def begin_step(self) -> None:
+        """Record that the open step begins now, unless the script's mark has begun it."""
+        if not self.marked:
+            super().begin_step()
+
     def close_step(self, ended_ns: int) -> None:
         """Record the open step as complete, at *ended_ns* (Unix)."""
         if not self._is_open:

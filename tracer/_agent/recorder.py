@@ -155,8 +155,12 @@ class Recorder:
         """Open the range of step *index*."""
         self._step_index = index
         self._step_range = self.torch.autograd.profiler.record_function(f"ProfilerStep#{index}")
-        self._step_start_ns = time.time_ns()
         self._step_range.__enter__()
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Record that the open step begins now."""
+        self._step_start_ns = time.time_ns()
 
     def close_step(self, ended_ns: int) -> None:
         """Close the range of the step that ended at *ended_ns* (Unix); the first end stops the observer."""
