@@ -156,6 +156,21 @@ def test_keys_work_without_a_click_at_typing_speed(timeline):
     assert page.locator("#node-search").input_value() == ""
 
 
+def test_address_follows_while_a_key_is_held(timeline):
+    addresses = timeline().evaluate(
+        """async () => {
+          const seen = new Set();
+          for (let i = 0; i < 12; i++) {
+            document.dispatchEvent(new KeyboardEvent("keydown", { key: "w", repeat: i > 0 }));
+            await new Promise((resolve) => setTimeout(resolve, 60));
+            seen.add(location.search);
+          }
+          return seen.size;
+        }"""
+    )
+    assert addresses > 2
+
+
 def test_zoom_stays_where_the_pointer_is(timeline):
     page = timeline("&t0=1000000&t1=3000000")
     x, y = slice_at(page)

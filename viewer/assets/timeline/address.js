@@ -17,8 +17,8 @@ export function readWindow(run) {
   return query.get("run") === run && t1 > t0 ? [t0, t1] : null;
 }
 
-/* Write the run, its time window and the settings into the address without an entry in the browser's history. The popstate event makes
-   Dash read the address again. Without the event, Dash would restore the old address at the next click. */
+/* Write the run, its time window and the settings into the address without an entry in the browser's history; return whether
+   the address has changed. */
 export function writeAddress(run, settings, view) {
   const query = new URLSearchParams(window.location.search);
   query.set("run", run);
@@ -27,10 +27,13 @@ export function writeAddress(run, settings, view) {
   for (const [name, usual] of Object.entries(SETTINGS)) {
     if (settings[name] === usual) { query.delete(name); } else { query.set(name, settings[name]); }
   }
-  if (`?${query}` === window.location.search) { return; }
+  if (`?${query}` === window.location.search) { return false; }
   window.history.replaceState(window.history.state, "", `?${query}`);
-  window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state }));
+  return true;
 }
+
+/* Make Dash read the address again; otherwise Dash would restore the old address at the next click. */
+export function reportAddress() { window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state })); }
 
 /* Return integers as text in ranges, such as 0-3,7. */
 export function rangesText(numbers) {

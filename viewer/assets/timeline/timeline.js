@@ -1,6 +1,6 @@
 /* The timeline: creates its parts, loads the runs to show, and fetches the slices of visible rows. Each part has one concern
    and reaches the other parts through the timeline object. */
-import { rangesText, readSettings, readWindow, writeAddress } from "./address.js";
+import { rangesText, readSettings, readWindow, reportAddress, writeAddress } from "./address.js";
 import { Beside } from "./beside.js";
 import { element } from "./dom.js";
 import { Help, Pointer, press } from "./input.js";
@@ -153,9 +153,12 @@ class Timeline {
     this.writeSoon();
   }
 
+  /* Write the address while the view changes, but report it to Dash, which asks the server, only after the last change. */
   writeSoon() {
-    clearTimeout(this.writing);
-    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.run, this.settings, this.view); } }, ADDRESS_DELAY_MS);
+    const later = (act) => setTimeout(() => { if (this.isShown) { act(); } }, ADDRESS_DELAY_MS);
+    this.writing ||= later(() => { this.writing = 0; this.isUnreported = writeAddress(this.run, this.settings, this.view) || this.isUnreported; });
+    clearTimeout(this.reporting);
+    this.reporting = later(() => { if (this.isUnreported) { this.isUnreported = false; reportAddress(); } });
   }
 
   /* Fetch the slices of the visible rows, with a margin of half a window before and after the window. */
