@@ -172,6 +172,21 @@ def test_missing_side_is_an_error(visit):
     page.wait_for_selector("#diff-error:has-text('nonsense')")
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize("is_open", [True, False])
+def test_ctrl_enter_in_a_select_leaves_its_list_closed(visit, is_open):
+    page = visit("/diff", "?before=%40nonsense&after=elsewhere%40all")
+    page.wait_for_selector("#diff-error")
+    page.locator("#diff-before").focus()
+    page.wait_for_selector("[role=option] >> visible=true")
+    if not is_open:
+        page.keyboard.press("Escape")
+        page.wait_for_selector("[role=option]", state="hidden")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#diff-result:has-text('Choose two sides')")
+    assert page.locator("[role=option] >> visible=true").count() == 0
+
+
 def test_reading_shows_progress_and_can_be_cancelled():
     reading = Reading()
     assert (reading.of(0).share, reading.text) == (0.0, "Before: looking for its steps.")

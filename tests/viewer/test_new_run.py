@@ -301,14 +301,13 @@ def tab(context, mine):
 def test_configure_run_and_open_the_result(visit):
     page = visit("/new-run")
     page.wait_for_selector("#new-start:not([disabled])")
+    page.get_by_label("Name of the run").fill("from the browser")
     page.get_by_label("size of dimension 1").fill("15")
     page.wait_for_selector("#new-start[disabled]")
     page.wait_for_selector("#findings :text('multiple of 2')")
     page.get_by_label("size of dimension 1").fill("4")
+    page.keyboard.press("Control+Enter")  # before the server has checked the new size
     page.wait_for_selector("#findings :text('repeated 2 times')")
-    page.get_by_label("Name of the run").fill("from the browser")
-    page.wait_for_selector("#new-start:not([disabled])")
-    page.keyboard.press("Control+Enter")
     page.wait_for_selector(".job:has-text('from the browser')")
     page.reload()
     page.wait_for_selector(".job:has-text('from the browser'):has-text('done')")

@@ -1,17 +1,20 @@
 "use strict";
 /* Parts of single pages: table cells, links between studies, the buttons of jobs, Ctrl+Enter, and separators of panes. */
 
-/* Table cells: the link to a run, and number formats. A table column names its format as
-   {"function": "inTime(params.value)"}. */
+/* Table cells: links and number formats. A table column names its format as {"function": "inTime(params.value)"}. Each study is
+   a separate application below /study/NAME/, so that a link to a study reloads the page. */
 (function () {
   const { bandwidthText, bytesText, changeText, durationText, instantText, operationsText, shareText } = window.chakrascopeUnits;
   const missing = (value) => value === null || value === undefined;
+  const address = (name) => `/study/${encodeURIComponent(name)}/`;
 
   window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
     RunLink: (props) => window.React.createElement("span", null,
       window.React.createElement(window.dash_core_components.Link,
         { href: `./?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
       props.data.default ? window.React.createElement("span", { className: "default-run" }, "default") : null),
+    StudyLink: (props) => window.React.createElement("a",
+      { href: address(props.data.name), className: "text-link", title: props.value }, props.value),
   });
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
@@ -29,11 +32,6 @@
     toTheMinute: (time) => (missing(time) ? "" : time.slice(0, 16)),
     inBytes: (bytes) => (missing(bytes) || bytes < 0 ? "" : bytesText(bytes)),
   });
-})();
-
-/* Links between studies. Each study is a separate application below /study/NAME/, so that a link reloads the page. */
-(function () {
-  const address = (name) => `/study/${encodeURIComponent(name)}/`;
 
   window.chakrascopeCallbacks({
     /* Open the same page of another study, without the selection of the current study. */
@@ -42,11 +40,6 @@
       if (name && decodeURIComponent(parts.pop()) !== name) { window.location.assign(address(name) + page); }
       return window.dash_clientside.no_update;
     },
-  });
-
-  window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
-    StudyLink: (props) => window.React.createElement("a",
-      { href: address(props.data.name), className: "text-link", title: props.value }, props.value),
   });
 })();
 
@@ -89,16 +82,29 @@
 /* Ctrl+Enter presses the main button of a page. The answer to a query is marked as stale once the query is edited. */
 (function () {
   const REPORT_MS = 40;
+  let asked = null;  // the button to click; any other key or click withdraws the request
 
+  /* Click the requested button once it is enabled: the server checks the fields first. */
+  function press(go) {
+    if (go !== asked || !go.isConnected || go.dataset.loading) { return; }
+    if (go.disabled) { window.setTimeout(() => press(go), REPORT_MS); } else { asked = null; go.click(); }
+  }
+
+  document.addEventListener("pointerdown", () => { asked = null; });
   document.addEventListener("keydown", (event) => {
-    const go = event.key === "Enter" && (event.ctrlKey || event.metaKey) && document.querySelector("#page [aria-keyshortcuts='Control+Enter']");
+    const isGo = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+    const go = asked = isGo ? document.querySelector("#page [aria-keyshortcuts='Control+Enter']") : null;
     if (!go) { return; }
     event.preventDefault();
-    // Text fields report their text to Dash when they lose the focus.
-    if (event.target instanceof HTMLInputElement) { event.target.blur(); event.target.focus(); }
+    event.stopPropagation();  // a select would open its list
+    // Text fields report their text to Dash when they lose the focus. Lists close, and would open again with the focus.
+    if (event.target instanceof HTMLInputElement) {
+      event.target.blur();
+      if (!event.target.matches("[aria-haspopup]")) { event.target.focus(); }
+    }
     // Fields report the last key press to Dash only after some tasks; an earlier click would send the text before it.
-    window.setTimeout(() => go.click(), REPORT_MS);
-  });
+    window.setTimeout(() => press(go), REPORT_MS);
+  }, true);
 
   window.chakrascopeCallbacks({
     staleAnswer: (sql, answered) => (answered && answered !== sql ? "stale" : ""),
