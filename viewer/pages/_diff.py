@@ -162,6 +162,8 @@ def _share(text: str) -> float | None:
 def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) -> Any:
     found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]), reading)
     notes = [*found.base.notes, *found.other.notes]
+    # Without an address, no timeline can show both sides.
+    address = sides.on_timeline(asked["before"], asked["after"])
     return dmc.Stack(
         [
             card(
@@ -169,7 +171,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
                 dmc.Text(found.headline, id="diff-headline", fw=600),
                 dmc.Text(found.noise, size="sm", c="dimmed"),
                 *(dmc.Text(note, size="sm", c="dimmed") for note in notes),
-                *_timeline_link(sides, asked),
+                *([link_to("Both on one timeline", "/timeline", address)] if address else []),
                 graph(steps_strip(found.base, found.other, scheme), id="diff-steps"),
             ),
             card(
@@ -182,12 +184,6 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
         ],
         gap="md",
     )
-
-
-def _timeline_link(sides: Sides, asked: dict[str, str]) -> list[Any]:
-    """Return a link to both sides on one timeline; empty if no timeline can show both."""
-    address = sides.on_timeline(asked["before"], asked["after"])
-    return [link_to("Both on one timeline", "/timeline", address)] if address else []
 
 
 def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -> list[Any]:

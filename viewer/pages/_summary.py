@@ -111,10 +111,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             html.Div(
-                [
-                    dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
-                    *_simulations(run),
-                ]
+                [dmc.Title(run.summary.headline, order=2, size="h3", id="headline"), *_simulations(run)]
             ),
             # Filled in later, because comparing with the measurement needs a replay.
             html.Div(id=later_id("summary-deviation"), role="status"),
@@ -195,11 +192,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
             duration_text(exposed),
             f"{share_text(exposed / step)} on rank {worst}, the maximum" if exposed else "on any rank",
         ),
-        (
-            "Ranks",
-            f"{info.num_ranks:,}",
-            f"{count_text(executed, 'node')}, {info.network or info.backend}",
-        ),
+        ("Ranks", f"{info.num_ranks:,}", f"{count_text(executed, 'node')}, {info.network or info.backend}"),
     ]
     tiles = [
         dmc.Paper(
@@ -285,9 +278,8 @@ def _steps(run: OpenRun, scheme: str) -> list[Any]:
     ]  # fmt: skip
     head = ["Kind", "Steps", "Shortest", "Median", "Longest", "Idle", "Kernels", "Launches", "Bound by"]
     kinds = card("Captured steps by kind", rows_table(head, spread, id="step-kinds"),
-                 note=(
-                     "Idle time, kernels and launches are medians. Bound by is the largest part."
-                 ))  # fmt: skip
+                 note="Idle time, kernels and launches are medians. Bound by is the largest "
+                 "part.")  # fmt: skip
     shown = rows.assign(**{name: rows[name].where(rows[name] >= 0) for name in ("requests", "tokens")})
     each = table_card("Captured steps", "steps", shown, _STEPS, scheme, query={"run": run.info.id},
                       note=_STEPS_NOTE, most=320)  # fmt: skip
