@@ -1,4 +1,4 @@
-"""Measure unprofiled steps: their durations, recurring long steps with causes, and free CPU cores."""
+"""Measure the steps of a run: their durations, recurring long steps with causes, and free CPU cores."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class _Step(NamedTuple):
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
     """Return the workload's metadata on the steps of a run, and on the processors.
 
-    If too few steps were timed, the metadata describe only the processors.
+    If too few steps ran without the profiler, the metadata describe only the processors, and the captured
+    steps if the script makes some of them long.
     """
     evidence = {
         entry.rank: read_evidence(folder / entry.evidence) for entry in entries[:_MAX_RANKS] if entry.evidence
@@ -93,13 +94,8 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         slowest = {index: slowest[index] for index in sorted(slowest)[_FIRST:]}
     units = _units(evidence)
     if len(slowest) < _FEWEST:
-        return units
-    times, long = _times(slowest)
-    if not times.every and _are_consecutive(long, sorted(slowest)) and _alike(long, slowest, evidence):
-        times, long = StepTimes(*times[:5]), set()  # only the machine was slower for a while
-    if times.matters:
-        working = _slowest(evidence, working=True)
-        times = _explained(times, long, {index: working[index] for index in slowest}, evidence)
+        return _captured(entries, evidence) | units
+    times, long = _distribution(slowest, evidence)
     is_told = times.every > 0 or times.is_the_scripts
     usual = [step for index, step in slowest.items() if not (is_told and index in long)]
 
@@ -124,6 +120,29 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     by_rank = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
     of_ranks = {rank: round(median(one.delay_ns for one in own)) for rank, own in by_rank.items() if own}
     return {STEP_TIMES: times._asdict(), RUN_DELAYS: delays, RANK_DELAYS: of_ranks, **late, **cores, **units}
+
+
+def _captured(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
+    """Return metadata on the captured steps if they are enough, and if the script makes some of them long."""
+    numbers = {step.index for entry in entries for step in entry.steps}
+    steps = {index: one for index, one in _slowest(evidence, recorded=True).items() if index in numbers}
+    if len(steps) < _FEWEST:
+        return {}
+    times, _ = _distribution(steps, evidence, recorded=True)
+    return {STEP_TIMES: times._replace(is_captured=1)._asdict()} if times.is_the_scripts else {}
+
+
+def _distribution(
+    steps: Mapping[int, _Step], evidence: Mapping[int, Evidence], *, recorded: bool = False
+) -> tuple[StepTimes, set[int]]:
+    """Return the distribution of *steps* with the cause of the long steps, and the numbers of these."""
+    times, long = _times(steps)
+    if not times.every and _are_consecutive(long, sorted(steps)) and _alike(long, steps, evidence):
+        return StepTimes(*times[:5]), set()  # only the machine was slower for a while
+    if times.matters:
+        working = _slowest(evidence, recorded=recorded, working=True)
+        times = _explained(times, long, {index: working[index] for index in steps}, evidence)
+    return times, long
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
@@ -289,6 +308,10 @@ def _explained(
     # Without a period, the machine may be the cause, independent of the running code.
     counted = [one for one in (COLLECTING, DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
     owning = [one for one in ACTIVITIES if causes[one] >= longer_ns / 2][:1]
+    took = {index: step.took_ns for index, step in steps.items()}
+    delays = {index: step.delay_ns for index, step in steps.items()}
+    if owning and counted == [DELAYED] and _disproportionate_ns(delays, took, long) < longer_ns / 2:
+        counted = []  # on a busy machine, run delays grow with the work
     sampled = [one for one in causes if one != DELAYED or not times.every]
     cause = max(counted or owning or sampled, key=causes.__getitem__, default="")
     if causes[cause] < _PART * longer_ns:
@@ -310,7 +333,6 @@ def _explained(
     is_certain = times.every > 0 or cause in (*REPEATED, COLLECTING, DELAYED)
     seen = {index: ns for index, ns in own.items() if ns or spent[index].chains}
     tried = sum(ns > 0 for ns in excess.values())
-    took = {index: step.took_ns for index, step in steps.items()}
     grown_ns = longer_ns if cause == DELAYED else _disproportionate_ns(own, took, long)
     if grown_ns < _PART * longer_ns or not (is_certain or _is_usual(seen, long, longer_ns, tried)):
         return times  # the machine was slower, whatever the steps ran

@@ -1,4 +1,4 @@
-"""The durations of unprofiled steps, recurring long steps, and free CPU cores, as a workload states them."""
+"""The durations of steps, recurring long steps, and free CPU cores, as a workload states them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 
 class StepTimes(NamedTuple):
-    """Durations of *steps* unprofiled steps of the slowest rank.
+    """Durations of *steps* unprofiled (*is_captured*: captured) steps of the slowest rank.
 
     *long_count* steps exceed 1.5 times the median. Long steps have the period *every* (0: none) and the mean
     *long_ns*. *cause* and the source location *place* account for most of the additional time of long steps
     ("" if unknown). Without the additional time, the mean step would be *gain_ns* shorter. *is_distinct* is 1
     if only long steps run the function at *place*, and if these steps have most of the additional time. The
-    other fields are means per step: the time of garbage collections, the wait for data loader workers, the
-    time of compilation, and the number and time of page faults.
+    other fields are means per unprofiled step: the time of garbage collections, the wait for data loader
+    workers, the time of compilation, and the number and time of page faults.
     """
 
     steps: int
@@ -57,6 +57,7 @@ class StepTimes(NamedTuple):
     compilation_ns: int = 0
     faults: int = 0
     fault_ns: int = 0
+    is_captured: int = 0
 
     def mean_ns(self, cause: str) -> int:
         """Return the mean time (ns) of *cause* in a step of the run, or 0 if unknown."""
@@ -81,11 +82,12 @@ class StepTimes(NamedTuple):
         if not self.matters:
             return ""
         long, usual = duration_text(self.long_ns), duration_text(self.median_ns)
+        step = "captured step" if self.is_captured else "step"
         if self.every:
             word = _ORDINALS[self.every] if self.every < len(_ORDINALS) else ordinal_text(self.every)
-            which = f"Every {word} step takes {long} instead of {usual}"
+            which = f"Every {word} {step} takes {long} instead of {usual}"
         else:
-            which = f"{self.long_count} of {self.steps} steps take {long} on average instead of {usual}"
+            which = f"{self.long_count} of {self.steps} {step}s take {long} on average instead of {usual}"
         cause = HOST_CAUSES.get(self.cause, "")
         why = f": {cause[:1].lower()}{cause[1:]}" if cause else ""
         return f"{which}{why}{f' in {self.place}' if cause and self.place else ''}."
@@ -112,15 +114,21 @@ def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
     return (usual * len(steps), sum(shown)) if len(shown) == len(steps) else None
 
 
-def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
-    """Return the step times in the *metadata* of a workload, or None if there are no step times."""
+def step_times(metadata: Mapping[str, Any], *, or_captured: bool = False) -> StepTimes | None:
+    """Return the times of unprofiled steps in the *metadata* of a workload, or None if there are none.
+
+    If *or_captured* is true, the times may be those of captured steps.
+    """
     stated = metadata.get(STEP_TIMES)
     required = set(StepTimes._fields) - StepTimes._field_defaults.keys()
     if not isinstance(stated, Mapping) or not required <= set(stated) <= set(StepTimes._fields):
         return None
     texts = all(isinstance(stated.get(name, ""), str) for name in ("cause", "place"))
     numbers = (value for name, value in stated.items() if name not in ("cause", "place"))
-    return StepTimes(**stated) if texts and all(type(value) is int for value in numbers) else None
+    if not texts or not all(type(value) is int for value in numbers):
+        return None
+    times = StepTimes(**stated)
+    return times if or_captured or not times.is_captured else None
 
 
 _Row = tuple[float, float, float]

@@ -441,7 +441,7 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
 
 def _steps(workload: Workload, place: str) -> list[Finding]:
     """Return a note if some steps of the run take longer than the converted step."""
-    times = step_times(workload.metadata)
+    times = step_times(workload.metadata, or_captured=True)
     if times is None or not times.matters:
         return []
     return [Finding("note", place, times.text, "The converted step does not show these.")]

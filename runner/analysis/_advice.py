@@ -68,6 +68,7 @@ _NEAR = 0.1  # the gain of all advice is shown if it differs by more than this f
 _NAMED_SHARE = 0.1
 _MAX_CAUSES = 10
 _PAGE_FAULTS = "page_faults"
+_MEAN_CAPTURED_STEP = "the mean captured step"
 _MIN_FAULTS = 0.05  # minimum fraction of the median step for advice
 _LOWER_PRECISION = re.compile(r"(?:, ([^,]+))?, or lower precision|, lower precision")
 _FREE = 0.5  # minimum number of free cores for advice to use more threads
@@ -248,14 +249,14 @@ def _of_the_whole(
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:
     """Return the times of all steps if *result* replays measured ones; None for a simulated network."""
-    return None if about_backend(result.backend).network else step_times(workload.metadata)
+    return None if about_backend(result.backend).network else step_times(workload.metadata, or_captured=True)
 
 
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
     """Return advice on steps that the script makes longer than others, if there are any.
 
-    The gain is measured: the mean of all unprofiled steps minus the mean of the others. The advice
-    has no key, because the simulated step does not contain the cause.
+    The gain is measured: the mean of all unprofiled (if too few: captured) steps minus the mean of the
+    others. The advice has no key, because the simulated step does not contain the cause.
     """
     times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
@@ -264,10 +265,10 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
     moved_ns, how = moved(times.cause, times.gain_ns, mean_ns, free_cores(workload.metadata))
     gain_ns = moved_ns or times.gain_ns
     whole_ns = times.gain_ns if gain_ns < times.gain_ns else 0
-    what = times.text.removesuffix(".")
+    what, steps = times.text.removesuffix("."), _MEAN_CAPTURED_STEP if times.is_captured else MEAN_STEP
     return [
         Advice(what, how, gain_ns, gain_ns / mean_ns, "", False, "host", times.cause, 0,
-               place=times.place, whole_ns=whole_ns, steps=MEAN_STEP)
+               place=times.place, whole_ns=whole_ns, steps=steps)
     ]  # fmt: skip
 
 

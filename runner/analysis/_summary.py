@@ -129,7 +129,7 @@ def summarize(
     headline = _headline(path, kinds, bound, advised, took)
     if not measured and len(path.columns["rank"]):
         headline += _network_cannot_matter(path, kinds, ranks)
-    times = step_times(workload.metadata) if measured else None
+    times = step_times(workload.metadata, or_captured=True) if measured else None
     if times is not None and times.matters:
         headline += f" {times.text}"
     qualifiers = _qualifiers(result, workload, bound.kind)

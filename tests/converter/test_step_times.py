@@ -10,7 +10,7 @@ from gloo_thread import Thread, write_trace_set
 from chakrascope.converter import convert, doctor
 from chakrascope.converter.building import FreeCores, free_cores, lacks_bfloat16, run_delays, step_times
 from chakrascope.converter.building._measured_steps import cores_of_ranks, measured_steps
-from chakrascope.tracer import RankEntry, read_evidence
+from chakrascope.tracer import RankEntry, StepRange, read_evidence
 
 START = 1_000  # microseconds
 TRAIN, TRAIN_PLACE = ("train", "train.py", 40, "script"), "train (train.py:40)"
@@ -275,6 +275,73 @@ def test_waits_for_a_processor_are_estimated_if_steps_are_too_short_to_read_them
     assert (times.most_ns, times.long_count, times.text) == (2_500_000, 0, "")
 
 
+def captured(folder, durations, frames_of=lambda _: (TRAIN,), delays=None):
+    """Return metadata of a run in which all steps but the first two and the last were profiled.
+
+    The first profiled step is recorded for its structure, and the others are captured. Steps waited for a
+    processor for *delays*.
+    """
+    evidence, time, delay, last = EvidenceFile(), START, 0, len(durations) - 1
+    evidence.step(0, time)
+    for number, duration in enumerate(durations):
+        for sampled in range(time + 10_000, time + duration + 1, 10_000):
+            evidence.sample(sampled, *frames_of(number), cpu=sampled)
+        time += duration
+        delay += delays[number] if delays else 0
+        evidence.step(number + 1, time, recorded=int(2 <= number < last), delay=delay)
+    evidence.write(folder / "0.gz")
+    entry = RankEntry(0, evidence="0.gz", steps=[StepRange(number, 0, 1) for number in range(3, last)])
+    return measured_steps([entry], folder)
+
+
+@pytest.mark.parametrize("delays", [0, 14], ids=["quiet", "busy"])
+def test_checkpoints_are_found_among_captured_steps_if_few_others_ran(tmp_path, delays):
+    """On the busy machine, all steps wait for a processor for most of their time."""
+    work = [200_000 if number % 3 == 0 else 20_000 for number in range(12)]
+    metadata = captured(
+        tmp_path,
+        [own * (1 + delays) for own in work],
+        lambda number: (SAVE, TRAIN) if number % 3 == 0 else (TRAIN,),
+        [own * delays for own in work],
+    )
+    times = step_times(metadata, or_captured=True)
+    assert times.is_the_scripts
+    assert (times.steps, times.long_count, times.cause, times.place) == (8, 3, "checkpoint", TRAIN_PLACE)
+    assert times.gain_ns == 3 / 8 * 180_000_000 * (1 + delays)
+    assert times.text.startswith("3 of 8 captured steps take ")
+    assert step_times(metadata) is None
+    assert run_delays(metadata | {"steps": [4]}) is None
+
+
+def test_many_captured_steps_have_a_period(tmp_path):
+    durations = [200_000 if number % 3 == 0 else 20_000 for number in range(22)]
+    times = step_times(
+        captured(tmp_path, durations, lambda number: (SCORE, TRAIN) if number % 3 == 0 else (TRAIN,)),
+        or_captured=True,
+    )
+    assert times.text == (
+        "Every third captured step takes 200 ms instead of 20.0 ms: python between operators in "
+        "score (train.py:70)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("durations", "frames"),
+    [
+        ([400_000, 80_000, 900_000, *(30_000 + 500 * (number % 5) for number in range(9))], (TRAIN,)),
+        ([200_000 if number in (4, 6, 9) else 20_000 for number in range(12)], (SCORE, TRAIN)),
+        ([200_000 if number % 3 == 0 else 20_000 for number in range(9)], (SAVE, TRAIN)),  # 5 are captured
+    ],
+    ids=["even", "by chance", "few"],
+)
+def test_captured_steps_are_not_reported_unless_the_script_makes_some_long(tmp_path, durations, frames):
+    usual = sorted(durations)[len(durations) // 2]
+    found = captured(
+        tmp_path, durations, lambda number: frames if durations[number] > 2 * usual else (TRAIN,)
+    )
+    assert step_times(found, or_captured=True) is None
+
+
 def test_even_steps_with_a_slow_start_are_not_reported(tmp_path):
     times = run(tmp_path, [400_000, 80_000, *(30_000 + 500 * (number % 5) for number in range(20))])
     assert not times.matters
@@ -428,7 +495,7 @@ def test_workload_lacks_bfloat16_if_no_processor_has_units_for_it(tmp_path, unit
         evidence = EvidenceFile()
         evidence.step(0, START)
         evidence.write(tmp_path / f"{rank}.gz", rank, bfloat16=has_units)
-        entries.append(types.SimpleNamespace(rank=rank, hostname="", evidence=f"{rank}.gz"))
+        entries.append(RankEntry(rank, evidence=f"{rank}.gz"))
     metadata = measured_steps(entries, tmp_path)
     assert lacks_bfloat16(metadata) is expected
 

@@ -906,6 +906,15 @@ def test_steps_that_recur_are_advice_with_what_they_cost_on_average():
     assert REMEDIES["validation"] in first.how
 
 
+def test_gain_of_captured_steps_names_them():
+    program = dataclasses.replace(launched(), metadata=recurring(every=0, is_captured=1))
+    first, *others = analysed(program).advices()
+    assert first.what.startswith("10 of 40 captured steps take 30.0 ms on average instead of 10.0 ms")
+    assert (first.gain_ns, first.steps) == (5 * MS, "the mean captured step")
+    unknown = analysed(dataclasses.replace(launched(), metadata={})).advices()
+    assert others == list(unknown)[: len(others)]  # captured steps do not replace unprofiled ones
+
+
 @pytest.mark.parametrize(("fault_ns", "is_advised"), [(2 * MS, True), (MS // 4, False)])
 def test_page_faults_are_advice_if_they_take_long(fault_ns, is_advised):
     metadata = recurring(gain_ns=0, faults=4_096, fault_ns=fault_ns)
