@@ -19,7 +19,7 @@ from ._output import clock, console, error_console, format_of, print_json, print
 from ._plan_file import EXPLICIT, command_line_options, plan_file_options, save_plan
 from ._predict_script import predict_script, print_assumed, print_figures, print_step
 from ._predict_search import search_command
-from ._target import choose_network, with_failures
+from ._target import chip_and_network, choose_network, with_failures
 
 if TYPE_CHECKING:
     from ..runner import NetworkConfig
@@ -397,25 +397,18 @@ def _cluster(
     """Return the chip and the network in the options; raises `UsageError` if one is missing."""
     from ..runner import NetworkConfig
     from ..runner.chips import find_chip
-    from ..runner.prediction import find_machine
 
     if machine_name is not None:
         if chip_name is not None or network is not None:
             raise UsageError("--on describes both chips and network. Next: leave out --chip and --network.")
-        machine = find_machine(machine_name)
-        if machine.chip is None:
-            raise UsageError(
-                f"--on {machine_name} names no chip. Next: use --on 64xh100, or --chip NAME "
-                f"--network {machine_name}."
-            )
-        return machine.chip, with_failures(machine.network, failed) if failed else machine.network
-    chip = None if chip_name is None else find_chip(chip_name)
-    if chip is None or network is None:
+        chip, cluster = chip_and_network(machine_name)
+        return chip, with_failures(cluster, failed) if failed else cluster
+    if chip_name is None or network is None:
         missing = "--network" if network is None else "--chip"
         raise UsageError(f"No cluster is given. Next: add --on 64xh100, or {missing}.")
     chosen = choose_network(network, None, link_default, failed)
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
-    return chip, cluster
+    return find_chip(chip_name), cluster
 
 
 def _variation(text: str | None, **draws: int | None) -> Variation | None:

@@ -22,7 +22,7 @@ from ..support import (
     parse_size,
     share_text,
 )
-from ._options import Command, joined
+from ._options import Command, joined, on_option
 from ._output import (
     cluster_option,
     console,
@@ -35,6 +35,7 @@ from ._output import (
 )
 from ._plan_file import plan_file_options, save_plan
 from ._run import new_study
+from ._target import chip_and_network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,14 +92,15 @@ _choices = joined(
     metavar="NAME|FILE",
     help="Model: a built-in name, a YAML file, or a Hugging Face config.json.",
 )
+@on_option
 @click.option(
     "--gpus",
     callback=_values,
     metavar="N[,N]",
     help="Number of GPUs. [default: the number of GPUs of the network]",
 )
-@click.option("--chip", "chips", multiple=True, default=("h100",), show_default=True, metavar="NAME|FILE",
-              help="Chip to compare. Repeatable.")  # fmt: skip
+@click.option("--chip", "chips", multiple=True, metavar="NAME|FILE",
+              help="Chip to compare. Repeatable. [default: h100]")  # fmt: skip
 @click.option(
     "--network", metavar="NAME|FILE", help="Network preset or file. [default: the chip's default network]"
 )
@@ -153,6 +155,7 @@ def search_command(
     sequence: int | None,
     precision: str | None,
     software: str | None,
+    machine_name: str | None,
     gpus: tuple[int, ...],
     chips: tuple[str, ...],
     network: str | None,
@@ -181,7 +184,7 @@ def search_command(
 
     if (keep or name) and study_folder is None:
         raise UsageError("--keep and --name need a study. Next: add -o STUDY.")
-    clusters = _clusters(chips, gpus, network, _prices(prices))
+    clusters = _clusters(machine_name, chips, gpus, network, _prices(prices))
     request = Request(
         model=find_model(model),
         clusters=clusters,
@@ -197,7 +200,7 @@ def search_command(
             request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
         )
     given = {find_chip(chip).name: chip for chip in chips}
-    command = partial(plan_command, request, model=model, network=network, chips=given)
+    command = partial(plan_command, request, model=model, machine=machine_name, network=network, chips=given)
     best = command(_records(found.table.head(1))[0])
     kept = (
         [] if study is None else [_keep(found, place, study) for place in range(min(keep, found.simulated))]
@@ -221,19 +224,31 @@ def _save(command: str, file: Path) -> None:
 
 
 def _clusters(
-    chips: Sequence[str], gpus: Sequence[int], network: str | None, prices: dict[str, float]
+    machine_name: str | None,
+    chips: Sequence[str],
+    gpus: Sequence[int],
+    network: str | None,
+    prices: dict[str, float],
 ) -> tuple[Cluster, ...]:
-    """Return every combination of chip and network in the options."""
+    """Return the cluster of --on, or every combination of chip and network in the other options."""
     from ..runner.chips import find_chip
     from ..runner.planning import Cluster
 
+    if machine_name is not None:
+        if chips or gpus or network is not None:
+            raise UsageError(
+                "--on describes both chips and network. Next: leave out --chip, --gpus and --network."
+            )
+        found = [chip_and_network(machine_name)]
+    else:
+        known = [find_chip(name) for name in dict.fromkeys(chips or ("h100",))]
+        found = [(chip, each) for chip in known for each in _networks(chip, gpus, network)]
     clusters = []
-    for name in dict.fromkeys(chips):
-        chip = find_chip(name)
+    for chip, each in found:
         price = prices.get(chip.name, prices.get(""))
         if prices and price is None:
             raise UsageError(f"There is no price for '{chip.name}'. Next: add --price {chip.name}=NUMBER.")
-        clusters += [Cluster(chip, found, price) for found in _networks(chip, gpus, network)]
+        clusters.append(Cluster(chip, each, price))
     return tuple(clusters)
 
 
@@ -243,9 +258,7 @@ def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[
 
     if network is None:
         if not gpus:
-            raise UsageError(
-                "The number of GPUs is missing. Next: add --gpus 512, or --network hgx-h100-64x8."
-            )
+            raise UsageError("The number of GPUs is missing. Next: add --on 512xh100, or --gpus 512.")
         yield from (usual_network(chip, count) for count in gpus)
         return
     found = NetworkConfig.find(network)

@@ -16,6 +16,7 @@ from ._options import failed_links, joined, link_defaults, network_changes, on_o
 if TYPE_CHECKING:
     from ..converter import Workload
     from ..runner import Experiment, NetworkConfig, SystemConfig
+    from ..runner.chips import Chip
     from ..runner.prediction import Machine, Origin
 
 
@@ -187,6 +188,19 @@ target_options = joined(
     ),
     network_changes,
 )
+
+
+def chip_and_network(machine_name: str) -> tuple[Chip, NetworkConfig]:
+    """Return the chip and the network of --on; raises `UsageError` if it names no chip."""
+    from ..runner.prediction import find_machine
+
+    machine = find_machine(machine_name)
+    if machine.chip is None:
+        raise UsageError(
+            f"--on {machine_name} names no chip. Next: use --on 64xh100, or --chip NAME "
+            f"--network {machine_name}."
+        )
+    return machine.chip, machine.network
 
 
 def choose_network(

@@ -110,14 +110,16 @@ _USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "expert_tp": 0, "schedule": "1f1b"
 def plan_command(
     request: Request,
     row: Mapping[str, Any],
+    *,
     model: str | None = None,
+    machine: str | None = None,
     network: str | None = None,
     chips: Mapping[str, str] | None = None,
 ) -> str:
     """Return the command that predicts the plan in a *row* of the search's result table.
 
-    *model*, *network* and *chips* (by name) are the arguments of the search, which replace plain names in the
-    command.
+    *model*, *machine*, *network* and *chips* (by name) are the arguments of the search, which replace plain
+    names in the command.
     """
     cluster = next(
         each
@@ -125,10 +127,11 @@ def plan_command(
         if (each.chip.name, each.network.num_ranks) == (row["chip"], row["gpus"])
     )
     chip = cluster.chip.name
-    words = [
-        "chakrascope", "predict", "--model", model or request.model.name,
-        "--chip", (chips or {}).get(chip, chip), "--network", network or cluster.network.name,
-    ]  # fmt: skip
+    words = ["chakrascope", "predict", "--model", model or request.model.name]
+    if machine:
+        words += ["--on", machine]
+    else:
+        words += ["--chip", (chips or {}).get(chip, chip), "--network", network or cluster.network.name]
     for key in CHOICES:
         if row[key] != _USUAL.get(key):
             words += [f"--{'interleave' if key == 'chunks' else key.replace('_', '-')}", str(row[key])]

@@ -368,6 +368,24 @@ def test_commands_name_the_files_of_the_search(tmp_path):
     assert predicted(*command.split()[2:]) == predicted("--plan", str(plan))
 
 
+def test_search_on_a_machine_equals_chip_and_gpus(tmp_path):
+    only = ["--tp", "1", "--pp", "1", "--cp", "1", "--zero", "0", "--simulate", "1", "--format", "json"]
+    plan = tmp_path / "best.yml"
+    named, split = (
+        json.loads(answer.stdout[answer.stdout.index("{") :])
+        for answer in (
+            search("--model", "mpt-125m", "--on", "8xa100-40", *only, "--save-plan", str(plan)),
+            search("--model", "mpt-125m", "--chip", "a100-40", "--gpus", "8", *only),
+        )
+    )
+    command = named["plans"][0]["command"].split()
+    assert "--on 8xa100-40" in " ".join(command)
+    for row in (*named["plans"], *split["plans"]):
+        del row["command"]
+    assert named == split
+    assert predicted(*command[2:]) == predicted("--plan", str(plan))
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -380,6 +398,9 @@ def test_commands_name_the_files_of_the_search(tmp_path):
         (["--gpus", "8", "--price", "cheap"], "--price 2.5"),
         (["--gpus", "8", "--price", "a100-80=2"], "--price h100=NUMBER"),
         ([], "--gpus 512"),
+        (["--on", "8xh100", "--gpus", "8"], "leave out --chip, --gpus and --network"),
+        (["--on", "8xh100", "--chip", "a100-80"], "leave out --chip, --gpus and --network"),
+        (["--on", "cpu-cluster-2"], "names no chip"),
         (["--gpus", "64", "--chip", "tpu-v2"], "--network NAME"),
         (["--gpus", "8", "--expert-tp", "1"], "has no experts"),
     ],
