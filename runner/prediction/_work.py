@@ -32,23 +32,28 @@ from .models import (
 )
 
 # ``parts`` counts the parts of collectives, one per rank; only the parts of overlapped collectives take
-# time.
+# time. ``layers`` counts passes over layers. The amounts of ``dispatch`` belong to exchanges of experts,
+# which run within and between nodes at the same time.
 AMOUNTS = (
     "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "flash_flops", "scores",
     "pointwise_bytes", "passes", "launches", "host", "host_back", "starts_within", "starts_across",
-    "within_ns", "across_ns", "hops_ns", "copy_bytes", "host_bytes", "parts",
+    "within_ns", "across_ns", "hops_ns", "copy_bytes", "host_bytes", "parts", "layers",
+    "dispatch_within_ns", "dispatch_within_hops_ns", "dispatch_across_ns", "dispatch_across_hops_ns",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
+_DISPATCHED = [
+    [_PLACE[f"dispatch_{level}_ns"], _PLACE[f"dispatch_{level}_hops_ns"]] for level in ("within", "across")
+]
 _ROWS = (
     "stages", "products", "attention_products", "tensor", "attention_tensor", "overlapped", "offloaded",
-    "dispatched", "data", "end",
+    "offloaded_back", "data", "end",
 )  # fmt: skip
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
 _EXPERT_LANES = (22, 23)
 _DISPATCH_LANES = (18, 19)
 _ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # the axes along which ranks exchange activations
-_OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DISPATCH_LANES, *_DATA_LANES)
+_OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,8 @@ class StepWork:
     * *tensor* contains the amounts of the collectives of activations, with copies, and *attention_tensor* the
       amounts of the collectives around attention.
     * *overlapped* contains the amounts of collectives of experts and sharded weights during computation.
-    * *offloaded* contains the amounts of the forward pass of layers with activations on the host.
-    * *dispatched* contains the amounts of exchanges of experts with a transfer within and between nodes at
-      the same time.
+    * *offloaded* contains the amounts of the forward pass of layers with activations on the host, and
+      *offloaded_back* the amounts of their backward pass.
     * *data* contains the amounts of collectives that run once per step.
     * *end* contains the amounts at the end of a step, such as the optimizer.
     * *message* contains the amounts of one message between stages.
@@ -81,7 +85,7 @@ class StepWork:
     attention_tensor: Floats
     overlapped: Floats
     offloaded: Floats
-    dispatched: Floats
+    offloaded_back: Floats
     data: Floats
     end: Floats
     message: Floats
@@ -234,9 +238,9 @@ def _sample(  # noqa: PLR0917 - all arguments form the cache key
 
 
 def _joined(line: Floats, exchanges: Floats) -> Floats:
-    *computed, experts, offloaded, dispatched = line
+    *computed, experts, offloaded, offloaded_back = line
     overlapped, data, end = exchanges
-    return np.stack([*computed, overlapped + experts, offloaded, dispatched, data, end])
+    return np.stack([*computed, overlapped + experts, offloaded, offloaded_back, data, end])
 
 
 @lru_cache(1 << 8)
@@ -267,17 +271,18 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
     """Return the work of the passes of a *stage* with one chunk, without data parallelism."""
     place = _PlacedStage(plan, _UnitPrices(), links.node_size, stage, spreads)
     passes = Passes(model, place)
-    forward = passes.forward(0).nodes
-    nodes = [*forward, *passes.backward(0).nodes]
-    of_layers = [node for node in forward if node.get("module", "").startswith("layers.")]
-    offloaded = of_layers if plan.recompute == OFFLOAD else []
+    both = passes.forward(0).nodes, passes.backward(0).nodes
+    nodes = [*both[0], *both[1]]
+    offloaded = [
+        [node for node in part if plan.recompute == OFFLOAD and node.get("module", "").startswith("layers.")]
+        for part in both
+    ]
     attention = [node for node in nodes if node.get("module", "").endswith(".attention")]
     hiding = [[node for node in part if node.get("hides")] for part in (nodes, attention)]
     computed = [_sum(part, place, links) for part in (nodes, *hiding)]
     tensor = [_sum(part, place, links, _TENSOR_LANES) for part in (nodes, attention)]
-    experts, dispatched = (_sum(nodes, place, links, lanes) for lanes in (_EXPERT_LANES, _DISPATCH_LANES))
-    hiding_copies = _sum(offloaded, place, links) + _sum(offloaded, place, links, _DISPATCH_LANES)
-    return np.stack([*computed, *tensor, experts, hiding_copies, dispatched])
+    experts = _sum(nodes, place, links, _EXPERT_LANES)
+    return np.stack([*computed, *tensor, experts, *(_sum(part, place, links) for part in offloaded)])
 
 
 class _Exchanges(Passes):
@@ -349,8 +354,10 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
         return [("pointwise_bytes", node["tensor_size_bytes"])]
     if operator in ("copy", "host"):
         return [(f"{operator}_bytes", node["tensor_size_bytes"])]
-    if operator in ("overhead", "launches"):
-        return [("passes" if operator == "overhead" else operator, node["num_ops"])]
+    if operator == "overhead":
+        return [("passes", node["num_ops"]), ("layers", 1.0)]
+    if operator == "launches":
+        return [("launches", node["num_ops"])]
     if operator == "launch":
         return [("host" if node["phase"] == "forward" else "host_back", node["duration_ns"])]
     return [(f"starts_{operator[6:]}", 1.0)] if operator.startswith("start ") else []
@@ -362,6 +369,8 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
     level = ("within" if where.nodes == 1 else "across") if level == "all" else level
     step = Phase(CollectiveType(node["comm_type"]), level, node["comm_size_bytes"])
     transfer, hops = links.transfer_ns(step, where)
+    if node["stream"] in _DISPATCH_LANES:
+        return [(f"dispatch_{level}_ns", transfer), (f"dispatch_{level}_hops_ns", hops)]
     return [(f"{level}_ns", transfer), ("hops_ns", hops), ("parts", where.inside * where.nodes)]
 
 
@@ -387,6 +396,11 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
         1.0,
         *offload,
         0.0,
+        0.0,
+        1 / costs.within_node.share,
+        1.0,
+        1 / costs.across_nodes.share,
+        1.0,
     ])  # fmt: skip
 
 
@@ -405,8 +419,7 @@ class Batch:
 
     def step_ns(self, price: Floats, costs: Costs) -> Floats:
         """Return the time of each step in ns, with a *price* from `coefficients` and with *costs*."""
-        times = {name: row @ price for name, row in self._rows.items()}
-        times["stages"] += times["dispatched"] - self._concurrent_ns("dispatched", price)
+        times = {name: _exposed_ns(row, price) for name, row in self._rows.items()}
         each = self._micro_batch_ns(times, price, costs)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
@@ -473,14 +486,21 @@ class Batch:
     def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
         """Return how long a micro-batch's layers wait for copies that take *each_way* per direction (ns).
 
-        A backward pass takes twice as long as its forward pass. The copy of the last layer delays no other
-        layer.
+        In a forward pass, a layer waits for the copy of the layer before the previous layer, so the copies of
+        the last two layers delay no layer. In a backward pass, the first copy runs during earlier work.
         """
-        rows = self._rows["offloaded"]
-        forward, last = rows @ price, 1 / np.maximum(rows[:, _PLACE["passes"]], 1)
-        awaited: Floats = np.maximum(each_way - forward, 0) + np.maximum(each_way - 2 * forward, 0)
-        awaited *= 1 - last
+        forward, backward = (_exposed_ns(self._rows[name], price) for name in ("offloaded", "offloaded_back"))
+        each = 1 / np.maximum(self._rows["offloaded"][:, _PLACE["layers"]], 1)
+        awaited: Floats = np.maximum(each_way - forward, 0) * np.maximum(1 - 2 * each, 0)
+        awaited += np.maximum(each_way - backward, 0) * (1 - each)
         return awaited
+
+
+def _exposed_ns(rows: Floats, price: Floats) -> Floats:
+    """Return the times of *rows* in ns; of two concurrent transfers of a dispatch, the longer one counts."""
+    within, across = (rows[:, places] @ price[places] for places in _DISPATCHED)
+    times: Floats = rows @ price - np.minimum(within, across)
+    return times
 
 
 # The gradients of all layers except one can be reduced during the passes of a micro-batch. One bucket of

@@ -31,7 +31,16 @@ from chakrascope.runner.planning import (
 )
 from chakrascope.runner.planning._estimate import _Works
 from chakrascope.runner.planning._simulate import front, simulated_step
-from chakrascope.runner.prediction import Links, Setting, StepWork, predict, usual_network, work_of
+from chakrascope.runner.prediction import (
+    Batch,
+    Links,
+    Setting,
+    StepWork,
+    coefficients,
+    predict,
+    usual_network,
+    work_of,
+)
 from chakrascope.runner.prediction.models import (
     RECOMPUTATIONS,
     Plan,
@@ -109,6 +118,27 @@ def test_every_amount_of_work_grows_with_the_micro_batch(model, plan):
     found, expected = _Works(replace(REQUEST, model=model), links).work(plan), work_of(model, plan, links)
     for each in fields(StepWork):
         assert np.allclose(getattr(found, each.name), getattr(expected, each.name)), each.name
+
+
+def estimated_ns(setting: Setting) -> float:
+    price = coefficients(setting.chip, setting.costs, setting.plan.precision)
+    work = work_of(setting.model, setting.plan, Links.of(setting.network))
+    return float(Batch([work]).step_ns(price, setting.costs)[0])
+
+
+@pytest.mark.parametrize("recompute", ["none", "offload"])
+def test_hops_of_the_shorter_transfer_of_a_dispatch_cost_nothing(recompute):
+    """Transfers within and between nodes run at the same time, in the graph and in the estimate."""
+    model = replace(EXPERTS, experts=16)
+    plan = Plan(dp=16, ep=16, global_batch=32, frozen=True, recompute=recompute)
+    near, far = (
+        Setting(model, plan, H100.chip, replace(H100.network, latency=(latency, 2000)), "megatron")
+        for latency in (500, 5000)
+    )
+    assert estimated_ns(near) == pytest.approx(estimated_ns(far), rel=1e-9)
+    simulated = simulated_step(near)["makespan_ns"]
+    assert simulated == simulated_step(far)["makespan_ns"]
+    assert estimated_ns(near) == pytest.approx(simulated, rel=0.02)
 
 
 @pytest.mark.parametrize(
