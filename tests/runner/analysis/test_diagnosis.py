@@ -149,12 +149,15 @@ def test_slow_ring_direction_is_a_link_with_alternatives():
     assert one.or_else == ("NIC of rank 1, sending", "NIC of rank 2, receiving")
 
 
-def test_slow_direction_is_detected_in_all_to_all():
-    run = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL)
-    for dst in (0, 1, 3):
-        run = run.slower_way(2, dst, 0.5)
-    (one,) = run.diagnosis().anomalies
-    assert (one.where, one.or_else) == ("NIC of rank 2, sending", ())
+@pytest.mark.parametrize("direction", ["sending", "receiving"])
+def test_a_slow_direction_of_an_all_to_all_is_named_in_nine_of_ten_runs(direction):
+    named = 0
+    for seed in range(10):
+        slow = {"sends" if direction == "sending" else "receives": (seed % 4,)}
+        factor = (0.3, 0.4, 0.5, 0.6, 0.7)[seed // 2]
+        found = NoisyRun.all_to_all(seed, **slow, factor=factor).diagnosis().anomalies
+        named += [one.where for one in found] == [f"NIC of rank {seed % 4}, {direction}"]
+    assert named >= 9
 
 
 @pytest.mark.parametrize(
