@@ -14,6 +14,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+if __name__ == "__main__":  # the imports below take seconds on a busy machine; the parent may die meanwhile
+    runpy.run_path(sys.argv[2])["end_with_parent"](int(sys.argv[1]))  # this script is not part of a package
+
 import duckdb
 import pyarrow as pa
 
@@ -28,8 +31,6 @@ _SETTINGS = (
 
 def main() -> None:
     """Read the query, run it, and write the answer."""
-    parent, lifeline = sys.argv[1:]
-    runpy.run_path(lifeline)["end_with_parent"](int(parent))  # this script is not part of a package
     stream = sys.stdin.buffer
     head = json.loads(stream.readline())
     apart = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), "false")

@@ -1,6 +1,10 @@
 """SQL over a run: right answers, nothing written, no file and no network, bounded time and memory."""
 
 import importlib
+import inspect
+import signal
+import subprocess
+import sys
 import threading
 from functools import partial
 from importlib.util import find_spec
@@ -20,6 +24,7 @@ from chakrascope.runner.analysis import (
     sql_columns,
 )
 from chakrascope.runner.analysis.sql import _query
+from chakrascope.support import end_with_parent
 from chakrascope.support.table import csv_text
 
 # Looked for, not imported: most tests leave that to the process that answers.
@@ -212,3 +217,18 @@ def test_the_command(run, capsys):
     assert command_line.run("query", study) == 2
     assert command_line.run("query", study, "DELETE FROM nodes") == 2
     assert "DELETE" in capsys.readouterr().err
+
+
+def test_a_worker_without_its_parent_ends_before_it_has_imported_everything(worker):
+    command = [
+        sys.executable,
+        "-I",
+        "-X",
+        "importtime",
+        worker.__file__,
+        "1",
+        inspect.getfile(end_with_parent),
+    ]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
+    assert ended.returncode == -signal.SIGKILL
+    assert "duckdb" not in ended.stderr
