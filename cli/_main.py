@@ -19,7 +19,13 @@ import click
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ..support import NO_ROOM, visible
 from ._interrupt import at_interrupt, end_process, raise_or_end
-from ._output import error_console, flushed_output, open_closed_streams, replace_unencodable_output
+from ._output import (
+    error_console,
+    flushed_output,
+    open_closed_streams,
+    replace_unencodable_output,
+    shortened,
+)
 
 HELP = """\
 Find what bounds a training step, on the cluster you have or one that you might buy.
@@ -254,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help_text = io.StringIO()
         error.show(help_text)
         help_text.write(_elsewhere(error))
-        sys.stderr.write(visible(help_text.getvalue(), keep="\n\t"))
+        sys.stderr.write(visible(shortened(help_text.getvalue()), keep="\n\t"))
         sys.exit(error.exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -46,6 +46,8 @@ _WORDS_OF_PART = re.compile(r"(?<=[^_]_)(?=[A-Za-z])")
 _QUANTITY = re.compile(r"(?:at most )?[<>~+-]?[0-9][0-9,.]*(?: ?(?:[a-zA-Zµ/]{1,5}|%))?")
 _SPACES = re.compile(r"(\s+)")
 _UNBROKEN = re.compile(r"(?:`[^`]*`|\S)+")
+_LONG_VALUE = re.compile(r"(?<=')[^']{2000,}(?=')|\S{2000,}")
+_SHOWN_ENDS = 100  # characters at each end of a long value
 _MIN_WIDTH = 8  # minimum width of a text column, in characters
 _BORDER = 3  # width between two columns with a line
 _GAP = 2  # width between two columns without a line
@@ -80,7 +82,7 @@ class OutputConsole(Console):
 
     def print_error(self, text: str) -> None:
         """Print the message *text* of an error, wrapped like other texts."""
-        message = Text(self._wrapped(f"error: {text}"))
+        message = Text(self._wrapped(f"error: {shortened(text)}"))
         message.stylize("bold red", 0, len("error:"))
         self.print(message, soft_wrap=True)
 
@@ -94,6 +96,11 @@ class OutputConsole(Console):
         """Exit silently with code 141: the program that reads the output, such as `head`, has ended."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
+
+
+def shortened(text: str) -> str:
+    """Return the message *text* with the ends of very long values only."""
+    return _LONG_VALUE.sub(lambda value: f"{value[0][:_SHOWN_ENDS]}…{value[0][-_SHOWN_ENDS:]}", text)
 
 
 def _filled(line: str, width: int) -> str:

@@ -148,6 +148,24 @@ def test_wrong_usage_has_a_next_step(arguments, code, hint, capsys):
     assert "Traceback" not in shown
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["runs", "--format", "{}"],
+        ["summary", "{}"],
+        ["summary", "study", "--{}"],
+        ["summary", "study", "--top={}"],
+        ["{}"],
+    ],
+)
+@pytest.mark.parametrize("value", ["x" * 70_000, "x y " * 20_000], ids=["a word", "words"])
+def test_a_very_long_value_is_shown_in_short(arguments, value, capsys):
+    assert command_line.run(*(word.format(value) for word in arguments)) > 0
+    shown = capsys.readouterr().err
+    assert len(shown) < 3000
+    assert "Traceback" not in shown
+
+
 def test_presets_are_described_and_printed_as_a_file(tmp_path, capsys):
     assert command_line.run("network", "--format", "json") == 0
     presets = json.loads(capsys.readouterr().out)
