@@ -46,8 +46,8 @@ _WORDS_OF_PART = re.compile(r"(?<=[^_]_)(?=[A-Za-z])")
 _QUANTITY = re.compile(r"(?:at most )?[<>~+-]?[0-9][0-9,.]*(?: ?(?:[a-zA-Zµ/]{1,5}|%))?")
 _SPACES = re.compile(r"(\s+)")
 _UNBROKEN = re.compile(r"(?:`[^`]*`|\S)+")
-_LONG_VALUE = re.compile(r"(?<=')[^']{2000,}(?=')|\S{2000,}")
-_SHOWN_ENDS = 100  # characters at each end of a long value
+_LONG_LINE = re.compile(r"^.{4000,}$", re.MULTILINE)
+_SHOWN_ENDS = 300  # characters at each end of a long line
 _MIN_WIDTH = 8  # minimum width of a text column, in characters
 _BORDER = 3  # width between two columns with a line
 _GAP = 2  # width between two columns without a line
@@ -99,8 +99,8 @@ class OutputConsole(Console):
 
 
 def shortened(text: str) -> str:
-    """Return the message *text* with the ends of very long values only."""
-    return _LONG_VALUE.sub(lambda value: f"{value[0][:_SHOWN_ENDS]}…{value[0][-_SHOWN_ENDS:]}", text)
+    """Return the message *text* with only the ends of lines made long by a value in them."""
+    return _LONG_LINE.sub(lambda line: f"{line[0][:_SHOWN_ENDS]}…{line[0][-_SHOWN_ENDS:]}", text)
 
 
 def _filled(line: str, width: int) -> str:
