@@ -83,8 +83,10 @@ def saved(recorder, folder):
     return read_evidence(folder / recorder.write(folder, 0, 7))
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="later versions do not collect within operations")
 def test_stacks_are_sampled_while_garbage_is_collected():
-    job = subprocess.run([sys.executable, "-c", COLLECTIONS], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", COLLECTIONS]
+    job = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (job.returncode, job.stderr) == (0, "")
 
 

@@ -7,7 +7,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -30,6 +30,8 @@ MIN_CPU_NS = 100_000
 _STEP = 1.125  # factor by which a sample changes the estimated cost of samples
 RUNNING, UNKNOWN = -1, -2
 
+_Position = tuple[CodeType, int]
+
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
@@ -37,6 +39,9 @@ def _collector_paused() -> Iterator[None]:
 
     Python 3.11 may collect garbage in the middle of that. Finalizers and callbacks of the collector then
     release the interpreter lock, other threads leave the frames being read, and the process crashes.
+
+    A race remains: if the interpreter switches to the script within the pause and the script calls
+    `gc.disable`, the end of the pause enables the collector again.
     """
     pauses = sys.version_info < (3, 12) and gc.isenabled()
     if pauses:
@@ -46,6 +51,15 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if pauses:
             gc.enable()
+
+
+def _positions(frame: FrameType | None) -> list[_Position]:
+    """Return the positions of *frame* and its callers."""
+    positions: list[_Position] = []
+    while frame is not None and len(positions) < MAX_FRAMES:
+        positions.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return positions
 
 
 class _Rows:
@@ -172,24 +186,27 @@ class StackSampler:
         own, rows = threading.get_ident(), self._samples[inside]
         late_ns = max(0, now - due_ns)
         self.taken += 1
+        taken: list[tuple[int, int, int, list[_Position] | None]] = []
         with _collector_paused():
             frames = sys._current_frames()
-        for ident in sorted(frames, key=self._stepping.__ne__):
-            if ident == own:
-                continue
-            number, clock = self._clocks.get(ident) or self._clock_of(ident)
-            cpu_ns = self._cpu_ns(ident, clock)
-            last_cpu_ns, stack = self._seen.get(ident, (-1, 0))
-            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # with equal CPU time, the thread did not run
-                stack = self._stack_of(frames[ident])
-                self._seen[ident] = (cpu_ns, stack)
+            del frames[own]  # the mapping is a local variable of this frame
+            for ident in sorted(frames, key=self._stepping.__ne__):
+                number, clock = self._clocks.get(ident) or self._clock_of(ident)
+                cpu_ns = self._cpu_ns(ident, clock)
+                # With equal CPU time, the thread did not run.
+                has_run = cpu_ns == -1 or cpu_ns != self._seen.get(ident, (-1, 0))[0]
+                taken.append((ident, number, cpu_ns, _positions(frames[ident]) if has_run else None))
+            frames.clear()
+        for ident, number, cpu_ns, positions in taken:
+            if positions is not None:
+                self._seen[ident] = (cpu_ns, self._stack_of(positions))
+            stack = self._seen[ident][1]
             if number == 0:
                 syscall = self._readings.syscall()
                 wait = UNKNOWN if syscall is None else syscall
                 rows.add(now, late_ns, 0, stack, cpu_ns, self._readings.delay_ns(), wait)
             elif self._moved(number, stack, cpu_ns):
                 rows.add(now, late_ns, number, stack, cpu_ns, -1, UNKNOWN)
-        frames.clear()  # the mapping contains the frame of this function
         if now - self._counted_ns >= COUNTER_PERIOD_NS[inside] * self._counters[inside].thinned:
             self._counted_ns = now
             readings = (*self._process.traffic(), *self._process.throttling())
@@ -232,15 +249,10 @@ class StackSampler:
             del self._clocks[ident]
             return -1
 
-    def _stack_of(self, frame: FrameType | None) -> int:
-        """Return the index of the stack with the innermost frame *frame*, or 0 for too many stacks."""
-        chain: list[tuple[CodeType, int]] = []
-        with _collector_paused():
-            while frame is not None and len(chain) < MAX_FRAMES:
-                chain.append((frame.f_code, frame.f_lasti))
-                frame = frame.f_back
+    def _stack_of(self, positions: Sequence[_Position]) -> int:
+        """Return the index of the stack with *positions*, innermost first, or 0 for too many stacks."""
         stack = 0
-        for code, position in reversed(chain):
+        for code, position in reversed(positions):
             key = (id(code), position)
             number = self.frames.get(key)
             if number is None:
