@@ -14,7 +14,7 @@ import numpy as np
 
 from .._columns import which
 from .._native import cut
-from ..chakra import FIRST_LAUNCH
+from ..chakra import COLLECTING, DELAYED, FIRST_LAUNCH
 from ..readers import (
     CALL_RANGE,
     GLOO,
@@ -53,9 +53,9 @@ _LONG_LAUNCH_NS = 100_000
 # Causes that explain long gaps only, even if a sample near a short gap shows them.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")
 # Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
-_PLACED = ("garbage_collection", "lock")
-# The cause of run delay, and the share of other work at or above which a gap also has another cause.
-_DELAYED, _WORK_SHARE = "descheduled", 0.2
+_PLACED = (COLLECTING, "lock")
+# The share of other work at or above which a gap of run delay also has another cause.
+_WORK_SHARE = 0.2
 # The cause that is not exclusive: gaps next to an operator that waits for a value also have it.
 _SHARED = "synchronisation"
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
@@ -196,7 +196,7 @@ def _stronger(lower: Span, upper: Span) -> Span:
     """Return the span with the stronger cause; if its place is missing, take the other span's place."""
     ranked = sorted((upper, lower), key=_strength)
     strong, weak = ranked
-    under = weak.under if weak.cause == _DELAYED else weak.cause
+    under = weak.under if weak.cause == DELAYED else weak.cause
     return strong._replace(place=strong.place or weak.place, under=under)
 
 
@@ -279,14 +279,14 @@ class HostCauses:
             return (Part(end_ns),)
         covered: Counter[tuple[str, str]] = Counter()
         for span in spans:
-            owner = span.under if span.cause == _DELAYED else span.cause
+            owner = span.under if span.cause == DELAYED else span.cause
             if span.claims == OPERATIONS or (owner != span.cause and owner in ACTIVITIES):
                 covered[owner, span.place] += span.end_ns - span.start_ns
         if 2 * covered.total() > end_ns - start_ns:
             cause, place = covered.most_common(1)[0][0]
         else:
             place = next((span.place for span in self.overlapping(start_ns, end_ns)), "")
-        exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == _DELAYED)]
+        exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == DELAYED)]
         whole = Part(end_ns, cause, place)
         return _parts(exact, start_ns, end_ns, whole, _MIN_INSIDE_NS) if exact else (whole,)
 
@@ -308,7 +308,7 @@ class HostCauses:
         owns_all = not short and _had_work(spans, end_ns - start_ns)
         spans = [
             span._replace(cause=span.under)
-            if span.cause == _DELAYED and (owns_all or span.under in self._owning)
+            if span.cause == DELAYED and (owns_all or span.under in self._owning)
             else span
             for span in spans
         ]
@@ -339,7 +339,7 @@ def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
     worked: Counter[str] = Counter()
     delayed: Counter[str] = Counter()
     for span in spans:
-        is_delay = span.cause == _DELAYED
+        is_delay = span.cause == DELAYED
         (delayed if is_delay else worked)[span.under if is_delay else span.cause] += (
             span.end_ns - span.start_ns
         )
@@ -353,7 +353,7 @@ def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
 
 
 def _delayed_ns(spans: Sequence[Span]) -> int:
-    return sum(span.end_ns - span.start_ns for span in spans if span.cause == _DELAYED)
+    return sum(span.end_ns - span.start_ns for span in spans if span.cause == DELAYED)
 
 
 def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_ns: int) -> list[Span]:

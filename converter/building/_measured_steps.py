@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import comb, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...tracer import Evidence, RankEntry, read_evidence
+from ..chakra import COLLECTING, DELAYED
 from ._cause_rules import ACTIVITIES
 from ._places import function_at
 from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 from ._step_times import (
     BFLOAT16,
-    COLLECTING,
     CORES,
-    DELAYED,
     MATTERS,
     RANK_DELAYS,
     REPEATED,
@@ -278,8 +277,16 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
 
 def _chance(count: int, due: int, long: int, steps: int) -> float:
     """Return the probability that *long* random steps of *steps* include *count* or more *due* steps."""
-    ways = sum(comb(due, some) * comb(steps - due, long - some) for some in range(count, min(due, long) + 1))
-    return ways / comb(steps, long)
+    total = _log_ways(steps, long)
+    return sum(
+        math.exp(_log_ways(due, some) + _log_ways(steps - due, long - some) - total)
+        for some in range(max(count, long - (steps - due)), min(due, long) + 1)
+    )
+
+
+def _log_ways(steps: int, chosen: int) -> float:
+    """Return the logarithm of the number of ways to choose so many *steps*; `math.comb` is slow for many."""
+    return math.lgamma(steps + 1) - math.lgamma(chosen + 1) - math.lgamma(steps - chosen + 1)
 
 
 def _explained(

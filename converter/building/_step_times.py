@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...support import duration_text, ordinal_text
-from ..chakra import HOST_CAUSES
+from ..chakra import COLLECTING, DELAYED, HOST_CAUSES
 
 STEP_TIMES = "step_times"
 # Metadata keys: the time for which a thread waited for a processor in the median unprofiled step and in
@@ -22,8 +22,7 @@ MATTERS = 0.05
 TIMES, SEVERAL = 3, 2
 # Causes that a script repeats, so two long steps with such a cause are enough.
 REPEATED = ("checkpoint", "validation")
-# Causes that are counted for each step, in addition to the causes in the step's samples.
-COLLECTING, DELAYED, WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
+WORKER_WAIT = "worker_wait"
 # Causes of scattered long steps that may result from the machine or from another rank.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", DELAYED, "communication_call")
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")

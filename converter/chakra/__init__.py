@@ -5,7 +5,9 @@ from ._attributes import check_attributes as check_attributes
 from ._builder import GraphBuilder as GraphBuilder
 from ._builder import communication as communication
 from ._codec import BUFFERS as BUFFERS
+from ._codec import COLLECTING as COLLECTING
 from ._codec import COMM_LANE as COMM_LANE
+from ._codec import DELAYED as DELAYED
 from ._codec import DEVICE_LANE as DEVICE_LANE
 from ._codec import FIRST_LAUNCH as FIRST_LAUNCH
 from ._codec import GAP as GAP

@@ -197,15 +197,18 @@ KINDS: Mapping[str, str] = {
 """
 FIRST_LAUNCH = "first_launch"
 """The cause of the first launch of a recording, in which the profiler and the driver prepare themselves."""
+DELAYED = "descheduled"
+"""The cause of time in which a thread had no processor, whatever it was doing."""
+COLLECTING = "garbage_collection"
 HOST_CAUSES: Mapping[str, str] = {
     "input_pipeline": "Input pipeline",
     "worker_wait": "Waiting for a data loader worker",
     "process_start": "Starting and ending processes",
     "process_wait": "Waiting for another process or thread",
     "sampler": "Sampler of a data loader",
-    "garbage_collection": "Garbage collection",
+    COLLECTING: "Garbage collection",
     "lock": "Waiting for a lock or the GIL",
-    "descheduled": "Waiting for a processor (descheduled)",
+    DELAYED: "Waiting for a processor (descheduled)",
     "sleep": "Sleeping",
     "io": "File and network I/O",
     "checkpoint": "Checkpoint",

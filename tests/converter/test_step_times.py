@@ -1,7 +1,9 @@
 """The steps of a run are a distribution: what recurs among them, and why."""
 
 import random
+import time
 import types
+from math import comb
 
 import pytest
 from evidence_file import EvidenceFile
@@ -9,7 +11,7 @@ from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert, doctor
 from chakrascope.converter.building import FreeCores, free_cores, lacks_bfloat16, run_delays, step_times
-from chakrascope.converter.building._measured_steps import cores_of_ranks, measured_steps
+from chakrascope.converter.building._measured_steps import _chance, cores_of_ranks, measured_steps
 from chakrascope.tracer import RankEntry, StepRange, read_evidence
 
 START = 1_000  # microseconds
@@ -510,3 +512,13 @@ def test_as_much_work_remains_when_it_is_moved():
     assert FreeCores(2, 1, 1).movable_share == 0.5
     assert FreeCores(2, 2, 0).movable_share == 0
     assert FreeCores(64, 1, 63).movable_share == pytest.approx(63 / 64)
+
+
+def test_the_chance_of_long_steps_is_that_of_drawing_without_replacement():
+    """The probability of many steps is computed in a moment."""
+    for count, due, long, steps in ((3, 5, 6, 20), (0, 4, 4, 9), (7, 8, 19, 20), (5, 4, 6, 20)):
+        ways = [comb(due, one) * comb(steps - due, long - one) for one in range(count, min(due, long) + 1)]
+        assert _chance(count, due, long, steps) == pytest.approx(sum(ways) / comb(steps, long))
+    begin = time.process_time()
+    assert _chance(200, 1600, 1600, 16_384) == pytest.approx(0.0, abs=1e-3)
+    assert time.process_time() - begin < 0.2
