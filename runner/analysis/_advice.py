@@ -20,7 +20,7 @@ from ...converter.building import (
     run_delays,
     step_times,
 )
-from ...converter.chakra import HOST_CAUSES, KINDS
+from ...converter.chakra import DELAYED, HOST_CAUSES, KINDS
 from ...errors import ChakrascopeError
 from ...support import count_text, share_text
 from ...support.table import Columns
@@ -43,7 +43,7 @@ from ._advised import (
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._host_time import DELAYED, INSIDE_CALLS
+from ._host_time import INSIDE_CALLS
 from ._mean_gain import delays_on, over_the_run
 from ._path_facts import collective_label
 from ._what_if import Target
@@ -119,7 +119,7 @@ def advise(
     together_ns = _together_ns(shown, result, simulate) if is_of_the_step else 0
     top = _contributor(found)
     is_busy = top is not None and top.remedy == DELAYED
-    ordered = _ordered([*measured, *_with_overlaps(shown, path)], is_busy=is_busy)[:_MAX_ADVICE]
+    ordered = _ordered([*measured, *_with_overlaps(shown, path)], is_busy=is_busy)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MAX_CAUSES])
     return Advised(tuple(ordered), None if top is None else _cause(top, path), causes, halves, together_ns)
 
@@ -152,12 +152,12 @@ def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simu
 
 
 def _ordered(items: Sequence[Advice], *, is_busy: bool) -> list[Advice]:
-    """Sort advice by likely gain; waits for a processor and page faults come after larger causes.
+    """Sort the advice with the largest likely gains; waits and page faults come after larger causes.
 
     Page faults occur inside operators, so they come after any operators that take longer. If waits are the
     largest contributor (*is_busy*), their likely gain counts.
     """
-    ordered = sorted(items, key=lambda item: -item._likely_ns)
+    ordered = sorted(items, key=lambda item: -item._likely_ns)[:_MAX_ADVICE]
     waits = {(DELAYED, ""), (DELAYED, Target("cause", DELAYED).key)}
     symptoms = {(_PAGE_FAULTS, ""), *(() if is_busy else waits)}
     for item in [one for one in ordered if (one.cause, one.key.partition("=")[0]) in symptoms]:
@@ -296,8 +296,9 @@ def _usual_delays(result: Result, workload: Workload) -> list[Advice]:
     usual_ns = delays[0] // captured_steps(workload.metadata) if delays else 0
     if times is None or usual_ns < _MIN_FAULTS * times.median_ns:
         return []
-    what, share = f"{HOST_CAUSES[DELAYED]} in the median step", usual_ns / times.median_ns
-    return [Advice(what, REMEDIES[DELAYED], usual_ns, share, "", False, "host", DELAYED, 0)]
+    what, share = HOST_CAUSES[DELAYED], usual_ns / times.median_ns
+    how = REMEDIES[DELAYED]
+    return [Advice(what, how, usual_ns, share, "", False, "host", DELAYED, 0, steps=MEDIAN_STEP)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
@@ -334,10 +335,9 @@ def _without_covered(
     for one, item in items:
         if one.remedy == "compute" and _is_called_by(functions, one, path):
             continue
-        covering = {other.remedy for other, _ in kept if _shared(one, other, path) > _COVERED}
-        is_covered = one.remedy in ("compute", "wait") and len(covering) > 0
-        # A loop includes its waits for a processor.
-        is_covered |= one.remedy == "operators" and len(covering - {DELAYED}) > 0
+        # Work includes its waits for a processor, so advice on waits does not cover it.
+        covering = {other.remedy for other, _ in kept if _shared(one, other, path) > _COVERED} - {DELAYED}
+        is_covered = one.remedy in ("compute", "wait", "operators") and len(covering) > 0
         is_covered |= one.remedy in ("communication", "latency", INSIDE_CALLS) and "small" in covering
         if not is_covered:
             kept.append((one, item))

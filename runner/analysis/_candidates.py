@@ -13,7 +13,7 @@ import numpy as np
 
 from ...converter import Workload
 from ...converter.building import class_of, computed_on_host, lacks_bfloat16, plain_name
-from ...converter.chakra import BUFFERS, GAP, HOST_BEFORE, HOST_CAUSES
+from ...converter.chakra import BUFFERS, DELAYED, GAP, HOST_BEFORE, HOST_CAUSES
 from ...converter.kernels import kernel_pattern
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
@@ -50,7 +50,7 @@ from ._host_candidates import (
     object_exchanges,
     synchronisations,
 )
-from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS, LOOP_CALLS
+from ._host_time import DIFFUSE_CAUSES, INSIDE_CALLS, LOOP_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._memory_traffic import (
     FUSIBLE,
@@ -77,6 +77,8 @@ _FUSED_STREAMS, _OPERATOR_STREAMS, _MAX_FUSED = 7, 3, 10.0
 _OWN_STEP = re.compile(r"\.step \(")
 _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
 _FEWER_CALLS = "fewer and larger calls of the module or its operators, such as one call for the whole batch"
+# Operators that only copy. They compute nothing, so that they can disappear.
+_COPIES = ("copy_", "clone", "contiguous", "_to_copy")
 # Operators that only wait, even if the trace calls this computation.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 # Operations of communication kernels that wait for other ranks and move hardly any data.
@@ -125,7 +127,7 @@ def candidates(
         *_functions(segments, _outside(in_loops, segments), reaches),
         *_optimizer(segments, computed, hosted, precise),
         *(loop(segments, place, own) for place, own in of_loops.items()),
-        *loops_beside_work(path, workload, np.setdiff1d(_union(computed, hosted), in_loops)),
+        *loops_beside_work(path, workload, _union(computed, hosted), in_loops),
         *in_barriers,
         *exchanged,
         *_communications(segments, communicated, computed, calls, result=result, is_slow=is_slow),
@@ -165,10 +167,15 @@ def _computations(segments: CodedColumns, rows: Ints, *, on_host: bool) -> Itera
             what += in_place(segments, own)
         kind = class_of(plain_name(operator))
         how = HOST_REMEDIES.get(kind, HOST_REMEDIES[""]) if on_host and remedy == "compute" else ""
-        target, every = work.whole(target, own) if on_host else (target, own)
-        one = scaled(segments, what, "compute", target, every, remedy=remedy, how=how)
-        # A copy computes nothing, so that it can disappear.
-        yield replace(one, times=GONE, bound_ns=one.path_ns) if how and kind == "copy" else one
+        is_copy = bool(how) and plain_name(operator) in _COPIES
+        whole, every = work.whole(target, own) if on_host else (target, own)
+        if whole != target:
+            worked = every[segments["cause"][every] != DELAYED]
+            if ns < _NEARLY_ALL * sum_ns(segments, worked):
+                what = f"Everything in {whole.name}{ESPECIALLY}{short_name(operator)}"
+            how = f"{REMEDIES['function']}; or {how}" if how else ""
+        one = scaled(segments, what, "compute", whole, every, remedy=remedy, how=how)
+        yield replace(one, times=GONE, bound_ns=one.path_ns) if is_copy else one
     for kernel, own in kernels.items():
         owners = set(operators[own].tolist())
         if len(owners) > 1:

@@ -19,7 +19,16 @@ from ...converter.building import (
     is_compiled_region,
     plain_name,
 )
-from ...converter.chakra import FIRST_LAUNCH, HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
+from ...converter.chakra import (
+    COLLECTING,
+    DELAYED,
+    FIRST_LAUNCH,
+    HOST_BEFORE,
+    HOST_CAUSES,
+    HOST_END,
+    HOST_UNRECORDED,
+    SPIN,
+)
 from ...support import count_text, duration_text
 from ...support.table import CodedColumns, Columns, Ints
 from .._framed import coded, sums_by
@@ -44,7 +53,6 @@ from ._candidate import (
 )
 from ._critical_path import CriticalPath
 from ._host_time import (
-    DELAYED,
     DIFFUSE_CAUSES,
     INSIDE_CALLS,
     LOOP_CALLS,
@@ -60,7 +68,7 @@ from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
 
 _ALL_OF_IT = 0.9
-_SYNCHRONISATION, _OBJECTS, _COLLECTING = "synchronisation", "object_collective", "garbage_collection"
+_SYNCHRONISATION, _OBJECTS = "synchronisation", "object_collective"
 # With more collection time than this per time of Python code, the heap is the cause, not the code.
 _MOST_COLLECTING = 9
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
@@ -69,7 +77,7 @@ _WORK = ("compute", "communication", "copy", "memory")
 _COPYING = ("aten::copy_", "aten::_to_copy")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 # Causes that already include the work inside them, or that are not caused at their place.
-_WHOLE_ENTRIES = (*ACTIVITIES, _COLLECTING, DELAYED, FIRST_LAUNCH, INSIDE_CALLS)
+_WHOLE_ENTRIES = (*ACTIVITIES, COLLECTING, DELAYED, FIRST_LAUNCH, INSIDE_CALLS)
 
 
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
@@ -142,16 +150,23 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
     return Candidate(what, "host", cause, remedy, target, times, own, path_ns, path_ns - long_ns)
 
 
-def loops_beside_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield one candidate for the loops of short operators among *rows*, at lines that also do other work."""
+def loops_beside_work(
+    path: CriticalPath, workload: Workload, rows: Ints, in_loops: Ints
+) -> Iterator[Candidate]:
+    """Yield one candidate for all loops of short operators, if some are at lines that also do other work.
+
+    These are the loops among *rows* that are not *in_loops*, the rows of candidates of their own. The what-if
+    target includes the loops of both.
+    """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
     nodes = segments["node_id"][rows]
     own = rows[marked_nodes(workload, programs, nodes, lambda graph, _: short_loops(graph))]
     calls = own[~_is_gap(segments, own)]
-    if not len(calls):
-        return
     path_ns, target = sum_ns(segments, own), Target("loops", SHORT)
+    beside_ns = sum_ns(segments, np.setdiff1d(own, in_loops))
+    if not len(calls) or beside_ns <= (1 - _ALL_OF_IT) * path_ns:
+        return
     what = f"{HOST_CAUSES['dispatch']} of {count_text(len(calls), 'short operator')} in loops"
     what += f"{in_place(segments, own)}{ESPECIALLY}{short_name(largest(segments, calls, 'operator')[0])}"
     how = REMEDIES["operators"]
@@ -229,15 +244,11 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     special = ~diffuse & (causes != "optimizer")
     work = PlacedWork(segments)
     for cause, everywhere in grouped(rows[special], causes[special]):
-        label, own = HOST_CAUSES.get(cause, cause), everywhere
-        found: list[tuple[str, Target, Ints]] = []
-        for place, part, every in work.by_place(own) if cause not in _WHOLE_ENTRIES else ():
-            if every is not None and len(every) > len(part):
-                own = np.setdiff1d(own, part)
-                found.append((in_place(segments, part), Target("place", place), every))
-        if len(own):  # any code may lose its processor
-            at = "" if cause == DELAYED else where(segments, own)
-            found.append((at, Target("cause", cause), own))
+        label = HOST_CAUSES.get(cause, cause)
+        found = work.of_cause(everywhere) if cause not in _WHOLE_ENTRIES else []
+        if not found:  # any code may lose its processor
+            at = "" if cause == DELAYED else where(segments, everywhere)
+            found = [(at, Target("cause", cause), everywhere)]
         # Without the profiler, or after a warm-up, a first launch is short.
         is_advised = cause != FIRST_LAUNCH
         for at, target, every in found:
@@ -286,6 +297,23 @@ class PlacedWork:
             for line, part in grouped(own, places[own]):
                 yield line, part, self._work(line, part, places == line)
 
+    def of_cause(self, rows: Ints) -> list[tuple[str, Target, Ints]]:
+        """Return the places that have nearly all *rows* of a cause, each with its target and all its work.
+
+        The list is empty if no place has other work, or if much of the cause is in places that do much other
+        work or that have few of the rows: the target of the cause includes all of them.
+        """
+        segments, cause_ns = self._segments, sum_ns(self._segments, rows)
+        parts = [
+            (place, part, every)
+            for place, part, every in self.by_place(rows)
+            if every is not None and sum_ns(segments, part) >= (1 - _ALL_OF_IT) * cause_ns
+        ]
+        listed_ns = sum(sum_ns(segments, part) for _, part, _ in parts)
+        if listed_ns < _ALL_OF_IT * cause_ns or all(len(every) == len(part) for _, part, every in parts):
+            return []
+        return [(in_place(segments, part), Target("place", place), every) for place, part, every in parts]
+
     def whole(self, target: Target, rows: Ints) -> tuple[Target, Ints]:
         """Return the function that mostly does the work *rows*, with all its work, or else the arguments."""
         (place, _, every), *others = self.by_place(rows)
@@ -319,7 +347,7 @@ def _is_of_model(segments: CodedColumns) -> npt.NDArray[np.bool_]:
     """
     found: npt.NDArray[np.bool_] = (segments["module"] != "") | (segments["phase"] == "backward")
     found &= ~segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
-    found &= ~segments["cause"].passes(("python", DELAYED, _COLLECTING).__contains__)
+    found &= ~segments["cause"].passes(("python", DELAYED, COLLECTING).__contains__)
     return found
 
 
@@ -334,7 +362,7 @@ def _with_delays(
     is the cause.
     """
     following = segments["cause"] == DELAYED
-    collected = np.flatnonzero(at_place & (segments["cause"] == _COLLECTING))
+    collected = np.flatnonzero(at_place & (segments["cause"] == COLLECTING))
     triggered = collected[np.isin(segments["place"][collected], segments["place"][own])]
     for rows, most in ((collected, 1), (triggered, _MOST_COLLECTING)):
         if sum_ns(segments, rows) < most * sum_ns(segments, own):
@@ -351,11 +379,11 @@ def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: 
     """
     others = np.setdiff1d(every, own)
     causes, path_ns = segments["cause"][others], sum_ns(segments, every)
-    other_ns = sum_ns(segments, others[~np.isin(causes, (DELAYED, _COLLECTING))])
+    other_ns = sum_ns(segments, others[~np.isin(causes, (DELAYED, COLLECTING))])
     is_mixed = sum_ns(segments, own) < _ALL_OF_IT * (sum_ns(segments, own) + other_ns)
     label = HOST_CAUSES["python"]
     what = f"Everything in {target.name}, mostly {label}" if is_mixed else f"{label}{place}"
-    what += ", including the garbage collections that it triggers" * bool((causes == _COLLECTING).any())
+    what += ", including the garbage collections that it triggers" * bool((causes == COLLECTING).any())
     return Candidate(what, "host", "python", "python", target, GONE, every, path_ns, path_ns)
 
 

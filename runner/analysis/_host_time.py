@@ -6,14 +6,12 @@ import numpy as np
 
 from ...converter import Graph, Workload
 from ...converter.building import rank_delays
-from ...converter.chakra import DEVICE_LANE
+from ...converter.chakra import DELAYED, DEVICE_LANE
 from ...support import duration_text
 from ...support.table import Flags
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")
 """Causes of many short pieces of host work; a long piece is a stall."""
-DELAYED = "descheduled"
-"""The cause of time in which a thread had no processor, whatever it was doing."""
 INSIDE_CALLS = "communication_call"
 """The cause of time in which a thread issues a communication, or waits inside the call."""
 STALL_TIMES = 10

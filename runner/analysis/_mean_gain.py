@@ -16,6 +16,7 @@ from ...converter.building import (
     step_times,
     usually_late_ns,
 )
+from ...converter.chakra import COLLECTING, DELAYED
 from ...support import duration_text
 from ...support.table import Ints
 from .._result import Result
@@ -23,12 +24,13 @@ from .._traits import about_backend
 from ._advised import MEAN_STEP, MEDIAN_STEP, Advice
 from ._candidate import Candidate, sum_ns
 from ._critical_path import CriticalPath
-from ._host_time import DELAYED, cause_ns
+from ._host_time import cause_ns
 
 _ALIKE = 0.2  # fraction of a cause's time in the shown step; a smaller difference of the mean is ignored
 _NEAR = 0.1  # fraction of the shown step; a smaller difference is ignored
-# Causes of host work whose run delays are segments of their own, or that needs no processor.
-_APART = frozenset({"", "dispatch", "sleep", "garbage_collection", "anomaly_detection", DELAYED})
+# Causes without a processor, and causes of host work whose run delays are mostly segments of their own.
+_IDLE = ("sleep", DELAYED)
+_SPLIT = ("", "dispatch", COLLECTING, "anomaly_detection")
 _SCATTERED = "steps that vary from "
 
 
@@ -91,7 +93,7 @@ def _in_the_median_step(
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
     # Half of the work has half of the run delays.
-    worked = max(0.0, 1 - own_delays_ns / max(1, item.gain_ns, item.whole_ns))
+    worked = max(0.0, 1 - own_delays_ns / max(1, one.path_ns, item.gain_ns, item.whole_ns))
     gain_ns, half_ns, whole_ns = (
         round(ns * worked * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
     )
@@ -132,20 +134,20 @@ def _hidden_delays(path: CriticalPath, workload: Workload) -> npt.NDArray[np.flo
     """Return the run delay (ns) inside each segment of the path that is not itself a run delay.
 
     Long host work contains its run delays, because the recording does not show where in it they were. It is
-    assumed to have at most the same share of run delays as the step, and other work to have the rest. With
-    several ranks, the run delays on the path are unknown.
+    assumed to have at most the same share of run delays as the step. Computation and other host work have the
+    rest, and what needs no processor has none. With several ranks, the run delays on the path are unknown.
     """
     segments, delays = path.columns, run_delays(workload.metadata)
     hidden_ns = np.zeros(len(segments["cause"]))
     if delays is None or workload.num_ranks > 1:
         return hidden_ns
     causes, left_ns = segments["cause"], float(max(0, delays[1] - delays_on(path)))
-    worked = np.where(causes == DELAYED, 0, segments["duration_ns"]).astype(float)
-    contains = (segments["kind"] == "host") & ~causes.passes(_APART.__contains__)
-    for chosen, most in ((contains, delays[1] / max(1, path.makespan_ns)), (~contains, 1.0)):
-        time_ns = float(worked[chosen].sum())
-        share = min(1.0, most, left_ns / max(1.0, time_ns))
-        hidden_ns[chosen] = worked[chosen] * share
+    runs = segments["kind"].passes(("compute", "host").__contains__) & ~causes.passes(_IDLE.__contains__)
+    is_long = runs & (segments["kind"] == "host") & ~causes.passes(_SPLIT.__contains__)
+    for chosen, most in ((is_long, delays[1] / max(1, path.makespan_ns)), (runs & ~is_long, 1.0)):
+        time_ns = sum_ns(segments, np.flatnonzero(chosen))
+        share = min(1.0, most, left_ns / max(1, time_ns))
+        hidden_ns[chosen] = segments["duration_ns"][chosen] * share
         left_ns -= share * time_ns
     return hidden_ns
 

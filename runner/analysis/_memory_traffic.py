@@ -9,9 +9,8 @@ import msgspec
 import numpy as np
 
 from ...converter import Graph, Workload
-from ...converter.chakra import DEVICE_LANE
+from ...converter.chakra import DELAYED, DEVICE_LANE
 from ...support.table import Flags, Ints
-from ._host_time import DELAYED
 from ._operators import precisions, written_bytes
 
 FUSIBLE = "elementwise"

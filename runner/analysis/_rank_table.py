@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.building import stand_in_assumption
+from ...converter.chakra import DELAYED
 from ...support import count_text, duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
 from ._advice import Simulate, replayed
 from ._collectives import arrivals_of
 from ._foreign_times import measured_ranks
-from ._host_time import DELAYED, cause_ns
+from ._host_time import cause_ns
 from ._summary import rank_times
 from ._what_if import Target
 

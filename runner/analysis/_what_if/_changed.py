@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
-from ....converter.chakra import BUFFERS, EDGE_COLUMNS
+from ....converter.chakra import BUFFERS, DELAYED, EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
 from ....support.table import Flags, TextColumn
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
-from .._host_time import DELAYED, INSIDE_CALLS, SHORT, STALL_TIMES, diffuse_host, short_loops, typical_host_ns
+from .._host_time import INSIDE_CALLS, SHORT, STALL_TIMES, diffuse_host, short_loops, typical_host_ns
 from .._labels import function_of, within
 from .._memory_traffic import (
     FUSIBLE,

@@ -226,6 +226,16 @@ def test_page_faults_come_after_the_operators_in_double_precision_that_cause_the
     assert causes == [("precision:double=2", ""), ("", "page_faults")]
 
 
+def test_page_faults_with_a_large_gain_are_advice_after_many_operators():
+    times = StepTimes(30, 5_000_000, 20_000_000, 26_500_000, 27_000_000, faults=9, fault_ns=3_000_000)
+    nodes = [
+        comp(number, 4_000_000 + number, [number - 1] if number else [], operator=name, name=name)
+        for number, name in enumerate(f"aten::{one}" for one in ("mm", "bmm", "gelu", "cumsum", "sort"))
+    ]
+    items = analysis_of(workload(nodes, metadata={"step_times": times._asdict()})).advices()
+    assert [item.cause for item in items] == ["", "", "", "page_faults"]
+
+
 @pytest.mark.parametrize("precision", ["fp64", "fp32"])
 def test_an_optimizer_in_double_precision_is_no_cause_besides_its_precision(precision):
     kinds = [[f"aten::{name}", "elementwise", precision, "", 9, 60, 40] for name in ("mul", "sqrt", "add")]
