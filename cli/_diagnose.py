@@ -321,6 +321,6 @@ def _print_for_people(
             rows["last"] = ["-" if rank < 0 else str(rank) for rank in rows["last"]]
         print_frame(rows, "table", title=_TITLES[name], limit=20 if show is None else 1000)
         if not rows.empty and name != "stragglers":
-            console.print(f"[dim]{_FROM if name == 'collectives' else _SPEED}.[/]")
+            console.print_text(f"{_FROM if name == 'collectives' else _SPEED}.", "dim")
     for note in matched.logs.notes:
         console.print_text(f"Note: {note}.", "dim")

@@ -280,12 +280,10 @@ def _print_content(target: str, workload: Workload, output_format: str) -> None:
         ]
         print_frame(pd.DataFrame(rows), output_format)
         return
-    console.print(
-        f"Workload of {target}: {count_text(workload.num_ranks, 'rank')}", style="dim", markup=False
-    )
+    console.print_text(f"Workload of {target}: {count_text(workload.num_ranks, 'rank')}", "dim")
     print_frame(_folded(facts["ranks"], figures), "table", title="Workload")
     print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")
-    console.print(
+    console.print_text(
         "Add --content --node ID [--rank N] to print every attribute of a node, TEXT to find nodes by name, "
         "or -o FILE to export the graph."
     )
@@ -335,7 +333,9 @@ def _figure_title(group: str, space: str, name: str) -> str:
 
 
 def _figure_text(name: str, value: int) -> str:
-    """Return the *value* of the figure *name* with its unit."""
+    """Return the *value* of the figure *name* with its unit; -1 is the time of a graph that cannot run."""
+    if value < 0:
+        return "cannot run"
     return duration_text(value) if name.endswith("_ns") or "_ns_by_" in name else f"{value:,}"
 
 

@@ -14,6 +14,8 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -43,9 +45,13 @@ _CELL_LENGTH = 400
 _LONG_NAME = 24  # characters; longer names may break between their parts
 _NAME_PARTS = re.compile(r"(?<=[.:/])(?=[A-Za-z_<])")
 _WORDS_OF_PART = re.compile(r"(?<=[^_]_)(?=[A-Za-z])")
-_QUANTITY = re.compile(r"(?:at most )?[<>~+-]?[0-9][0-9,.]*(?: ?(?:[a-zA-Zµ/]{1,5}|%))?")
+_QUANTITY = re.compile(
+    r"(?:at most )?[<>~+-]?[0-9][0-9,.]*(?: ?(?:(?:bus )?[a-zA-Zµ/]{1,7}|%))?(?: if removed)?"
+)
 _SPACES = re.compile(r"(\s+)")
-_UNBROKEN = re.compile(r"(?:`[^`]*`|\S)+")
+_UNBROKEN = re.compile(
+    r"(?:`[^`]*`|'chakrascope [^']*'|(?<=Next: )chakrascope (?:(?![,.;)]\s).)+|\S)+"
+)  # words, and commands that users copy
 _LONG_LINE = re.compile(r"^.{4000,}$", re.MULTILINE)
 _SHOWN_ENDS = 300  # characters at each end of a long line
 _MIN_WIDTH = 8  # minimum width of a text column, in characters
@@ -69,13 +75,13 @@ class OutputConsole(Console):
 
     @property
     def wraps(self) -> bool:
-        """Whether texts are wrapped: on a terminal, or where COLUMNS sets a width."""
-        return self.is_terminal or "COLUMNS" in os.environ
+        """Whether texts are wrapped: on a terminal only, even if COLUMNS or FORCE_COLOR is set."""
+        return self.file.isatty()
 
     def print_text(self, text: str, style: str | None = None, lead: str = "") -> None:
         """Print *text* without markup, wrapped between words, to the right of *lead*.
 
-        Quoted commands stay whole, so that they can be copied. Pipes and files get whole lines, which can
+        Commands stay whole, so that they can be copied. Pipes and files get whole lines, which can
         be searched.
         """
         self.print(lead + self._wrapped(text, len(lead)), style=style, markup=False, soft_wrap=True)
@@ -104,7 +110,7 @@ def shortened(text: str) -> str:
 
 
 def _filled(line: str, width: int) -> str:
-    """Break *line* between words, but not within commands in quotes, into lines of *width* characters."""
+    """Break *line* between words, but not within commands, into lines of *width* characters."""
     if cell_len(line) <= width:
         return line
     indent = line[: len(line) - len(line.lstrip())]
@@ -236,14 +242,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 
 
 def print_ranks(columns: Columns, limit: int = 16) -> None:
-    """Print a table of ranks, with one row for ranks whose values are equal."""
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    others = {name: column.tolist() for name, column in columns.items() if name != "rank"}
-    for rank, *values in zip(columns["rank"].tolist(), *others.values(), strict=True):
-        alike.setdefault(tuple(values), []).append(rank)
+    """Print a table of ranks, with one row for consecutive ranks whose values are equal."""
+    others = [name for name in columns if name != "rank"]
+    values = zip(*(columns[name].tolist() for name in others), strict=True)
+    alike = groupby(zip(columns["rank"].tolist(), values, strict=True), key=itemgetter(1))
     rows = [
-        {"rank": ranks_text(ranks)} | dict(zip(others, values, strict=True))
-        for values, ranks in alike.items()
+        {"rank": ranks_text(rank for rank, _ in ranks)} | dict(zip(others, equal, strict=True))
+        for equal, ranks in alike
     ]
     print_rows(rows[:limit], title="Ranks")
     _print_remaining(min(len(rows), limit), len(rows))

@@ -41,9 +41,9 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
 
 def print_headline(summary: Summary) -> None:
     """Print the summary's one-sentence answer and the notes that qualify it."""
-    console.print(f"\n{summary.headline}\n", style="bold", markup=False)
+    console.print_text(f"\n{summary.headline}\n", "bold")
     if summary.step:
-        console.print(f"{summary.step}\n", style="dim", markup=False)
+        console.print_text(f"{summary.step}\n", "dim")
     for line in summary.qualifiers:
         console.print_text(f"Note: {line}", "yellow")
 
@@ -124,7 +124,7 @@ def summary_command(
     else:
         print_headline(summary)
         if run.deviation:
-            console.print(f"{run.deviation}\n", style="yellow", markup=False)
+            console.print_text(f"{run.deviation}\n", "yellow")
         common = common_steps(summary.advice)
         rows = [
             {
@@ -137,7 +137,7 @@ def summary_command(
         ]
         print_rows(rows, title=f"Changes that would help, and their gains{f' in {common}' * bool(common)}")
         if summary.together:
-            console.print(f"{summary.together}\n", markup=False)
+            console.print_text(f"{summary.together}\n")
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
         for item in [item for item in summary.advice if item.key][:1]:
             command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(item.key)}"
@@ -145,7 +145,7 @@ def summary_command(
             console.print(text, style="dim", markup=False, soft_wrap=True)
         print_kinds(summary)
         print_ranks(summary.columns("ranks"))
-        console.print(f"[dim]{TIME_FORMULA}[/]")
+        console.print_text(TIME_FORMULA, "dim")
         print_clocks(run)
 
 
@@ -164,6 +164,6 @@ def _print_steps(steps: list[dict[str, Any]]) -> None:
     columns = [name for name in _STEP_COLUMNS if annotated or name not in ("kind", "tokens")]
     shown = [{_SHOWN.get(name, name): row[name] for name in columns} for row in steps[:_MAX_STEPS]]
     print_rows(shown, title="Each converted step, on the rank where it took longest")
-    console.print(_OF_STEPS, style="dim")
+    console.print_text(_OF_STEPS, "dim")
     if len(steps) > _MAX_STEPS:
-        console.print(f"The first {_MAX_STEPS} of {len(steps):,} steps; --format csv has all.", style="dim")
+        console.print_text(f"The first {_MAX_STEPS} of {len(steps):,} steps; --format csv has all.", "dim")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError, UsageError
-from ..runner import AWARE, PACKET
+from ..runner import AWARE, PACKET, about_backend
 from ..support import bytes_text, count_text, duration_text, share_text
 from ._output import console, print_coded, print_frame, print_ranks
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_STACKS = 40
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
-_ONE_PASS = 1.05  # maximum time on the path over the duration, for a path that contains a collective once
+_TWICE = 1.5  # minimum time on the path over the duration of a collective that the path contains twice
+_NOTICEABLE = 0.01  # minimum fraction of the step for an explanation
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def print_view(
         print_ranks({str(name): table[name].to_numpy() for name in table}, view.limit)
         print_clocks(run)
     elif name == "collectives":
-        console.print_text(collectives_text(table))
+        is_measured = about_backend(run.info.backend).replays
+        console.print_text(collectives_text(table, run.result.makespan_ns if is_measured else 0))
         _print_table(view, table)
         print_clocks(run)
     elif name == "operators":
@@ -208,11 +210,14 @@ def _print_table(view: _View, shown: pd.DataFrame) -> None:
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)
     if view.note:
-        console.print(f"[dim]{view.note}[/]")
+        console.print_text(view.note, "dim")
 
 
-def collectives_text(table: pd.DataFrame) -> str:
-    """Return a verdict on collectives: how much is waiting and transfer, and the slowest one."""
+def collectives_text(table: pd.DataFrame, measured_ns: int = 0) -> str:
+    """Return a verdict on collectives: how much is waiting and transfer, and the slowest one.
+
+    *measured_ns* is the time of a measured step, whose path may begin in the previous step (0: simulated).
+    """
     skew, transfer = int(table["skew_ns"].sum()), int(table["transfer_ns"].sum())
     total = skew + transfer
     if not total:
@@ -231,19 +236,18 @@ def collectives_text(table: pd.DataFrame) -> str:
         f"on the critical path; {share_text(skew / total)} is skew, {share_text(transfer / total)} transfer: "
         f"{cause}. The slowest is {slowest['operation']} of {bytes_text(int(slowest['size_bytes']))}: "
         f"{duration_text(int(slowest['skew_ns']))} skew, {duration_text(int(slowest['transfer_ns']))} "
-        f"transfer{speed}.{_repeated_text(table)}"
+        f"transfer{speed}.{_repeated_text(table, measured_ns)}"
     )
 
 
-def _repeated_text(table: pd.DataFrame) -> str:
-    """Return a sentence if the path contains collectives for longer than they last, otherwise ""."""
-    lasting_ns = table["skew_ns"] + table["transfer_ns"]
-    count = int((table["on_path_ns"] > _ONE_PASS * lasting_ns).sum())
-    if not count:
+def _repeated_text(table: pd.DataFrame, measured_ns: int) -> str:
+    """Return a sentence if the path of a measured step contains collectives twice, otherwise ""."""
+    repeated = table[table["on_path_ns"] > _TWICE * (table["skew_ns"] + table["transfer_ns"])]
+    if not measured_ns or repeated["on_path_ns"].sum() <= _NOTICEABLE * measured_ns:
         return ""
     return (
-        f" The critical path contains {count_text(count, 'collective')} more than once, with the sum of the "
-        "times: it begins in the previous step, because a rank began this step late."
+        f" The critical path contains {count_text(len(repeated), 'collective')} more than once, with the sum "
+        "of the times: it begins in the previous step, because a rank began this step late."
     )
 
 
@@ -251,7 +255,7 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
     """Print a summary of the operators; return rows for the terminal, with all ranks joined."""
     from ..runner.analysis import joined_operators, operators_text
 
-    console.print(operators_text(table), markup=False)
+    console.print_text(operators_text(table))
     joined = joined_operators(table)
     named = (joined["operator"] + "\n" + joined["arguments"]).str.rstrip()
     columns = {"operator": named, "reaches": joined["reached"], "roofline": joined["roofline_share"]}
@@ -356,7 +360,7 @@ def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: i
     keys = {name: columns.pop(name) for name in ("rank", "node_id")} | texts
     print_coded(keys | columns, _most_critical_first(columns), output_format, title=view.title, count=count)
     if output_format == "table":
-        console.print(f"[dim]{view.note}[/]")
+        console.print_text(view.note, "dim")
 
 
 def _rows_of(columns: dict[str, npt.NDArray[Any]], rows: Any) -> dict[str, npt.NDArray[Any]]:

@@ -17,8 +17,7 @@ WIDTH = 80
 @pytest.fixture
 def printed(monkeypatch, capsys):
     """Return a function that calls another on a terminal of 80 columns, and returns the printed lines."""
-    monkeypatch.setenv("COLUMNS", str(WIDTH))
-    # `rich` reads COLUMNS when it makes a console.
+    monkeypatch.setattr(OutputConsole, "wraps", True)
     monkeypatch.setattr("chakrascope.cli._output.console", OutputConsole(highlight=False, width=WIDTH))
 
     def call(function, *arguments, **options):
@@ -44,9 +43,19 @@ def test_texts_break_between_words_but_not_within_commands(printed):
     assert all(len(line) <= WIDTH for line in lines)
 
 
-def test_texts_in_pipes_are_whole_lines(printed, monkeypatch):
-    monkeypatch.delenv("COLUMNS")
-    assert printed(OutputConsole(highlight=False, width=WIDTH).print_text, NOTE) == [NOTE]
+@pytest.mark.parametrize("variable", ["COLUMNS", "FORCE_COLOR"])
+def test_texts_in_pipes_are_whole_lines(capsys, monkeypatch, variable):
+    monkeypatch.setenv(variable, "80")
+    OutputConsole(highlight=False, width=WIDTH).print_text(NOTE)
+    assert capsys.readouterr().out.splitlines() == [NOTE]
+
+
+@pytest.mark.parametrize("command", ["'chakrascope import A B'", "chakrascope import A B"])
+def test_commands_without_backticks_stay_whole(printed, command):
+    text = f"{'word ' * 11}Next: {command}, or add more of the {'words ' * 9}"
+    lines = printed(OutputConsole(highlight=False, width=WIDTH).print_text, text)
+    assert any(command in line for line in lines)
+    assert all(len(line) <= WIDTH for line in lines)
 
 
 def test_the_text_of_a_figure_stays_in_its_column(printed):
@@ -94,6 +103,18 @@ def test_equal_ranks_share_a_row(printed):
     assert "more rows" not in text
 
 
+def test_only_consecutive_ranks_share_a_row(printed):
+    lines = printed(print_ranks, ranks([5_000_000, 6_000_000] * 5))
+    assert all(any(re.search(rf"\b{rank}\b.* ms", line) for line in lines) for rank in range(10))
+
+
+@pytest.mark.parametrize("cells", [("312 TFLOP/s", "9 TB/s"), ("12 bus GB/s",), ("12 ms if removed", "9 µs")])
+def test_quantities_are_aligned_right(printed, cells):
+    lines = printed(print_rows, [{"what": "x", "a much longer heading": cell} for cell in cells])
+    assert len({len(line.rstrip("│ ")) for line in lines if any(cell in line for cell in cells)}) == 1
+    assert all(len(line.rstrip("│ ")) > 25 for line in lines if any(cell in line for cell in cells))
+
+
 def test_copies_are_left_out_where_there_are_none(printed):
     columns = ranks([5_000_000])
     assert "copy" not in "\n".join(printed(print_ranks, columns))
@@ -105,10 +126,13 @@ def test_more_ranks_than_the_limit_are_counted(printed):
     assert "4 more rows" in "\n".join(printed(print_ranks, ranks([1000 + rank for rank in range(20)])))
 
 
-@pytest.mark.parametrize(("on_path_ms", "is_repeated"), [(9, False), (10, False), (18, True)])
-def test_a_collective_that_the_path_contains_twice_is_explained(on_path_ms, is_repeated):
+@pytest.mark.parametrize(
+    ("on_path_ms", "measured_ms", "is_repeated"),
+    [(10, 40, False), (12, 40, False), (18, 40, True), (18, 0, False), (18, 4_000, False)],
+)
+def test_a_collective_that_the_path_contains_twice_is_explained(on_path_ms, measured_ms, is_repeated):
     """A measured step repeats: the path through a rank that begins late begins in the previous step."""
     row = {"operation": "all_reduce", "size_bytes": 1 << 20, "bus_bytes_per_ns": 1.0}
     times = {"skew_ns": 4_000_000, "transfer_ns": 6_000_000, "on_path_ns": on_path_ms * 1_000_000}
-    text = collectives_text(pd.DataFrame([row | times]))
+    text = collectives_text(pd.DataFrame([row | times]), measured_ms * 1_000_000)
     assert ("The critical path contains 1 collective more than once" in text) == is_repeated

@@ -14,6 +14,7 @@ from command_line import run, run_and_read
 from studies import make_captured_study, make_study, make_workload
 
 from chakrascope.cli import _output
+from chakrascope.cli._graph import _figure_text
 from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.runner import Study
 from chakrascope.viewer import StudyView, create_app
@@ -150,10 +151,17 @@ def test_a_run_without_traces_has_none(tmp_path, capfd):
 
 
 def inspected(capsys, monkeypatch, workload, path, *options):
+    monkeypatch.setattr(_output.OutputConsole, "wraps", True)
     monkeypatch.setenv("COLUMNS", "80")
     workload.save(path)
     assert command_line.run("graph", path, *options) == 0
     return capsys.readouterr().out
+
+
+def test_a_graph_that_cannot_run_has_no_time():
+    for name in ("replay_ns", "longest_chain_nodes"):
+        assert _figure_text(name, -1) == "cannot run"
+    assert _figure_text("replay_ns", 0) == "0 ns"
 
 
 def test_ranks_with_the_same_figures_share_a_column(capsys, monkeypatch, tmp_path):
