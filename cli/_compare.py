@@ -147,7 +147,7 @@ def compare_command(
         print_json(tables | {"formula": TIME_FORMULA, "notes": comparison.notes})
     else:
         if view is None:
-            console.print(f"\n{_answer(comparison.overview)}\n", style="bold", markup=False)
+            console.print_text(f"\n{_answer(comparison.overview)}\n", "bold")
         for name in (view,) if view else _FIRST:
             if name == "settings":
                 _print_settings(comparison.settings)
@@ -156,13 +156,21 @@ def compare_command(
             else:
                 _print(name, getattr(comparison, name))
         for note in comparison.notes:
-            console.print(note, markup=False)
-        console.print(f"[dim]{TIME_FORMULA}[/]")
+            console.print_text(note)
+        console.print_text(TIME_FORMULA, "dim")
         if view is None:
             print_other_views(VIEWS, _FIRST)
-            if not measured and comparison.settings["differs"].any():
-                console.print("[dim]--why simulates how much each differing setting contributes.[/]")
-        console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
+            if _is_attributable(comparison):
+                console.print_text("--why simulates how much each differing setting contributes.", "dim")
+        console.print_text(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
+
+
+def _is_attributable(comparison: Comparison) -> bool:
+    """Return whether --why accepts the compared runs: two simulations with different settings."""
+    from ..runner import about_backend
+
+    replay = any(about_backend(result.backend).replays for result in comparison.results)
+    return len(comparison.results) == 2 and not replay and bool(comparison.settings["differs"].any())
 
 
 def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
@@ -194,11 +202,10 @@ def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) ->
     print_foreign_compute(study, [base.info.id, other.info.id])
     delta = other.result.makespan_ns - base.result.makespan_ns
     print_frame(table.drop(columns="share"), "table", title="Contribution of each setting to the step time")
-    console.print(
+    console.print_text(
         f"{run_name(other.info)} ({other.info.id[:8]}) takes {duration_text(abs(delta))} "
         f"{'longer' if delta >= 0 else 'less'} than {run_name(base.info)} ({base.info.id[:8]}), which is "
-        "the sum of the column delta. The column alone is the change if only that setting differs.",
-        markup=False,
+        "the sum of the column delta. The column alone is the change if only that setting differs."
     )
 
 
@@ -229,8 +236,8 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
     """Return the runs that the user named, or else the newest runs whose nodes can be matched."""
     if run_ids and len(run_ids) < at_least:
         raise UsageError(
-            "A comparison needs a second run. Next: name it with another --run ('chakrascope runs "
-            f"{study.path}' lists them), or add --measured."
+            "A comparison needs a second run. Next: name it with another --run (`chakrascope runs "
+            f"{study.path}` lists them), or add --measured."
         )
     return run_ids or _comparable(study, at_least)
 
@@ -264,7 +271,8 @@ def _answer(overview: pd.DataFrame) -> str:
     """Return a sentence that compares the step time of each result in *overview* with the first."""
     base, *others = overview.to_dict("records")
     texts = [
-        f"{row['result']}: {duration_text(row['makespan_ns'])} ({change_text(row['relative'])})"
+        f"{row['result']}: {duration_text(row['makespan_ns'])}"
+        + (f" ({change_text(row['relative'])})" if row["relative"] == row["relative"] else "")
         for row in others
     ]
     return f"{base['result']}: {duration_text(base['makespan_ns'])}; {', '.join(texts)}."

@@ -1,6 +1,7 @@
 """The commands that answer what the pages of the viewer answer, over one small study."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import command_line
 import numpy as np
@@ -18,10 +20,12 @@ from rich.console import Console
 from studies import run_in
 
 from chakrascope.cli import main
+from chakrascope.cli._compare import _answer, _is_attributable
 from chakrascope.cli._output import _cell, console, error_console, print_frame
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import did_you_mean
 from chakrascope.runner import NetworkConfig, Study
+from chakrascope.runner.analysis import TIME_FORMULA
 
 NETWORK = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), name="switch-4")
 
@@ -265,6 +269,27 @@ def test_compare_begins_with_the_answer_and_the_settings_that_differ(study, capf
     assert "--why" not in answer(capfd, "compare", study.path, "--measured")
     command_line.run("compare", study.path, "--run", study.run_info().id)
     assert "another --run" in capfd.readouterr().err
+
+
+def test_compare_names_why_only_for_two_simulations():
+    aware, replay = SimpleNamespace(backend="analytical-aware"), SimpleNamespace(backend="replay")
+    settings = pd.DataFrame({"differs": [True]})
+    for results, expected in (((aware, aware), True), ((aware,) * 3, False), ((aware, replay), False)):
+        assert _is_attributable(SimpleNamespace(results=results, settings=settings)) is expected
+
+
+def test_compare_answers_without_a_change_that_is_unknown():
+    rows = [("measured", 5_000_000, 0.0), ("other", 4_000_000, math.nan), ("third", 6_000_000, 0.2)]
+    overview = pd.DataFrame(rows, columns=["result", "makespan_ns", "relative"])
+    assert _answer(overview) == "measured: 5.00 ms; other: 4.00 ms, third: 6.00 ms (+20.0 %)."
+
+
+def test_answers_in_pipes_are_whole_lines(study, capfd, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for command in ("summary", "compare"):
+        said = answer(capfd, command, study.path)
+        assert TIME_FORMULA in said.splitlines()
+    assert re.search("^Reference run: .* choose another\\.$", said, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
