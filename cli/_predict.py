@@ -336,8 +336,7 @@ def predict_command(
 
     if (model is None) == (script is None):
         is_model = arguments and not model
-        words = shlex.join(arguments if "--on" in arguments else [*arguments, "--on", "64xh100"])
-        meant = f" Next: chakrascope predict --model {words}" if is_model else ""
+        meant = f" Next: chakrascope predict {_with_model(ctx, arguments)}" if is_model else ""
         raise UsageError(
             f"Give --model NAME, or --script FILE with the script's own arguments after `--`.{meant}"
         )
@@ -385,6 +384,20 @@ def predict_command(
 
 
 predict_command.add_command(search_command)
+
+
+def _with_model(ctx: click.Context, arguments: Sequence[str]) -> str:
+    """Return the options of the command line with the first of *arguments* as their --model.
+
+    Without an option that describes the cluster, --on is added as an example.
+    """
+    name, *words = arguments  # with the options that follow the name, which are not parsed
+    for option, value in command_line_options(ctx).items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{'no-' * (one is False)}{option}", *[str(one)] * (not isinstance(one, bool))]
+    options = {word.partition("=")[0] for word in words}
+    example = [] if options & {"--on", "--chip", "--network"} else ["--on", "64xh100"]
+    return shlex.join(["--model", name, *words, *example])
 
 
 def _cluster(
@@ -447,7 +460,7 @@ def _print(prediction: Prediction) -> None:
     print_rows([{"stage": fullest.stage, **{key: bytes_text(value) for key, value in parts.items()}}],
                title="Memory of the fullest rank")  # fmt: skip
     if not prediction.fits:
-        console.print(_remedy_text(prediction), markup=False)
+        console.print_text(_remedy_text(prediction))
     print_assumed(prediction)
 
 

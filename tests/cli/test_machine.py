@@ -247,4 +247,18 @@ def test_a_model_without_its_option_gets_the_whole_command(capfd):
     for machine in ((), ("--on", "64xh100")):
         code, _, err = run_and_read(capfd, "predict", "llama3-8b", *machine)
         assert code == 2
-        assert "Next: chakrascope predict --model llama3-8b --on 64xh100" in err
+        assert err.rstrip().endswith("Next: chakrascope predict --model llama3-8b --on 64xh100")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "options"),
+    [
+        ((), ("--on=8xa100-80",), "--on=8xa100-80"),
+        (("--on", "8xa100-80", "--no-overlap"), ("--tp", "2"), "--tp 2 --on 8xa100-80 --no-overlap"),
+        (("--chip", "a100-80"), ("--network", "ring-8"), "--network ring-8 --chip a100-80"),
+        (("--tp", "2"), (), "--tp 2 --on 64xh100"),
+    ],
+)
+def test_the_whole_command_keeps_the_given_options(capfd, before, after, options):
+    _, _, err = run_and_read(capfd, "predict", *before, "llama3-8b", *after)
+    assert err.rstrip().endswith(f"Next: chakrascope predict --model llama3-8b {options}")
