@@ -45,7 +45,7 @@ _SHOWN = {
     "collectives": ["key", "base_ns", "other_ns", "wait_base_ns", "wait_other_ns", *_VERDICT],
     "paths": ["part", "base_ns", "other_ns", "delta_ns", "change"],
 }  # fmt: skip
-_SEPARATE = "each value is a separate median over the steps, the values do not add up"
+_SEPARATE = "each value is a separate median over the steps, so the values do not add up"
 _OF_MEDIAN = "mean over the ranks in the median step; the differences add up"
 _TITLES = {
     "waterfall": "Critical path of the median step; the differences add up",
@@ -230,13 +230,14 @@ def _print_figures(table: pd.DataFrame) -> None:
             {"quantity": row["quantity"], "base": text(row["base"]), "other": text(row["other"])}
             | {"change": share, "from": low, "to": high, "verdict": row["verdict"]}
         )
-    print_rows(rows, title="Quantities of the step: means over the ranks, medians over the steps")
-    console.print(
-        "from, to: interval of the change. idle: time of a rank without work or communication; the idle time "
-        f"of the critical path is only that which delays the step. As {_SEPARATE}.",
-        style="dim",
-        markup=False,
+    print_rows(
+        rows, title="Quantities: times other than the step are means over the ranks; medians over the steps"
     )
+    idle = (
+        " idle: time of a rank without work or communication; the idle time of the critical path is only "
+        "that which delays the step."
+    ) * any(row["quantity"] == "idle" for row in rows)
+    console.print_text(f"from, to: interval of the change.{idle} {_SEPARATE.capitalize()}.", "dim")
 
 
 def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
@@ -247,10 +248,10 @@ def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
         console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=not console.wraps)
     fails = any(_fails(one, strict=strict) for one in judgements)
     if not fails and any(one.outcome == "undecided" for one in judgements):
-        console.print(
+        console.print_text(
             f"An undecided limit ends with exit code {UNDECIDED}. Next: capture more starts of the job, or "
             "add --strict to fail.",
-            style="dim",
+            "dim",
         )
 
 
