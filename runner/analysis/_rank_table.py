@@ -90,7 +90,7 @@ class SlowestRank:
     *delayed_ns* of the work is waiting for a processor. The rank arrives last at *last_at* of
     *collectives* collectives, and the median rank waits for it for *waited_ns* in total. In a
     captured job that was scaled out, *copies* other ranks repeat the same measured rank and are no
-    peers. *gain_ns* is the gain of a replay without the rank's additional work (-1: not replayed).
+    peers. *gain_ns* is the gain of a replay with an even load, None if the run was not replayed.
     """
 
     rank: int
@@ -102,7 +102,7 @@ class SlowestRank:
     makespan_ns: int
     delayed_ns: int = 0
     copies: int = 0
-    gain_ns: int = -1
+    gain_ns: int | None = None
 
     @property
     def sentence(self) -> str:
@@ -133,18 +133,22 @@ class SlowestRank:
         excess_ns = max(0, self.work_ns - self.median_ns)
         waits += f", {share_text(share)} of the step."
         if 2 * excess_ns < self.waited_ns:
-            waits += (
+            explained = (
                 f" The additional work of rank {self.rank} explains at most {duration_text(excess_ns)} of "
-                "this waiting; for the rest, the rank begins later or works in another order."
+                "this waiting; for the rest, the rank"
             )
-        if self.gain_ns >= 0:
-            waits += (
-                f" Without its additional work, this step would be {duration_text(self.gain_ns)} shorter "
-                f"(`what-if --faster skew:{self.rank}=inf`)."
+            waits += f"{explained if excess_ns else ' It'} begins later or works in another order."
+        command = f"`what-if --faster skew:{self.rank}=inf`"
+        if self.gain_ns is None:
+            return f"{waits} {command} simulates an even load."
+        if self.gain_ns >= _NOTICEABLE * self.makespan_ns:
+            return (
+                f"{waits} With an even load, this step would be {duration_text(self.gain_ns)} shorter "
+                f"({command})."
             )
-        return waits
+        return f"{waits} An even load would shorten this step by less than 1 % ({command})."
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int | None]:
         """Return the figures by name, except the makespan."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "makespan_ns"}
 
@@ -190,7 +194,7 @@ def slowest_rank(
         result.makespan_ns,
         0 if workload is None else cause_ns(workload.graph_of(int(numbers[slowest])), DELAYED),
         int(alike.sum()),
-        -1 if even is None else max(0, result.makespan_ns - even.makespan_ns),
+        None if even is None else max(0, result.makespan_ns - even.makespan_ns),
     )
 
 

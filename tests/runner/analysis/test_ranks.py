@@ -55,7 +55,8 @@ def test_the_rank_that_the_others_wait_for_is_the_slowest():
     assert (found.rank, found.work_ns, found.median_ns) == (1, 9_000, 8_100)
     assert (found.last_at, found.collectives, found.waited_ns) == (2, 2, 280 + 190)
     assert "rank 1 works 9.00 µs, 11.1 % more" in found.sentence
-    assert found.sentence.endswith("4.7 % of the step.")
+    assert "4.7 % of the step. `what-if --faster skew:1=inf` simulates an even load." in found.sentence
+    assert found.to_json()["gain_ns"] is None
 
 
 @pytest.mark.parametrize(("delayed_ns", "is_named"), [(4_000, True), (400, False)])
@@ -80,6 +81,7 @@ def test_a_late_rank_with_little_more_work_does_not_explain_its_lateness():
     found = slowest_rank(Recorded([8_000, 8_100, 8_000], [[10, 3_000, 20]]))
     assert found.waited_ns == 2_980
     assert "explains at most 100 ns of this wait" in found.sentence
+    assert "--faster skew:1=inf" in found.sentence
     busy = slowest_rank(Recorded([5_000, 8_100, 5_000], [[10, 3_000, 20]]))
     assert "explains at most" not in busy.sentence
 
@@ -92,6 +94,18 @@ def test_the_gain_of_an_even_load_is_that_of_the_what_if():
     assert f"this step would be {duration_text(gain_ns)} shorter (`what-if --faster skew:1=inf`)" in (
         run.slowest_rank.sentence
     )
+
+
+@pytest.mark.parametrize(
+    ("gain_ns", "text"),
+    [
+        (0, "An even load would shorten this step by less than 1 % (`what-if --faster skew:1=inf`)."),
+        (2_000, "With an even load, this step would be 2.00 µs shorter (`what-if --faster skew:1=inf`)."),
+    ],
+)
+def test_a_rank_without_additional_work_begins_late(gain_ns, text):
+    found = replace(slowest_rank(Recorded([8_000, 8_000], [[10, 3_000]])), gain_ns=gain_ns)
+    assert found.sentence.endswith(f"It begins later or works in another order. {text}")
 
 
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
