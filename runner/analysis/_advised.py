@@ -181,7 +181,7 @@ def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tu
     return min(work_ns, moved_ns), f"{others} ({cores.text}); or {less}"
 
 
-MEAN_STEP, MEDIAN_STEP = "the mean step", "the median step"
+MEAN_STEP, MEDIAN_STEP, SHOWN_STEP = "the mean step", "the median step", "the step shown"
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def gain_text(item: Advice, steps: str = "") -> str:
     gain counts in other steps than *steps*, the text names them.
     """
     text = f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}{' if removed' * (item.half_ns > 0)}"
-    return text if item.steps == steps else f"{text} in {item.steps or 'the step shown'}"
+    return text if item.steps == steps else f"{text} in {item.steps or SHOWN_STEP}"
 
 
 def common_steps(items: Sequence[Advice]) -> str:

@@ -21,7 +21,7 @@ from ...support import duration_text
 from ...support.table import Ints
 from .._result import Result
 from .._traits import about_backend
-from ._advised import MEAN_STEP, MEDIAN_STEP, Advice
+from ._advised import MEAN_STEP, MEDIAN_STEP, SHOWN_STEP, Advice
 from ._candidate import Candidate, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import cause_ns
@@ -118,7 +118,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     if overhead is None:
         return 0, 1, ""
     steps, shown_ns = captured_steps(workload.metadata), result.makespan_ns
-    usual_ns, which = overhead.usual_ns * steps, f"{MEDIAN_STEP} of {duration_text(overhead.usual_ns)}"
+    usual_ns, which = overhead.usual_ns * steps, MEDIAN_STEP
     low_ns, high_ns = overhead.quartiles_ns or (0, 0)
     times = step_times(workload.metadata)
     is_explained = times is not None and times.is_the_scripts
@@ -126,7 +126,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
         usual_ns = high_ns * steps
         which = f"{_SCATTERED}{duration_text(low_ns)} to {duration_text(high_ns)}"
     elif not usual_ns:
-        usual_ns, which = shown_ns, "the shown step with its waits for a processor"
+        usual_ns, which = shown_ns, f"{SHOWN_STEP} with its waits for a processor"
     return usual_ns, max(1, shown_ns - delays_on(path)), which
 
 
