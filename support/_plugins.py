@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-_CODE = (".py", ".so", ".yml")
+_CODE = (".json", ".py", ".so", ".yml")
 _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
 
@@ -101,12 +101,17 @@ def package_version() -> str:
 
 @cache
 def code_version() -> str:
-    """Return a digest of the code and the data of Chakrascope, for caches of computed answers."""
+    """Return a digest of the version, the code and the data of Chakrascope, for caches of answers."""
     import hashlib  # noqa: PLC0415 - slow, and rarely needed
 
-    digest = hashlib.blake2b(digest_size=12)
-    for part in ("converter", "runner", "support"):
-        for file in sorted(glob(f"{Path(__file__).parent.parent / part}/**/*", recursive=True)):
-            if file.endswith(_CODE):
-                digest.update(Path(file).read_bytes())
+    package = Path(__file__).parent.parent
+    # The name of this folder has the version, which importlib.metadata would read slowly.
+    names = glob("chakrascope-*.dist-info", root_dir=package.parent)
+    digest = hashlib.blake2b("".join(sorted(names)).encode(), digest_size=12)
+    for part in ("converter", "runner", "support", "tracer"):
+        for name in sorted(glob(f"{part}/**/*", root_dir=package, recursive=True)):
+            if name.endswith(_CODE):
+                content = (package / name).read_bytes()
+                digest.update(f"{name}\0{len(content)}\0".encode())
+                digest.update(content)
     return digest.hexdigest()

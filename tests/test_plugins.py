@@ -8,7 +8,7 @@ import pytest
 
 from chakrascope.converter import read_logs
 from chakrascope.errors import ConfigError, UsageError
-from chakrascope.support import load_plugin, plugin_names
+from chakrascope.support import code_version, load_plugin, plugin_names
 
 from .source_tree import registered_plugins
 
@@ -84,3 +84,25 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(site, t
     site("broken", "[chakrascope.clusters]\nbroken = broken_cluster:Cluster\n", broken_cluster=text)
     with pytest.raises(ConfigError, match=r"plug-in 'broken' \(broken_cluster:Cluster\) of broken cannot be"):
         load_plugin("clusters", "broken")
+
+
+@pytest.mark.parametrize("folder", ["site", "site [1]*"])
+def test_the_digest_of_the_code_changes_with_each_file_and_the_version(tmp_path, monkeypatch, folder):
+    package = tmp_path / folder / "chakrascope"
+    for part in ("converter", "runner/presets", "support", "tracer"):
+        (package / part).mkdir(parents=True)
+    monkeypatch.setattr("chakrascope.support._plugins.__file__", str(package / "support" / "_plugins.py"))
+    digests = [code_version.__wrapped__()]
+    for name in ("converter/a.py", "runner/presets/system.json", "support/units.yml", "tracer/core.so"):
+        (package / name).write_text("")
+        digests.append(code_version.__wrapped__())
+        (package / name).write_text("1")
+        digests.append(code_version.__wrapped__())
+    (package / "converter" / "a.py").rename(package / "converter" / "b.py")
+    digests.append(code_version.__wrapped__())
+    for version in ("1.0", "1.1"):
+        metadata = package.parent / f"chakrascope-{version}.dist-info"
+        metadata.mkdir()
+        digests.append(code_version.__wrapped__())
+        metadata.rmdir()
+    assert len({*digests}) == len(digests)
