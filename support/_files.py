@@ -83,7 +83,7 @@ def new_file(target: str | Path, *, sync: bool = True, parents: bool = False) ->
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
             error.filename = os.fspath(target)  # "No space left" errors lack the file
-        _name_full_disk(error, target)
+        _name_full_disk(error, temporary, target)
         raise
 
 
@@ -111,16 +111,21 @@ def new_folder(
         _publish(temporary, choose(temporary) if choose else target, existing)
         _sync_folder(target.parent)
     except OSError as error:
-        _name_full_disk(error, target)
+        _name_full_disk(error, temporary, target)
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _name_full_disk(error: BaseException, target: Path) -> None:
-    """Set the file of the *error* of a full disk to *target*; `shutil` names the file that it reads."""
+def _name_full_disk(error: BaseException, temporary: Path, target: Path) -> None:
+    """Set the file of the *error* of a full disk to *target* if *temporary* did not fit.
+
+    Writing raises errors without a name, and `shutil` errors with the file that it reads and the copy.
+    """
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        error.filename = os.fspath(target)
+        names = [name for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+        if not names or any(Path(os.fsdecode(name)).is_relative_to(temporary) for name in names):
+            error.filename = os.fspath(target)
 
 
 def remove_folder(folder: Path) -> None:

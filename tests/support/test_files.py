@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,13 +118,23 @@ def test_failed_write_leaves_no_file(tmp_path, monkeypatch, number):
 
 
 @pytest.mark.parametrize("make", [new_file, new_folder])
-def test_a_full_disk_is_that_of_the_target_even_if_a_copy_names_its_source(tmp_path, make):
-    with pytest.raises(OSError, match="No space") as full, make(tmp_path / "copy"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "source")
+def test_a_full_disk_is_that_of_the_target_even_if_a_copy_names_its_source(tmp_path, monkeypatch, make):
+    def refuse(*_arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "source").write_text("content", encoding="utf-8")
+    monkeypatch.setattr(os, "sendfile", refuse)
+    with pytest.raises(OSError, match="No space") as full, make(tmp_path / "copy") as made:
+        shutil.copyfile(tmp_path / "source", made / "part" if made.is_dir() else made)
     assert full.value.filename == str(tmp_path / "copy")
-    with pytest.raises(OSError, match="denied") as denied, make(tmp_path / "copy"):
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "source")
-    assert denied.value.filename == "source"
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_an_error_at_another_file_keeps_its_name(tmp_path, make, number):
+    with pytest.raises(OSError, match=os.strerror(number)) as refused, make(tmp_path / "copy"):
+        raise OSError(number, os.strerror(number), "/elsewhere/part")
+    assert refused.value.filename == "/elsewhere/part"
 
 
 def test_a_file_system_that_cannot_sync_can_still_be_written(tmp_path, monkeypatch):
