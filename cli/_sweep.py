@@ -289,13 +289,16 @@ def _resumable(study_folder: Path) -> Iterator[None]:
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the points on the Pareto front; raises `UsageError` for an unknown objective."""
-    from ..runner.sweep import answered, front_table, frontier, objectives
+    from ..runner.sweep import answered, front_table, frontier, has_one_value, objectives
 
     done = points[points["state"] == "done"]
+    if not len(done):  # the caller prints why
+        empty: pd.DataFrame = done
+        return empty
     if not against:
         table: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
         return table
-    if against in done.select_dtypes("number") and done[against].nunique() == 1:
+    if has_one_value(done, against):
         fastest: pd.DataFrame = answered(points).head(1)
         return fastest
     _check_objective(against, objectives(done))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._answers import comparison_notes as comparison_notes
     from ._answers import front_table as front_table
     from ._answers import frontier as frontier
+    from ._answers import has_one_value as has_one_value
     from ._answers import more_is_cheaper as more_is_cheaper
     from ._answers import objectives as objectives
     from ._answers import pair_table as pair_table

@@ -98,6 +98,13 @@ def objectives(points: pd.DataFrame) -> list[str]:
     return [name for name in dict.fromkeys(columns) if points[name].nunique() > 1]
 
 
+def has_one_value(points: pd.DataFrame, name: str) -> bool:
+    """Return whether *name* would be one of the :func:`objectives` if its value varied among *points*."""
+    costs = {"ranks", "cost", "memory_bytes", "rank_time_ns"}.union(*map(json.loads, points["settings"]))
+    is_cost = name in costs and name in points and pd.api.types.is_numeric_dtype(points[name])
+    return is_cost and bool(points[name].notna().all()) and points[name].nunique() == 1
+
+
 def possible_objectives(space: Space, *, priced: bool) -> list[str]:
     """Return the columns that may be :func:`objectives` after a sweep of *space*.
 

@@ -8,6 +8,7 @@ import pytest
 from command_line import answer, run_and_read
 from studies import make_workload
 
+from chakrascope.errors import BackendError
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner._simulate import load_memory, load_system
 from chakrascope.runner.prediction import find_machine
@@ -225,6 +226,25 @@ def test_the_front_of_an_objective_with_one_value_is_the_fastest_point(study, ag
     options = ("--workload", "gpu", "--network", "ring-8", *over, "--against", against, "--format", "json")
     (row,) = json.loads(answer(capfd, "sweep", study.path, *options))
     assert row["network.bandwidth"] == 9
+
+
+@pytest.mark.parametrize("against", ["exposed_comm_ns", "makespan_ns", "network.latency"])
+def test_the_front_of_a_stored_sweep_needs_an_objective_that_all_points_have(study, against, capfd, tmp_path):
+    points = tmp_path / "points.jsonl"
+    points.write_text('{"network.latency": 500}\n{"network.bandwidth": 8}\n')
+    options = ("--workload", "gpu", "--network", "ring-8", "--list", points, "--workers", "0")
+    answer(capfd, "sweep", study.path, *options, "--name", "mine")
+    code, _, err = run_and_read(capfd, "sweep", study.path, "--show", "mine", "--against", against)
+    assert code
+    assert f"cannot be '{against}'" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("against", ["ranks", "network.bandwidth"])
+def test_the_front_of_points_that_all_fail_has_their_error(study, against, capfd):
+    over = ("--over", "network.bandwidth=-1,-2", "--against", against, "--workers", "0")
+    code, _, err = run_and_read(capfd, "sweep", study.path, "--workload", "gpu", "--network", "ring-8", *over)
+    assert code == BackendError.exit_code
+    assert "No point of the sweep has a result: " in " ".join(err.split())
 
 
 def test_sweep_on_links_of_another_chip_has_a_note(study, capfd):
