@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import shutil
@@ -45,9 +46,9 @@ class PointTable:
 
     The function *cost*, if given, computes the price of a step from a point's settings, ranks and makespan.
     Rows are in memory, and `save` writes them to disk at most about once a second. At the end, the rows are
-    written with checksums of the folder's files. If the block fails before the first row, a new folder is
-    removed, unless workers have left a log in it. The context manager raises `StudyError` for a damaged file,
-    and if another process runs the same sweep.
+    written with checksums of the folder's files. If the block fails before the first row, a folder that the
+    table created is removed, unless workers have written to a log in it. The context manager raises
+    `StudyError` for a damaged file, and if another process runs the same sweep.
     """
 
     def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
@@ -61,6 +62,7 @@ class PointTable:
 
     def __enter__(self) -> PointTable:
         with writing(f"The sweep {self.path.parent}", StudyError):
+            self._is_new = not self.path.parent.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path.parent / _LOCK).open("ab")
         try:
@@ -95,14 +97,18 @@ class PointTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         folder = self.path.parent
+        is_unused = error is not None and self._is_new and not self.rows and _is_unused(folder)
         try:
-            self.save(now=True)
-            if error is not None and {file.name for file in folder.iterdir()} <= {_LOCK, _NAME}:
-                shutil.rmtree(folder)
+            if is_unused:
+                shutil.rmtree(folder, ignore_errors=True)
             else:
+                self.save(now=True)
                 write_checksums(folder)
         finally:
             self._lock.close()
+        if is_unused:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # on NFS, the folder of an open file cannot be removed
 
     def put(self, settings: Settings, identity: str, ranks: int | None, answer: Answer) -> None:
         """Set the row of the point with the given *settings*."""
@@ -146,6 +152,11 @@ class PointTable:
         """Return the rows of all points or of *points*, with a column for each setting, best first."""
         keys = self.rows if points is None else dict.fromkeys(map(point_key, points))
         return goal.best_first(_frame([self.rows[key] for key in keys if key in self.rows]))
+
+
+def _is_unused(folder: Path) -> bool:
+    """Return whether *folder* has only the files of a new sweep, and an empty log."""
+    return all(file.name in {_LOCK, _NAME} or not file.stat().st_size for file in folder.iterdir())
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -218,7 +229,8 @@ def write_start(folder: Path, base: Base, points: int) -> None:
         "options": dict(base.options),
         _UNFINISHED: points,
     }
-    _refuse_other_base(folder, json.loads(json.dumps(start)))
+    if (folder / _POINTS).is_file():
+        _refuse_other_base(folder, json.loads(json.dumps(start)))
     with writing(f"The sweep {folder}", StudyError):
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")

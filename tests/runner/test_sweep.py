@@ -1,6 +1,7 @@
 """Sweeps: what points mean, that each is simulated once, and that failures are rows."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ from chakrascope.runner import (
     simulate,
     sweep_names,
 )
-from chakrascope.runner.sweep import SweepInterrupted, grid, multiply, parse_axis, read_points
+from chakrascope.runner.sweep import PointTable, SweepInterrupted, grid, multiply, parse_axis, read_points
 from chakrascope.runner.sweep._settings import Base, Builder
 
 
@@ -304,6 +305,51 @@ def test_one_table_holds_points_of_one_base(study):
     )
     assert len(read_sweep(study, "mine").points) == 3
     assert (more.path.parent / "SHA256SUMS").is_file()
+
+
+def test_a_base_without_points_is_replaced(study):
+    found = run_grid(study, name="mine")
+    found.path.unlink()
+    (found.path.parent / "SHA256SUMS").unlink()
+    again = run_sweep(study, {"network.latency": [3]}, network="ring-2", name="mine", workers=0)
+    assert len(again.points) == 1
+
+
+def stop(folder, *files):
+    def interrupt():
+        for file, content in files:
+            (folder / file).write_text(content)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), PointTable(folder):
+        interrupt()
+
+
+def test_a_sweep_that_stops_before_its_first_point_leaves_a_folder_only_with_a_log(tmp_path):
+    stop(tmp_path / "mine", ("start.json", "{}"), ("log.txt", ""))
+    assert not (tmp_path / "mine").exists()
+    stop(tmp_path / "mine", ("start.json", "{}"), ("log.txt", "Killed"))
+    assert (tmp_path / "mine" / "log.txt").is_file()
+
+
+def test_a_sweep_that_stops_keeps_a_folder_that_it_did_not_make(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "start.json").write_text("{}")
+    stop(tmp_path / "mine")
+    assert (tmp_path / "mine" / "start.json").is_file()
+
+
+def test_an_unused_folder_that_cannot_be_removed_hides_no_error(tmp_path, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    def interrupt():
+        monkeypatch.setattr(os, "unlink", refuse)
+        monkeypatch.setattr(os, "rmdir", refuse)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), PointTable(tmp_path / "mine"):
+        interrupt()
 
 
 def test_a_failed_point_is_a_row_and_tried_again(study):
