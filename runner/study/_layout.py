@@ -16,6 +16,8 @@ from ...tracer import MANIFEST_NAME
 NAME_LENGTH = 80
 _NAME = re.compile(rf"\w[\w .+-]{{0,{NAME_LENGTH - 1}}}")
 ENTRY_BYTES = 200  # maximum length; with a temporary suffix, names stay below the 255 bytes of file systems
+_STEM_BYTES = 160  # of a name to which callers add degrees, a number or an id
+_NUMBERED_BYTES = ENTRY_BYTES - 16  # of a name to which a number and a file's extension are added
 
 
 def check_name(name: str, what: str) -> None:
@@ -33,14 +35,23 @@ def check_name(name: str, what: str) -> None:
 def safe_name(text: str, default: str) -> str:
     """Return *text* with invalid characters replaced, or *default* if no valid character is left."""
     plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH]
-    shortened = plain.encode()[:ENTRY_BYTES].decode(errors="ignore")
-    return shortened.rstrip(" .+-") or default
+    return _first_bytes(plain, _STEM_BYTES).rstrip(" .+-") or default
 
 
 def numbered(name: str) -> Iterator[str]:
-    """Yield *name*, then *name*-2, *name*-3 and so on, so that a caller can take the first free name."""
+    """Yield *name*, then *name*-2, *name*-3 and so on, so that a caller can take the first free name.
+
+    A long *name* is cut before the number.
+    """
     yield name
-    yield from (f"{name}-{number}" for number in itertools.count(2))
+    stem = _first_bytes(name, _NUMBERED_BYTES)
+    yield from (f"{stem}-{number}" for number in itertools.count(2))
+
+
+def _first_bytes(name: str, count: int) -> str:
+    """Return the characters of *name* that fit into *count* bytes in the file system."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) <= count else encoded[:count].decode(errors="ignore")
 
 
 def named_entry(folder: Path, name: str, what: str) -> Path:
@@ -129,7 +140,7 @@ class StudyLayout:
     def import_target(self, item: str) -> Path:
         """Return the path at which an import of *item* caches its converted ranks."""
         absolute = self.path.absolute()
-        return named_entry(absolute.parent, f"{absolute.name}.{item}", "an import")
+        return named_entry(absolute.parent, f"{_first_bytes(absolute.name, _STEM_BYTES)}.{item}", "an import")
 
     def trace_dir(self, name: str) -> Path:
         """Return the folder of the trace set *name*."""

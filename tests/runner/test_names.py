@@ -18,6 +18,10 @@ from chakrascope.converter import Workload, microbenchmark
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import JobStore, Study
 from chakrascope.runner._checksums import write_checksums
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.config import NetworkConfig
+from chakrascope.runner.prediction import Setting, keep_prediction, predict
+from chakrascope.runner.prediction.models import Plan, find_model
 from chakrascope.runner.study import Workspace, add_network, find_items, import_item, safe_name
 from chakrascope.runner.sweep import run_sweep
 
@@ -102,8 +106,42 @@ def test_names_are_short_enough_for_a_file_system(study, letter):
     """A file system counts bytes, up to 255; names of temporary files are longer."""
     long = safe_name(letter * 300, "job")
     assert study.add_workload(microbenchmark("all-reduce", 2, 64), long).parent.name == long
+    assert len(long.encode()) > 70
+    again = study.add_workload(microbenchmark("all-reduce", 2, 128), long).parent.name
+    assert again == f"{long}-2"
+    assert {long, again} <= {*study.workloads()}
+    assert study.workload(again).num_ranks == 2
     with pytest.raises(ChakrascopeError, match="plain name"):
         add_network(study, letter * 300 + ".yml", RING)
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "漢", "𝔞"])
+def test_another_network_of_the_longest_name_is_numbered(study, letter):
+    stem = letter * min(96, 196 // len(letter.encode()))
+    first = add_network(study, f"{stem}.yml", RING)
+    second = add_network(study, f"{stem}.yml", RING.replace(b"4", b"8"))
+    assert first == f"{stem}.yml"
+    assert second.endswith("-2.yml")
+    assert {first, second} <= {file.name for file in study.networks_dir.iterdir()}
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "漢", "𝔞"])
+def test_an_import_into_a_study_of_the_longest_name_has_a_cache(tmp_path, letter):
+    study = Study(tmp_path / (letter * (255 // len(letter.encode()))))
+    cache = study.import_target("0123456789abcdef")
+    assert cache.parent == tmp_path
+    assert cache.name.endswith(".0123456789abcdef")
+
+
+def test_predictions_of_a_model_with_a_long_name_are_stored(study):
+    model = replace(find_model("llama3-8b"), layers=2, name="漢" * 90)
+    for length in (64, 128):
+        plan = Plan(tp=8, pp=1, dp=1, global_batch=1, sequence=length)
+        network = NetworkConfig.preset("hgx-h100-8")
+        keep_prediction(predict(Setting(model, plan, find_chip("h100"), network, "megatron")), study)
+    first, second = (name for name in study.workloads() if name.startswith("漢"))
+    assert {first, second} == {first, f"{first}-2"}
+    assert first.endswith("-tp8-pp1-dp1")
 
 
 @pytest.mark.parametrize("name", STRANGE)
