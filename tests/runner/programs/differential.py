@@ -41,8 +41,9 @@ def mutant(text: str, seed: int, draw: int = 0) -> tuple[str, str]:
 def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) -> str:
     """Return what an interpreter shows to be wrong with a program in so many random orders, or "".
 
-    A collective without a promised result must have the same result in every order. Every other
-    order delays or prefers the *suspects*. The search ends after `MOST_EVENTS` events.
+    The *seed* determines the orders, and inputs that are the same in every order. A collective without a
+    promised result must have the same result in every order. Every other order delays or
+    prefers the *suspects*. The search ends after `MOST_EVENTS` events.
     """
     is_xml, events = text.lstrip().startswith("<"), 0
     program = ElementTree.fromstring(text) if is_xml else json.loads(text)
@@ -50,7 +51,7 @@ def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) 
     results: dict[tuple[int, ...], list[int | None]] = {}
     for number in range(schedules):
         try:
-            machine = interpreter.Machine(program, random.Random(f"{seed}-{number}"))
+            machine = interpreter.Machine(program, random.Random(f"{seed}-{number}"), seed)
             events += machine.run(suspects if number % 2 else ())
         except Wrong as wrong:
             return str(wrong)

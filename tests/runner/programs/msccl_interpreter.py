@@ -75,8 +75,8 @@ def transmissions(block: ElementTree.Element) -> list[Transmission]:
 class Machine:
     """The ranks of one program with their buffers, connections and flags."""
 
-    def __init__(self, root: ElementTree.Element, random_: random.Random) -> None:
-        self.random = random_
+    def __init__(self, root: ElementTree.Element, random_: random.Random, seed: int) -> None:
+        self.random, self.seed = random_, seed
         self.count = int(root.get("ngpus", "0"))
         self.chunks = int(root.get("nchunksperloop", "0"))
         self.collective = root.get("coll", "").replace("_", "")
@@ -184,7 +184,7 @@ class Machine:
 
     def fill(self, rank: int, call: int) -> None:
         while len(self.inputs) < call:
-            random_ = random.Random(len(self.inputs))  # the same in every order
+            random_ = random.Random(f"{self.seed}-{len(self.inputs)}")  # the same in every order
             made = [
                 [[random_.randrange(10**6) for _ in range(LOOPS)] for _ in range(self.memory[r]["i"][2])]
                 for r in range(self.count)

@@ -45,8 +45,8 @@ def walk(ops: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 class Machine:
     """The ranks of one plan with their memory, channels and semaphores."""
 
-    def __init__(self, plan: dict[str, Any], random_: random.Random) -> None:
-        self.plan, self.random = plan, random_
+    def __init__(self, plan: dict[str, Any], random_: random.Random, seed: int) -> None:
+        self.plan, self.random, self.seed = plan, random_, seed
         self.gpus = sorted(plan["gpus"], key=lambda gpu: gpu["id"])
         self.count = len(self.gpus)
         self.changed: set[Hashable] = set()
@@ -194,7 +194,7 @@ class Machine:
     def fill(self, rank: int, call: int) -> None:
         while len(self.inputs) < call:
             words = [self.memory[other]["i"][2] for other in range(self.count)]
-            random_ = random.Random(len(self.inputs))  # the same in every order
+            random_ = random.Random(f"{self.seed}-{len(self.inputs)}")  # the same in every order
             self.inputs.append([[random_.randrange(10**6) for _ in range(many)] for many in words])
         memory, first, words = self.memory[rank]["i"]
         memory[first : first + words] = self.inputs[call - 1][rank]
