@@ -83,22 +83,39 @@ def start_trace(tmp_path, package_path):
         arguments = [sys.executable, "-c", DRIVER, *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
         return subprocess.Popen(arguments, cwd=tmp_path, text=True, env=environment, **pipes)
 
     return start
 
 
 @pytest.fixture
-def run_trace(start_trace):
+def run_trace(start_trace, tmp_path):
     """Return a function that traces a command into ``tmp_path / "out"``; it gives the finished process."""
 
     def run(*command, **options):
         process = start_trace(*command, **options)
-        output, errors = process.communicate(timeout=LIMIT_S)
+        try:
+            output, errors = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            pytest.fail(stacks_of_hanging(process, tmp_path))
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     return run
+
+
+def stacks_of_hanging(process, folder):
+    """End the processes in *folder*, such as *process* and its ranks; return the stacks of their threads."""
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        for entry in os.listdir("/proc"):
+            # ranks are children of their server, not of *process*
+            with contextlib.suppress(OSError, ValueError):
+                if Path(os.readlink(f"/proc/{entry}/cwd")) == folder and int(entry) != os.getpid():
+                    os.kill(int(entry), number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            output, errors = process.communicate(timeout=30)
+            return f"The job did not end. Output: {output}\nStacks: {errors}"
+    return "The job did not end, and its output is still open"
 
 
 @contextlib.contextmanager
@@ -113,6 +130,7 @@ def serving(folder, package_path, *modules, **settings):
         "OMP_NUM_THREADS": "1",
         "TORCH_FR_BUFFER_SIZE": "2000",
         "HF_HUB_OFFLINE": "1",
+        "PYTHONFAULTHANDLER": "1",
         **settings,
     }
     command = [sys.executable, str(RANKS), str(address), ",".join(modules)]
