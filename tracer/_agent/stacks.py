@@ -38,7 +38,8 @@ def _collector_paused() -> Iterator[None]:
     """Disable the garbage collector while frame objects are created.
 
     Python 3.11 may collect garbage in the middle of that. Finalizers and callbacks of the collector then
-    release the interpreter lock, other threads leave the frames being read, and the process crashes.
+    release the interpreter lock, other threads leave the frames being read, and the process crashes, or
+    waits forever for a lock that `sys._current_frames` holds (CPython issue 106883).
 
     A race remains: if the interpreter switches to the script within the pause and the script calls
     `gc.disable`, the end of the pause enables the collector again.
