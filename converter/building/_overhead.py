@@ -95,13 +95,14 @@ class ProfilerOverhead(NamedTuple):
         """The profiler's overhead as a clause of a sentence."""
         if self.is_scattered and self.quartiles_ns:
             low, high = map(duration_text, self.quartiles_ns)
-            return (
-                f"unprofiled steps vary (middle half: {low} to {high}), so the profiler's overhead in "
-                f"captured steps is unknown ({duration_text(self.captured_ns)})"
+            text = (
+                f"unprofiled steps vary (middle half: {low} to {high}), so they do not show how much longer "
+                f"captured steps ({duration_text(self.captured_ns)}) take"
             )
-        times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
-        ratio = self.captured_ns / self.unprofiled_ns
-        text = f"captured steps take {ratio:.1f} times as long as unprofiled ones ({times})"
+        else:
+            times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
+            ratio = self.captured_ns / self.unprofiled_ns
+            text = f"captured steps take {ratio:.1f} times as long as unprofiled ones ({times})"
         if not self.removed_ns:
             return text
         return f"{text}; {duration_text(self.removed_ns)}, the cost of recording operators, is subtracted"
