@@ -58,7 +58,7 @@ from ._host_time import (
     LOOP_CALLS,
     SHORT,
     SHORT_NS,
-    STALL_TIMES,
+    least_stall_ns,
     short_loops,
     typical_host_ns,
 )
@@ -400,10 +400,11 @@ def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Ca
 def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]]
-    typical = {int(one): typical_host_ns(workload.graphs[int(one)]) for one in set(programs.tolist())}
+    graphs = {int(one): workload.graphs[int(one)] for one in set(programs.tolist())}
+    typical = {one: typical_host_ns(graph) for one, graph in graphs.items()}
+    least = {one: least_stall_ns(graph) for one, graph in graphs.items()}
     usual = np.array([typical[one] for one in programs.tolist()], np.int64)
-    durations = segments["duration_ns"][rows]
-    long = durations > STALL_TIMES * usual
+    long = segments["duration_ns"][rows] > np.array([least[one] for one in programs.tolist()], np.int64)
     on_device = _device_operators(workload)
     for name, own in grouped(rows[long], segments["operator"][rows[long]]):
         path_ns = sum_ns(segments, own)

@@ -14,14 +14,15 @@ DIFFUSE_CAUSES = ("", "dispatch", "python")
 """Causes of many short pieces of host work; a long piece is a stall."""
 INSIDE_CALLS = "communication_call"
 """The cause of time in which a thread issues a communication, or waits inside the call."""
-STALL_TIMES = 10
-"""A stall takes this many times as long as the rank's median piece of host work."""
 
 LOOP_CALLS, SHORT_NS = 100, 50_000
 """A loop calls an operator of at most this duration (ns) at least this many times."""
 SHORT = "short"
 """The `Target` of ``loops`` for all short operators in loops."""
 
+# A stall takes at least this many times as long as the rank's median piece of host work, and at least this
+# duration (ns): Python and the start of a backward pass take longer than the median, too.
+_STALL_TIMES, _LEAST_STALL_NS = 10, 200_000
 _MATTERS = 0.05  # a machine is busy if every rank waits for a processor at least this fraction of the step
 
 
@@ -37,6 +38,11 @@ def typical_host_ns(graph: Graph) -> int:
     durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
     durations = durations[durations > 0]
     return int(np.median(durations)) if len(durations) else 0
+
+
+def least_stall_ns(graph: Graph) -> int:
+    """Return the duration (ns) above which a piece of host work in *graph* is a stall."""
+    return max(_LEAST_STALL_NS, _STALL_TIMES * typical_host_ns(graph))
 
 
 def short_loops(graph: Graph) -> Flags:

@@ -18,7 +18,7 @@ from ....support.table import Flags, TextColumn
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
-from .._host_time import INSIDE_CALLS, SHORT, STALL_TIMES, diffuse_host, short_loops, typical_host_ns
+from .._host_time import INSIDE_CALLS, SHORT, diffuse_host, least_stall_ns, short_loops, typical_host_ns
 from .._labels import function_of, within
 from .._memory_traffic import (
     FUSIBLE,
@@ -301,7 +301,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return named & texts["kind"].passes("sync".__eq__)
     if target.what == "host" and target.name != "dispatch":
         return diffuse_host(graph) & texts["place"].passes(is_it)
-    is_long: Flags = np.asarray(nodes["duration_ns"]) > STALL_TIMES * typical_host_ns(graph)
+    is_long: Flags = np.asarray(nodes["duration_ns"]) > least_stall_ns(graph)
     if target.what == "stall":
         return named & diffuse_host(graph) & is_long
     return diffuse_host(graph) & ~is_long & (target.name == "dispatch")
