@@ -122,9 +122,13 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 
 
 def _captured(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
-    """Return metadata on the captured steps if they are enough, and if the script makes some of them long."""
+    """Return metadata on the captured steps if they are enough, and if the script makes some of them long.
+
+    The first steps are left out, as among unprofiled steps.
+    """
     numbers = {step.index for entry in entries for step in entry.steps}
-    steps = {index: one for index, one in _slowest(evidence, recorded=True).items() if index in numbers}
+    recorded = _slowest(evidence, recorded=True)
+    steps = {index: one for index, one in recorded.items() if index in numbers and index >= _FIRST}
     if len(steps) < _FEWEST:
         return {}
     times, _ = _distribution(steps, evidence, recorded=True)

@@ -116,7 +116,8 @@ def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
 def step_times(metadata: Mapping[str, Any], *, or_captured: bool = False) -> StepTimes | None:
     """Return the times of unprofiled steps in the *metadata* of a workload, or None if there are none.
 
-    If *or_captured* is true, the times may be those of captured steps.
+    If *or_captured* is true, the times may be those of captured steps, unless the workload has several of
+    these.
     """
     stated = metadata.get(STEP_TIMES)
     required = set(StepTimes._fields) - StepTimes._field_defaults.keys()
@@ -127,7 +128,9 @@ def step_times(metadata: Mapping[str, Any], *, or_captured: bool = False) -> Ste
     if not texts or not all(type(value) is int for value in numbers):
         return None
     times = StepTimes(**stated)
-    return times if or_captured or not times.is_captured else None
+    converted = metadata.get("steps")
+    has_several = isinstance(converted, list) and len(converted) > 1
+    return times if not times.is_captured or (or_captured and not has_several) else None
 
 
 _Row = tuple[float, float, float]

@@ -97,8 +97,9 @@ class PointTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         folder = self.path.parent
-        is_unused = error is not None and self._is_new and not self.rows and _is_unused(folder)
+        is_unused = False
         try:
+            is_unused = error is not None and self._is_new and not self.rows and _is_unused(folder)
             if is_unused:
                 shutil.rmtree(folder, ignore_errors=True)
             else:
@@ -156,7 +157,10 @@ class PointTable:
 
 def _is_unused(folder: Path) -> bool:
     """Return whether *folder* has only the files of a new sweep, and an empty log."""
-    return all(file.name in {_LOCK, _NAME} or not file.stat().st_size for file in folder.iterdir())
+    try:
+        return all(file.name in {_LOCK, _NAME} or not file.stat().st_size for file in folder.iterdir())
+    except OSError:  # a worker still writes to it
+        return False
 
 
 def read_table(path: Path) -> pd.DataFrame:

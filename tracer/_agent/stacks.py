@@ -187,18 +187,20 @@ class StackSampler:
         own, rows = threading.get_ident(), self._samples[inside]
         late_ns = max(0, now - due_ns)
         self.taken += 1
-        taken: list[tuple[int, int, int, list[_Position] | None]] = []
+        taken: list[tuple[int, int, list[_Position] | None]] = []
         with _collector_paused():
             frames = sys._current_frames()
             del frames[own]  # the mapping is a local variable of this frame
             for ident in sorted(frames, key=self._stepping.__ne__):
-                number, clock = self._clocks.get(ident) or self._clock_of(ident)
-                cpu_ns = self._cpu_ns(ident, clock)
+                known = self._clocks.get(ident)
+                cpu_ns = self._cpu_ns(ident, known[1]) if known else -1
                 # With equal CPU time, the thread did not run.
                 has_run = cpu_ns == -1 or cpu_ns != self._seen.get(ident, (-1, 0))[0]
-                taken.append((ident, number, cpu_ns, _positions(frames[ident]) if has_run else None))
+                taken.append((ident, cpu_ns, _positions(frames[ident]) if has_run else None))
             frames.clear()
-        for ident, number, cpu_ns, positions in taken:
+        for ident, read_ns, positions in taken:
+            number, clock = self._clocks.get(ident) or self._clock_of(ident)
+            cpu_ns = self._cpu_ns(ident, clock) if read_ns == -1 else read_ns
             if positions is not None:
                 self._seen[ident] = (cpu_ns, self._stack_of(positions))
             stack = self._seen[ident][1]

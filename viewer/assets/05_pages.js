@@ -81,13 +81,13 @@
 
 /* Ctrl+Enter presses the main button of a page. The answer to a query is marked as stale once the query is edited. */
 (function () {
-  const REPORT_MS = 40;
+  const REPORT_MS = 40, CHECK_MS = 5000;
   let asked = null;  // the button to click; any other key or click withdraws the request
 
-  /* Click the requested button once it is enabled: the server checks the fields first. */
-  function press(go) {
-    if (go !== asked || !go.isConnected || go.dataset.loading) { return; }
-    if (go.disabled) { window.setTimeout(() => press(go), REPORT_MS); } else { asked = null; go.click(); }
+  /* Click the requested button once it is enabled: the server checks the fields first. It stays disabled for invalid ones. */
+  function press(go, until) {
+    if (go !== asked || !go.isConnected || go.dataset.loading || Date.now() > until) { return; }
+    if (go.disabled) { window.setTimeout(() => press(go, until), REPORT_MS); } else { asked = null; go.click(); }
   }
 
   document.addEventListener("pointerdown", () => { asked = null; });
@@ -103,7 +103,7 @@
       if (!event.target.matches("[aria-haspopup]")) { event.target.focus(); }
     }
     // Fields report the last key press to Dash only after some tasks; an earlier click would send the text before it.
-    window.setTimeout(() => press(go), REPORT_MS);
+    window.setTimeout(() => press(go, Date.now() + CHECK_MS), REPORT_MS);
   }, true);
 
   window.chakrascopeCallbacks({

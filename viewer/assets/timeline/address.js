@@ -28,7 +28,11 @@ export function writeAddress(run, settings, view) {
     if (settings[name] === usual) { query.delete(name); } else { query.set(name, settings[name]); }
   }
   if (`?${query}` === window.location.search) { return false; }
-  window.history.replaceState(window.history.state, "", `?${query}`);
+  try {
+    window.history.replaceState(window.history.state, "", `?${query}`);
+  } catch {
+    return false;  // browsers limit how often the address may change
+  }
   return true;
 }
 

@@ -156,9 +156,10 @@ class Timeline {
   /* Write the address while the view changes, but report it to Dash, which asks the server, only after the last change. */
   writeSoon() {
     const later = (act) => setTimeout(() => { if (this.isShown) { act(); } }, ADDRESS_DELAY_MS);
-    this.writing ||= later(() => { this.writing = 0; this.isUnreported = writeAddress(this.run, this.settings, this.view) || this.isUnreported; });
+    const write = () => { this.isUnreported = writeAddress(this.run, this.settings, this.view) || this.isUnreported; };
+    this.writing ||= later(() => { this.writing = 0; write(); });
     clearTimeout(this.reporting);
-    this.reporting = later(() => { if (this.isUnreported) { this.isUnreported = false; reportAddress(); } });
+    this.reporting = later(() => { write(); if (this.isUnreported) { this.isUnreported = false; reportAddress(); } });
   }
 
   /* Fetch the slices of the visible rows, with a margin of half a window before and after the window. */
