@@ -277,8 +277,8 @@ def test_waits_for_a_processor_are_estimated_if_steps_are_too_short_to_read_them
     assert (times.most_ns, times.long_count, times.text) == (2_500_000, 0, "")
 
 
-def captured(folder, durations, frames_of=lambda _: (TRAIN,), delays=None):
-    """Return metadata of a run in which all steps but the first two and the last were profiled.
+def captured(folder, durations, frames_of=lambda _: (TRAIN,), delays=None, first=2):
+    """Return metadata of a run in which all steps from *first* but the last were profiled.
 
     The first profiled step is recorded for its structure, and the others are captured. Steps waited for a
     processor for *delays*.
@@ -290,9 +290,10 @@ def captured(folder, durations, frames_of=lambda _: (TRAIN,), delays=None):
             evidence.sample(sampled, *frames_of(number), cpu=sampled)
         time += duration
         delay += delays[number] if delays else 0
-        evidence.step(number + 1, time, recorded=int(2 <= number < last), delay=delay)
+        evidence.step(number + 1, time, recorded=int(first <= number < last), delay=delay)
     evidence.write(folder / "0.gz")
-    entry = RankEntry(0, evidence="0.gz", steps=[StepRange(number, 0, 1) for number in range(3, last)])
+    steps = [StepRange(number, 0, 1) for number in range(first + 1, last)]
+    entry = RankEntry(0, evidence="0.gz", steps=steps)
     return measured_steps([entry], folder)
 
 
@@ -342,6 +343,20 @@ def test_captured_steps_are_not_reported_unless_the_script_makes_some_long(tmp_p
         tmp_path, durations, lambda number: frames if durations[number] > 2 * usual else (TRAIN,)
     )
     assert step_times(found, or_captured=True) is None
+
+
+def test_first_captured_steps_are_left_out(tmp_path):
+    """They compile and allocate."""
+    durations = [200_000 if number < 3 else 20_000 for number in range(13)]
+    found = captured(tmp_path, durations, lambda number: (SAVE, TRAIN) if number < 3 else (TRAIN,), first=0)
+    assert step_times(found, or_captured=True) is None
+
+
+def test_several_converted_steps_contain_the_long_ones(tmp_path):
+    durations = [200_000 if number % 3 == 0 else 20_000 for number in range(12)]
+    found = captured(tmp_path, durations, lambda number: (SAVE, TRAIN) if number % 3 == 0 else (TRAIN,))
+    assert step_times({**found, "steps": [4]}, or_captured=True) is not None
+    assert step_times({**found, "steps": [3, 4, 5]}, or_captured=True) is None
 
 
 def test_even_steps_with_a_slow_start_are_not_reported(tmp_path):
