@@ -101,6 +101,15 @@ def test_host_stall_is_named_with_its_gain():
     assert run.node(first.rank, first.node_id)["duration_ns"] == 5 * MS + 10_000
 
 
+def test_a_gap_of_ordinary_length_is_no_stall_in_short_steps():
+    """The start of a backward pass takes this long, too."""
+    nodes = [
+        host(number, 150_000 if number == 20 else 2_000, [number - 1] * (number > 0)) for number in range(40)
+    ]
+    advice = analysed(workload(nodes)).advices()
+    assert not [one.what for one in advice if "stall" in one.what]
+
+
 @pytest.mark.parametrize(
     ("operator", "what"),
     [
