@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import bytes_text, count_text, parse_bandwidth, parse_size, write_file, writing
 from ._options import quantity
-from ._output import console, format_option, print_frame, print_json
+from ._output import console, format_option, print_frame, print_json, print_remarks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,8 +85,7 @@ def inspect_command(
     table = pd.DataFrame(facts.items(), columns=["figure", "value"])
     print_frame(table, output_format, title=program.name)
     if output_format == "table":
-        for text in (*found.remarks, *proof.cautions):
-            console.print(f"Note: {escape(text)}", style="dim")
+        print_remarks("Note", (*found.remarks, *proof.cautions))
 
 
 @algorithm_command.command("prove")
@@ -184,14 +182,14 @@ def export_command(
     if written:
         with writing(output, UsageError):
             write_file(output, written, parents=True)
-        console.print(f"Written: {output}", markup=False)
+        console.print_text(f"Written: {output}")
         return
     if workload is not None:
         _export_workload(program, workload, memory_bandwidth, output)
         return
     workload_of(lower(program, size), memory_bandwidth).save(output)
     what = f"{program.collective} of {bytes_text(size)}"
-    console.print(f"Written: {output}.N.et for {count_text(program.num_ranks, 'rank')}, {what}", markup=False)
+    console.print_text(f"Written: {output}.N.et for {count_text(program.num_ranks, 'rank')}, {what}")
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
@@ -209,11 +207,10 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
         )
     expand_workload(workload, fitting, memory_bandwidth).save(output)
     left = len(demands) - len(fitting)
-    console.print(
+    console.print_text(
         f"Written: {output}.N.et for {count_text(workload.num_ranks, 'rank')}; "
         f"{count_text(len(fitting), 'size')} of {program.collective} as messages"
-        + (f", {left} unchanged" if left else ""),
-        markup=False,
+        + (f", {left} unchanged" if left else "")
     )
 
 

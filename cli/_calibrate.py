@@ -223,7 +223,7 @@ def _print(found: Calibration, points: pd.DataFrame, output: Path | None) -> Non
     for text in found.records.left_out:
         console.print_text(f"Left out: {text}.", "dim")
     if output is not None:
-        console.print(f"Written: {output}, {output.with_suffix('.svg')}", markup=False)
+        console.print_text(f"Written: {output}, {output.with_suffix('.svg')}")
         print_next("run", "STUDY", "--network", str(output))
 
 
@@ -283,7 +283,7 @@ def fit_chip(study: Study, workload: str | None, name: str, output: Path | None,
         for text in notes:
             console.print_text(f"Not determined: {text}.")
         if output is not None:
-            console.print(f"Written: {output}", markup=False)
+            console.print_text(f"Written: {output}")
 
 
 def _plain(share: object) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import count_text
@@ -18,6 +17,7 @@ from ._output import (
     conversion_cache,
     counter,
     print_next,
+    print_remarks,
     print_rows,
     stage,
 )
@@ -321,8 +321,7 @@ def convert_command(
         study = Study.open(study_folder)
         workload, saved = convert_latest(study, step, rescale_host=rescale_host, where=where)
     print_accounting(workload)
-    for assumption in _assumptions(workload):
-        console.print(f"Assumed: {escape(assumption)}.", style="dim")
+    print_remarks("Assumed", _assumptions(workload))
     nodes = sum(graph.num_nodes for graph in workload.graphs)
     console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
     own = ["--workload-configuration", str(saved)]

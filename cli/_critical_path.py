@@ -28,9 +28,10 @@ def print_critical_path(summary: Summary) -> None:
     names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")
     shown = {name: columns[name][longest] for name in names}
     print_columns(shown, title=f"Longest of the path's {count_text(len(durations), 'segment')}")
-    console.print(
-        "[dim]`critical-path --format csv` also prints why each segment waited; `critical-path --by` groups "
-        "the segments.[/]"
+    console.print_text(
+        "`critical-path --format csv` also prints why each segment waited; `critical-path --by` groups "
+        "the segments.",
+        "dim",
     )
 
 

@@ -9,7 +9,7 @@ import click
 from ..errors import UsageError
 from ..support import count_text, parse_duration, parse_size
 from ._options import LateChoice, quantity
-from ._output import console, print_next
+from ._output import console, print_next, print_remarks
 
 
 def _whole_ns(text: str) -> int:
@@ -79,7 +79,6 @@ def generate_command(
     else:
         workload = read_text_workload(text, ranks, passes=repeats, model_group=model_group)
     workload.save(prefix)
-    for assumption in workload.metadata.get("assumptions", []):
-        console.print(f"Assumed: {assumption}.", style="dim", markup=False)
-    console.print(f"Wrote {prefix}.*.et for {count_text(workload.num_ranks, 'rank')}.", markup=False)
+    print_remarks("Assumed", workload.metadata.get("assumptions", []))
+    console.print_text(f"Wrote {prefix}.*.et for {count_text(workload.num_ranks, 'rank')}.")
     print_next("run", "--workload-configuration", prefix, then="--network PRESET")

@@ -258,7 +258,7 @@ def _export(workload: Workload, file: Path, file_format: str | None, rank: int) 
         chosen = "parquet-edges"
     if chosen is None:
         raise UsageError(f"The suffix of {file} is not that of a known format. Next: add --as FORMAT.")
-    console.print(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
+    console.print_text(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
 
 
 def _print_content(target: str, workload: Workload, output_format: str) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from ..errors import UsageError, did_you_mean
 from ..support import bandwidth_text, count_text, duration_text, writing
 from ._options import LateChoice, network_changes
-from ._output import console, format_option, print_frame, print_json
+from ._output import console, format_option, print_frame, print_json, print_remarks
 from ._target import choose_network
 
 if TYPE_CHECKING:
@@ -110,9 +109,8 @@ def network_command(
         with writing(folder, UsageError):
             files, remarks = write_network(network, kind, folder)
         if output_format == "table":
-            for text in remarks:
-                console.print(f"Warning: {escape(text)}", style="dim")
-            console.print(f"Written: {', '.join(map(str, files))}", markup=False)
+            print_remarks("Warning", remarks)
+            console.print_text(f"Written: {', '.join(map(str, files))}")
 
 
 def _link_table(network: NetworkConfig) -> pd.DataFrame:
@@ -145,8 +143,8 @@ def _print_facts(network: NetworkConfig, facts: NetworkFacts, output_format: str
         return
     table = pd.DataFrame(_figures(network, facts), columns=["figure", "value"])
     print_frame(table, output_format, title=network.name)
-    for text in network.remarks if output_format == "table" else ():
-        console.print(f"Assumed: {escape(text.rstrip('.'))}.", style="dim")
+    if output_format == "table":
+        print_remarks("Assumed", network.remarks)
 
 
 def _shape(network: NetworkConfig) -> str:
@@ -195,7 +193,7 @@ def _print_presets(output_format: str) -> None:
     for kind, title in _TITLES.items():
         own = pd.DataFrame([row for row in rows if row["kind"] == kind])
         print_frame(own.drop(columns="kind"), "table", title=title)
-    console.print(
+    console.print_text(
         "Next: `chakrascope network NAME` describes a preset; with --print, it prints the preset's file."
     )
 

@@ -300,13 +300,19 @@ def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, 
 def _print_remaining(shown: int, count: int) -> None:
     """Print how many rows were left out, if any."""
     if shown < count:
-        console.print(f"[dim]{count - shown} more rows; --format csv prints all rows[/]")
+        console.print_text(f"{count - shown} more rows; --format csv prints all rows", "dim")
 
 
 def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
     """Print the names of the *views* that were not *printed*."""
     others = ", ".join(view for view in views if view not in printed)
-    console.print(f"[dim]Other tables: --view {others}[/]")
+    console.print_text(f"Other tables: --view {others}", "dim")
+
+
+def print_remarks(word: str, texts: Iterable[str]) -> None:
+    """Print the distinct *texts*, such as warnings or assumptions, each after *word*."""
+    for text in dict.fromkeys(texts):
+        console.print_text(f"{word}: {text.rstrip('.')}.", "dim")
 
 
 def _print_table(
@@ -345,8 +351,8 @@ def _print_table(
         table.add_row(*(_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)))
     console.print(table)
     if left_out:
-        console.print(
-            f"[dim]Too wide to print: {escape(', '.join(left_out))}; --format csv prints all columns.[/]"
+        console.print_text(
+            f"Too wide to print: {', '.join(left_out)}; --format csv prints all columns.", "dim"
         )
 
 

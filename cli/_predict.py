@@ -15,9 +15,19 @@ from ..runner import DEFAULT_BACKEND
 from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 from ..support import bytes_text, count_text, duration_text, parse_number
 from ._options import Command, CommandWithMore, joined, network_changes, on_option, quantity
-from ._output import clock, console, error_console, format_of, print_json, print_next, print_rows, stage
+from ._output import (
+    clock,
+    console,
+    error_console,
+    format_of,
+    print_json,
+    print_next,
+    print_remarks,
+    print_rows,
+    stage,
+)
 from ._plan_file import EXPLICIT, command_line_options, plan_file_options, save_plan
-from ._predict_script import predict_script, print_assumed, print_figures, print_step
+from ._predict_script import predict_script, print_figures, print_step
 from ._predict_search import search_command
 from ._target import chip_and_network, choose_network, with_failures
 
@@ -461,7 +471,7 @@ def _print(prediction: Prediction) -> None:
                title="Memory of the fullest rank")  # fmt: skip
     if not prediction.fits:
         console.print_text(_remedy_text(prediction))
-    print_assumed(prediction)
+    print_remarks("Assumed", prediction.assumptions)
 
 
 def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:

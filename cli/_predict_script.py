@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..support import bytes_text, duration_text, share_text
-from ._output import clock, console, print_json, print_next, stage
+from ._output import clock, console, print_json, print_next, print_remarks, stage
 
 if TYPE_CHECKING:
     from ..runner import NetworkConfig
@@ -74,7 +74,7 @@ def predict_script(
         print_json(prediction.to_json())
         return
     print_step(prediction, prediction.precision)
-    print_assumed(prediction)
+    print_remarks("Assumed", prediction.assumptions)
     if study_folder is not None and run_id is not None:
         print_next("summary", study_folder, "--run", run_id)
 
@@ -115,9 +115,3 @@ def print_figures(*rows: tuple[str, str]) -> None:
     """Print names and texts in two columns."""
     for name, text in rows:
         console.print_text(text, lead=f"{name:>14}  ")
-
-
-def print_assumed(found: PredictedStep) -> None:
-    """Print the assumptions of a prediction."""
-    for line in found.assumptions:
-        console.print_text(f"Assumed: {line.rstrip('.')}.", "dim")

@@ -31,6 +31,7 @@ from ._output import (
     print_frame,
     print_json,
     print_next,
+    print_remarks,
     print_rows,
 )
 from ._plan_file import plan_file_options, save_plan
@@ -391,8 +392,7 @@ def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: P
         f"{plans.simulated} plans were simulated, the others (~) only estimated. The estimate was "
         f"off by at most {share_text(plans.error)}; {plans.certainty}."
     )
-    for line in plans.assumptions:
-        console.print_text(f"Assumed: {line.rstrip('.')}.", "dim")
+    print_remarks("Assumed", plans.assumptions)
     console.print(f"Details of the first plan: {best}", markup=False, soft_wrap=True)
     if kept:
         console.print_text(f"Stored as runs: {', '.join(kept)}.")

@@ -29,4 +29,4 @@ def report_command(study_folder: Path, run_id: str | None, output: Path, *, over
     if output.is_file() and not overwrite:
         raise UsageError(f"{output} exists already. Next: add --overwrite, or -o with another name.")
     run = open_run(study_folder, run_id, "table")
-    console.print(f"Wrote {write_report(run.study, run.info.id, output)}")
+    console.print_text(f"Wrote {write_report(run.study, run.info.id, output)}")

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 
 from ..errors import UsageError, did_you_mean
 from ..support import count_text, parse_size
 from ._options import quantity
-from ._output import console, print_next
+from ._output import console, print_next, print_remarks
 
 if TYPE_CHECKING:
     from ..converter import Workload
@@ -102,11 +101,10 @@ def rescale_command(
         workload = with_data_parallelism(workload, dp)
     new_name = new_name or safe_name(f"{prefix.parent.name}-{suffix}", "job")
     made = study.add_workload(workload, new_name).parent.name
-    for line in workload.metadata.get("assumptions", []):
-        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+    print_remarks("Assumed", workload.metadata.get("assumptions", []))
     nodes = f"{workload.summary()['nodes']:,}"
-    console.print(
-        f"The workload '{escape(made)}' has {count_text(workload.num_ranks, 'rank')} and {nodes} nodes."
+    console.print_text(
+        f"The workload '{made}' has {count_text(workload.num_ranks, 'rank')} and {nodes} nodes."
     )
     print_next("run", study_folder, "--workload", made, then="--network PRESET")
 

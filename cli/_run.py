@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
 from ..runner import about_backend, backends_that
@@ -25,6 +24,7 @@ from ._output import (
     print_frame,
     print_json,
     print_next,
+    print_remarks,
     print_rows,
     stage,
 )
@@ -257,8 +257,7 @@ def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
 def _print_remarks(results: list[Result]) -> None:
     """Print the distinct warnings and assumptions of all *results*."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
-        for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
-            console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")
+        print_remarks(word, (text for result in results for text in result.provenance.get(key, [])))
 
 
 @click.command("run")

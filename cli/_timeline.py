@@ -139,7 +139,7 @@ def _print_operators(
     else:
         print_frame(table.drop(columns="longest_ns"), "table", title="Operators in the window", limit=40)
         facts = area_overview(nodes, inside, window[1] - window[0])
-        console.print("[dim]" + "; ".join(f"{label}: {text}" for label, text in facts) + "[/]")
+        console.print_text("; ".join(f"{label}: {text}" for label, text in facts), "dim")
 
 
 def _write(run: RunAnalysis, file: Path, *, measured: bool) -> None:

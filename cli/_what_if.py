@@ -87,10 +87,10 @@ def what_if_command(
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":
         if any(target.what == "bandwidth" for target, _ in changes):
-            console.print(
+            console.print_text(
                 "Network latencies are unchanged. --faster latency:0=2 shortens them, and --faster "
                 "kind:communication=inf removes all communication.",
-                style="dim",
+                "dim",
             )
         console.print(f"Compared with run {info.id}: its step takes {duration_text(info.makespan_ns)}.")
 

@@ -290,6 +290,11 @@ def test_answers_in_pipes_are_whole_lines(study, capfd, monkeypatch):
         said = answer(capfd, command, study.path)
         assert TIME_FORMULA in said.splitlines()
     assert re.search("^Reference run: .* choose another\\.$", said, re.MULTILINE)
+    assert re.search("^Next: `chakrascope network NAME` .* file\\.$", answer(capfd, "network"), re.MULTILINE)
+    said = answer(capfd, "run", study.path, "--network", "hgx-h100-8")
+    remarks = re.findall("^(?:Warning|Assumed): .*$", said, re.MULTILINE)
+    assert max(map(len, remarks)) > 80
+    assert all(remark.endswith(".") for remark in remarks)
 
 
 @pytest.mark.parametrize(

@@ -270,9 +270,14 @@ def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
     assert Workload.load(tmp_path / "w").num_ranks == 2
 
 
-def test_a_study_from_logs_answers(logs, capfd, tmp_path):
+def test_a_study_from_logs_answers(logs, capfd, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     study = tmp_path / "study"
-    assert run_and_read(capfd, "convert", study, logs)[0] == 0
+    code, out, _ = run_and_read(capfd, "convert", study, logs)
+    assert code == 0
+    assumed = [line for line in out.splitlines() if line.startswith("Assumed: ")]
+    assert max(map(len, assumed)) > 80
+    assert all(line.endswith(".") for line in assumed)
     network = tmp_path / "net.yml"
     network.write_text("topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n")
     assert run_and_read(capfd, "run", study, "--network", network)[0] == 0
