@@ -22,18 +22,18 @@ _ELSEWHERE = {"plan", "save-plan", "script", "output", "format", "list-models", 
 
 def command_line_options(ctx: click.Context) -> dict[str, Any]:
     """Return the options given on the command line or in a plan file, by name."""
-    given = {
-        name: ctx.params[str(option.name)]
+    return {
+        name: _plain(ctx.params[str(option.name)])
         for name, option in _options(ctx.command).items()
-        if ctx.get_parameter_source(str(option.name)) in EXPLICIT
+        if option.expose_value and ctx.get_parameter_source(str(option.name)) in EXPLICIT
     }
-    return {name: _plain(value) for name, value in given.items()}
 
 
 def save_plan(options: Mapping[str, Any], file: Path) -> None:
-    """Write *options* to *file* as a plan file."""
+    """Write those of *options* that a plan file may contain to *file*."""
+    plan = {name: value for name, value in options.items() if name not in _ELSEWHERE}
     with writing(file, ConfigError):
-        write_file(file, yaml.safe_dump(dict(options), sort_keys=False), parents=True)
+        write_file(file, yaml.safe_dump(plan, sort_keys=False), parents=True)
 
 
 def _plain(value: Any) -> Any:
@@ -44,19 +44,19 @@ def _plain(value: Any) -> Any:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of *command* that a plan file may contain, by name."""
+    """Return the options of *command* by name."""
     options = [param for param in command.params if isinstance(param, click.Option)]
-    named = {next(name for name in option.opts if name.startswith("--"))[2:]: option for option in options}
-    return {name: option for name, option in named.items() if name not in _ELSEWHERE}
+    return {next(name for name in option.opts if name.startswith("--"))[2:]: option for option in options}
 
 
 def _read(ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
     """Take options from the plan *file* unless the command line has them."""
     if file is None:
         return
-    options = _options(ctx.command)
+    options = {name: option for name, option in _options(ctx.command).items() if name not in _ELSEWHERE}
     ctx.default_map = {}
-    for name, value in read_yaml(file, "plan").items():
+    for key, value in read_yaml(file, "plan").items():
+        name = "on" if key == "True" else key  # YAML 1.1 reads an unquoted `on` as true
         if name not in options:
             raise ConfigError(f"{file}: unknown key '{name}'{did_you_mean(str(name), options)}")
         option = options[name]

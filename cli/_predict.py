@@ -426,12 +426,16 @@ def _cluster(
             raise UsageError("--on describes both chips and network. Next: leave out --chip and --network.")
         chip, cluster = chip_and_network(machine_name)
         return chip, with_failures(cluster, failed) if failed else cluster
-    if chip_name is None or network is None:
-        missing = "--network" if network is None else "--chip"
-        raise UsageError(f"No cluster is given. Next: add --on 64xh100, or {missing}.")
+    if chip_name is None:
+        if network is not None:
+            raise UsageError("No chip is given. Next: add --chip NAME.")
+        raise UsageError("No cluster is given. Next: add --on 64xh100, or both --chip and --network.")
+    chip = find_chip(chip_name)
+    if network is None:
+        raise UsageError("No network is given. Next: add --network PRESET_OR_FILE.")
     chosen = choose_network(network, None, link_default, failed)
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
-    return find_chip(chip_name), cluster
+    return chip, cluster
 
 
 def _variation(text: str | None, **draws: int | None) -> Variation | None:

@@ -243,6 +243,9 @@ def _clusters(
         found = [chip_and_network(machine_name)]
     else:
         known = [find_chip(name) for name in dict.fromkeys(chips or ("h100",))]
+        if not gpus and network is None:
+            remedy = "--gpus 512, or --network" if chips else "--on 512xh100, or --gpus 512"
+            raise UsageError(f"The number of GPUs is missing. Next: add {remedy}.")
         found = [(chip, each) for chip in known for each in _networks(chip, gpus, network)]
     clusters = []
     for chip, each in found:
@@ -258,8 +261,6 @@ def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[
     from ..runner.prediction import usual_network
 
     if network is None:
-        if not gpus:
-            raise UsageError("The number of GPUs is missing. Next: add --on 512xh100, or --gpus 512.")
         yield from (usual_network(chip, count) for count in gpus)
         return
     found = NetworkConfig.find(network)

@@ -258,9 +258,24 @@ def test_a_prediction_takes_the_machine_in_one_word(capfd):
     one = answer(capfd, "predict", *options, "--on", "8xh100", "--format", "json")
     two = answer(capfd, "predict", *options, "--chip", "h100", "--network", "hgx-h100-8", "--format", "json")
     assert one == two
-    assert "Next: add --on 64xh100" in run_and_read(capfd, "predict", *options, "--chip", "h100")[2]
     assert "names no chip" in run_and_read(capfd, "predict", *options, "--on", "ring-8")[2]
     assert "did you mean 'h100'" in run_and_read(capfd, "predict", *options, "--chip", "h10")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "advice"),
+    [
+        ("predict", (), "add --on 64xh100, or both --chip and --network."),
+        ("predict", ("--chip", "a100-80"), "add --network PRESET_OR_FILE."),
+        ("predict", ("--network", "hgx-a100-80-8"), "add --chip NAME."),
+        ("predict search", (), "add --on 512xh100, or --gpus 512."),
+        ("predict search", ("--chip", "a100-80"), "add --gpus 512, or --network."),
+    ],
+)
+def test_a_missing_cluster_is_completed_by_options_that_fit(capfd, command, given, advice):
+    code, _, err = run_and_read(capfd, *command.split(), "--model", "llama3-8b", *given)
+    assert code == 2
+    assert err.rstrip().endswith(f"Next: {advice}")
 
 
 def test_a_model_without_its_option_gets_the_whole_command(capfd):
@@ -277,6 +292,11 @@ def test_a_model_without_its_option_gets_the_whole_command(capfd):
         (("--on", "8xa100-80", "--no-overlap"), ("--tp", "2"), "--tp 2 --on 8xa100-80 --no-overlap"),
         (("--chip", "a100-80"), ("--network", "ring-8"), "--network ring-8 --chip a100-80"),
         (("--tp", "2"), (), "--tp 2 --on 64xh100"),
+        (
+            ("-o", "STUDY", "--format", "json", "--save-plan", "p.yml"),
+            ("--on", "8xh100"),
+            "--on 8xh100 --save-plan p.yml --output STUDY --format json",
+        ),
     ],
 )
 def test_the_whole_command_keeps_the_given_options(capfd, before, after, options):

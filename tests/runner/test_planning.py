@@ -511,9 +511,16 @@ def test_a_plan_file_restricts_a_search(tmp_path):
     assert {(plan["pp"], plan["zero"]) for plan in plans} == {(1, 1)}
 
 
+def test_the_key_on_of_a_plan_file_needs_no_quotes(tmp_path):
+    file = tmp_path / "plan.yml"
+    file.write_text("model: mpt-125m\non: 8xa100-40\n")
+    assert predicted("--plan", str(file)) == predicted("--model", "mpt-125m", "--on", "8xa100-40")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("off: 2", "unknown key 'False'"),
         ("tpp: 2", "unknown key 'tpp' - did you mean 'tp'?"),
         ("steps: 3", "unknown key 'steps'. Allowed: "),
         ("cuda-graphs: 3", "'cuda-graphs' must be true or false, not 3"),
