@@ -147,7 +147,6 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("compare", "--on"): "chakrascope sweep STUDY --on 64xa100,64xh100",
     ("predict", "--gpus"): "chakrascope predict search --model NAME --gpus N",
     ("predict", "--ranks"): "chakrascope predict search --model NAME --gpus N",
-    ("predict search", "--on"): "chakrascope predict search --model NAME --chip h100 --gpus 64",
     ("summary", "--network"): "chakrascope run STUDY --on 64xh100",
     ("summary", "--on"): "chakrascope run STUDY --on 64xh100",
     ("what-if", "--network"): "chakrascope run STUDY --on 64xh100",
