@@ -107,10 +107,10 @@ def test_names_are_short_enough_for_a_file_system(study, letter):
     long = safe_name(letter * 300, "job")
     assert study.add_workload(microbenchmark("all-reduce", 2, 64), long).parent.name == long
     assert len(long.encode()) > 70
-    again = study.add_workload(microbenchmark("all-reduce", 2, 128), long).parent.name
-    assert again == f"{long}-2"
-    assert {long, again} <= {*study.workloads()}
-    assert study.workload(again).num_ranks == 2
+    second = study.add_workload(microbenchmark("all-reduce", 2, 128), long).parent.name
+    assert second == f"{long}-2"
+    assert {long, second} <= {*study.workloads()}
+    assert study.workload(second).num_ranks == 2
     with pytest.raises(ChakrascopeError, match="plain name"):
         add_network(study, letter * 300 + ".yml", RING)
 

@@ -23,7 +23,7 @@ class Wrong(Exception):
     """The program does what no right one does."""
 
 
-def known(words: Iterable[object]) -> list[int | None]:
+def integers(words: Iterable[object]) -> list[int | None]:
     """Return *words* with None for garbage, and for sums with garbage."""
     return [word if isinstance(word, int) and word < GARBAGE else None for word in words]
 
