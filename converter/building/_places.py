@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -18,7 +21,7 @@ def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
     """Return the source location of each piece in the script, or "" if it is unknown."""
     middles = (pieces.start_ns + pieces.end_ns) // 2
     places = _between_calls(ops, pieces, causes.call_places(middles), causes.places(middles))
-    places = _with_gradients(ops, pieces, causes.places(ops.start_ns), places)
+    places = _with_gradients(ops, pieces, causes.places(ops.start_ns), places, causes.hooks)
     return _with_hooks(ops, pieces, causes, places) if causes.hooks and len(ops) else places
 
 
@@ -48,11 +51,14 @@ def function_at(place: str) -> str:
     return place.rpartition(":")[0]
 
 
-def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: list[str]) -> list[str]:
+def _with_gradients(
+    ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: list[str], hooks: Sequence[str]
+) -> list[str]:
     """Return *places*; each gradient and its dispatch get the source location of the forward operator.
 
     *of_starts* is the source location at the start of each operator. Python code of a gradient keeps its own
-    location.
+    location. Gradients that are not accumulated get the location of the call that asks for them, except the
+    locations *hooks*.
     """
     sequences = ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
@@ -62,10 +68,11 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
             owners.setdefault(sequence, place)
     if not owners:
         return places
+    callers = _callers(ops, of_starts, is_engine, hooks)
     of_ops: list[str] = []
-    for sequence, parent, is_gradient in zip(sequences, ops.parent.tolist(), is_engine, strict=True):
+    for op, (sequence, parent) in enumerate(zip(sequences, ops.parent.tolist(), strict=True)):
         around = of_ops[parent] if parent >= 0 else ""
-        of_ops.append(owners.get(sequence, "") if is_gradient else around)
+        of_ops.append(callers.get(op) or owners.get(sequence, "") if is_engine[op] else around)
     next_ops = np.where(pieces.end_ns - pieces.start_ns < DISPATCH_NS, pieces.next_op, -1)
     of_pieces = [
         of_ops[op] if op >= 0 else of_ops[following] if following >= 0 else ""
@@ -76,6 +83,40 @@ def _with_gradients(ops: Ops, pieces: Pieces, of_starts: Sequence[str], places: 
         place if is_python_operator(name, place) else owner or place
         for name, owner, place in zip(names, of_pieces, places, strict=True)
     ]
+
+
+def _callers(
+    ops: Ops, of_starts: Sequence[str], is_engine: Sequence[bool], hooks: Sequence[str]
+) -> dict[int, str]:
+    """Return the source location of `torch.autograd.grad` for each gradient that such a call computes.
+
+    A backward pass of the parameters accumulates gradients; the gradients of `torch.autograd.grad` are
+    results of the call. A sample may be late, so the most frequent location in a pass counts.
+    """
+    outermost = [*np.flatnonzero(ops.parent < 0).tolist(), len(ops)]
+    passes = []
+    for is_backward, group in groupby(pairwise(outermost), lambda bounds: is_engine[bounds[0]]):
+        if is_backward:
+            starts, ends = zip(*group, strict=True)
+            passes.append(slice(starts[0], ends[-1]))
+    accumulates = which(ops.trace.texts, _ACCUMULATION.__eq__)[ops.name]
+    called = [
+        max(Counter(filter(_may_call, of_starts[own])).items(), key=itemgetter(1), default=("", 0))[0]
+        for own in passes
+    ]
+    trained = {place for own, place in zip(passes, called, strict=True) if accumulates[own].any()}
+    others = trained.union(hooks, [""]) if trained else called
+    return {
+        op: place
+        for own, place in zip(passes, called, strict=True)
+        if place not in others
+        for op in range(own.start, own.stop)
+    }
+
+
+def _may_call(place: str) -> bool:
+    """Return whether *place* is known and not in the backward pass of a `torch.autograd.Function`."""
+    return place != "" and not place.partition(" (")[0].endswith(".backward")
 
 
 def _with_hooks(ops: Ops, pieces: Pieces, causes: HostCauses, places: list[str]) -> list[str]:
