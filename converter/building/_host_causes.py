@@ -91,7 +91,11 @@ class Part(NamedTuple):
 
 
 def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
-    """Return disjoint spans with causes for the profiler's ranges among the events *own* of a thread."""
+    """Return disjoint spans with causes for the profiler's ranges among the events *own* of a thread.
+
+    The first wait for new workers of a data loader belongs to the start of the workers, which import modules
+    and receive the dataset before they create a batch.
+    """
     events = trace.events.take(own)
     inside = (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
     names = events.name * 2 + events.is_operator
@@ -103,9 +107,14 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
     spans: list[Span] = []
     starts = np.maximum(events.start_ns[rows], window.start_ns).tolist()
     ends = np.minimum(events.end_ns[rows], window.end_ns).tolist()
+    is_first = False
     for start, end, number in zip(starts, ends, which, strict=True):
         mark = marks[number]
         assert mark is not None
+        if mark.cause == "process_start":
+            is_first = True
+        elif is_first and mark.cause == "worker_wait":
+            mark, is_first = mark._replace(cause="process_start"), False
         claims = MOMENTS if mark.is_inside else OPERATIONS if mark.covers else GAPS
         spans.append(Span(start, end, mark.cause, "", claims))
     return _flat(spans)

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import groupby, pairwise, takewhile
 
 import numpy as np
@@ -71,7 +71,8 @@ _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel
 # of activations.
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, which the profiler marks with ranges.
-_OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
+_OF_LOADERS = ("sampler", "input_pipeline", "worker_wait", "process_start")
+_LOADER_FILE = "torch/utils/data/dataloader.py"
 # The activities with ranges that the tracer marks completely, so that samples do not extend the ranges.
 _MARKED = frozenset({"recomputation", "anomaly_detection", "object_collective", "sampler"})
 
@@ -92,7 +93,22 @@ def host_causes(
 
         sampled = SampledCauses(evidence)
         spans, hooks = layered(sampled.spans(ops, window, ops_of, marked), marked), sampled.hooks()
+        spans = _with_start_places(spans, sampled.dataset)
     return HostCauses(spans, model_calls(trace, own, window), hooks)
+
+
+def _with_start_places(spans: Sequence[Span], dataset: str) -> list[Span]:
+    """Return *spans*; starts of workers without a place, or with the *dataset*'s, get the place of others.
+
+    No sample is taken while a process forks, and new workers do not wait for the dataset.
+    """
+    unknown = ("", dataset)
+    starts = Counter(one.place for one in spans if one.cause == "process_start" and one.place not in unknown)
+    usual = max(starts, key=starts.__getitem__, default="")
+    return [
+        one._replace(place=usual) if one.cause == "process_start" and one.place in unknown else one
+        for one in spans
+    ]
 
 
 class SampledCauses:
@@ -254,7 +270,7 @@ class SampledCauses:
         samples = self._evidence.samples
         activity, mechanism, place = self.about(samples.stack[row])
         if activity == "worker_wait":
-            return activity, self._dataset() or place
+            return activity, self.dataset or place
         if activity:
             return activity, place
         blocked = self._blocking_call(row)
@@ -328,8 +344,9 @@ class SampledCauses:
                 activities.add(cause)
         return next((cause for cause in ACTIVITIES if cause in activities), ""), mechanism, place
 
-    def _dataset(self) -> str:
-        """Return where the dataset of the first data loader with workers creates items, or "" if unknown."""
+    @cached_property
+    def dataset(self) -> str:
+        """Where the dataset of the first data loader with workers creates items, or "" if unknown."""
         for loader in self._evidence.loaders:
             if loader.workers and loader.file >= 0:
                 return f"{loader.dataset} ({self._evidence.files[loader.file].path}:{loader.line})"

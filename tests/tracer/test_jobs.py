@@ -519,8 +519,15 @@ def test_what_checkpointing_computes_a_second_time_is_marked(monkeypatch, is_ree
     assert not any("Backward" in name for name in inside)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_start_of_an_epoch_is_marked_as_a_part_of_its_loader(workers):
+@pytest.mark.parametrize(
+    ("workers", "persistent", "methods"),
+    [
+        (0, False, ["__iter__", "__iter__"]),
+        (1, False, ["__init__", "__init__"]),
+        (1, True, ["__init__", "__iter__"]),
+    ],
+)
+def test_the_start_of_an_epoch_is_marked_as_a_part_of_its_loader(workers, persistent, methods):
     import torch
     from torch.utils.data import dataloader
 
@@ -534,9 +541,10 @@ def test_the_start_of_an_epoch_is_marked_as_a_part_of_its_loader(workers):
     try:
         LoaderWatch().install(dataloader, lambda: None)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-            iterator = iter(dataloader.DataLoader([1, 2], num_workers=workers))
+            loader = dataloader.DataLoader([1, 2], num_workers=workers, persistent_workers=persistent)
+            iterators = [iter(loader), iter(loader)]
         assert PHASES.end_step(time.time_ns())[0] > before
-        assert len([*iterator]) == 2
+        assert len([*iterators[-1]]) == 2
     finally:
         PHASES.thread = None
         for owner, members in originals:
@@ -544,5 +552,6 @@ def test_the_start_of_an_epoch_is_marked_as_a_part_of_its_loader(workers):
                 if name in members:
                     setattr(owner, name, members[name])
     kind = "MultiProcessing" if workers else "SingleProcess"
-    name = f"enumerate(DataLoader)#_{kind}DataLoaderIter.__iter__"
-    assert [event.name for event in profiler.events()].count(name) == 1
+    prefix = f"enumerate(DataLoader)#_{kind}DataLoaderIter."
+    names = [event.name for event in profiler.events() if event.name.startswith(prefix)]
+    assert [name.removeprefix(prefix) for name in names if "__next__" not in name] == methods

@@ -90,15 +90,18 @@ class LoaderWatch:
 
 
 def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
-    """Time and mark the start of an epoch (which may start workers), like the profiler marks batches."""
+    """Time and mark the start of an epoch, like the profiler marks batches; ``__init__`` starts workers."""
 
     @functools.wraps(iterate)
     def timed(loader: Any) -> Any:
         kind = "MultiProcessing" if loader.num_workers else "SingleProcess"
+        # Persistent workers stay with the loader's iterator.
+        starts = loader.num_workers and getattr(loader, "_iterator", None) is None
+        method = "__init__" if starts else "__iter__"
         before = PHASES.enter(LOADER)
         try:
             profiler = sys.modules["torch"].autograd.profiler
-            with profiler.record_function(f"enumerate(DataLoader)#_{kind}DataLoaderIter.__iter__"):
+            with profiler.record_function(f"enumerate(DataLoader)#_{kind}DataLoaderIter.{method}"):
                 return iterate(loader)
         finally:
             PHASES.leave(before)
