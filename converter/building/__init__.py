@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
+    from ._callers import script_callers as script_callers
     from ._cause_rules import ACTIVITIES as ACTIVITIES
     from ._cause_rules import is_compiled_region as is_compiled_region
     from ._conversion import Progress as Progress

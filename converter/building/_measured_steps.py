@@ -15,6 +15,7 @@ import numpy as np
 
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import COLLECTING, DELAYED
+from ._callers import callers_of
 from ._cause_rules import ACTIVITIES
 from ._places import function_at
 from ._rank_graph import waited_less
@@ -80,10 +81,10 @@ class _Step(NamedTuple):
 
 
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
-    """Return the workload's metadata on the steps of a run, and on the processors.
+    """Return the workload's metadata on the steps of a run, on the processors, and on the script's functions.
 
-    If too few steps ran without the profiler, the metadata describe only the processors, and the captured
-    steps if the script makes some of them long.
+    If too few steps ran without the profiler, captured steps are described if the script makes some of them
+    long.
     """
     evidence = {
         entry.rank: read_evidence(folder / entry.evidence) for entry in entries[:_MAX_RANKS] if entry.evidence
@@ -91,9 +92,9 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     slowest = _slowest(evidence)
     if len(slowest) >= _FEWEST + _FIRST:
         slowest = {index: slowest[index] for index in sorted(slowest)[_FIRST:]}
-    units = _units(evidence)
+    about = _units(evidence) | callers_of(evidence.values())
     if len(slowest) < _FEWEST:
-        return _captured(entries, evidence) | units
+        return _captured(entries, evidence) | about
     times, long = _distribution(slowest, evidence)
     is_told = times.every > 0 or times.is_the_scripts
     usual = [step for index, step in slowest.items() if not (is_told and index in long)]
@@ -118,7 +119,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
     by_rank = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
     of_ranks = {rank: round(median(one.delay_ns for one in own)) for rank, own in by_rank.items() if own}
-    return {STEP_TIMES: times._asdict(), RUN_DELAYS: delays, RANK_DELAYS: of_ranks, **late, **cores, **units}
+    return {STEP_TIMES: times._asdict(), RUN_DELAYS: delays, RANK_DELAYS: of_ranks, **late, **cores, **about}
 
 
 def _captured(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:

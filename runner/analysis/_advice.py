@@ -296,6 +296,7 @@ def _usual_delays(result: Result, workload: Workload) -> list[Advice]:
     usual_ns = delays[0] // captured_steps(workload.metadata) if delays else 0
     if times is None or usual_ns < _MIN_FAULTS * times.median_ns:
         return []
+    usual_ns = min(usual_ns, times.median_ns)  # several threads may wait at once
     what, share = HOST_CAUSES[DELAYED], usual_ns / times.median_ns
     how = REMEDIES[DELAYED]
     return [Advice(what, how, usual_ns, share, "", False, "host", DELAYED, 0, steps=MEDIAN_STEP)]

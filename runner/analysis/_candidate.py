@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter.chakra import HOST_BEFORE, HOST_END
 from ...support.table import CodedColumns, Columns, Ints
-from .._framed import coded, sums_by
+from .._framed import Key, coded, sums_by
 from ._labels import function_of
 from ._what_if import Target
 
 HALF, GONE = 2.0, math.inf
 """Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""
-MAJORITY = 2 / 3
+MAJORITY, NEARLY_ALL = 2 / 3, 0.9
+_LEAST_PLACED = 0.1  # samples may be late, so a line with less of the backward pass does not call it
 ESPECIALLY = ", especially "
 """Introduces the operator or place that takes most of a candidate's time."""
 CALLED_PHASES = ("backward", "optimizer")
@@ -55,7 +55,7 @@ def sum_ns(segments: Columns, rows: Ints) -> int:
     return int(segments["duration_ns"][rows].sum())
 
 
-def grouped(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
+def grouped(rows: Ints, labels: Key) -> Iterator[tuple[str, Ints]]:
     """Yield each distinct label with its *rows*."""
     numbers, names = coded(labels)
     order = np.argsort(numbers, kind="stable")
@@ -91,25 +91,24 @@ def training_places(segments: CodedColumns) -> set[str]:
     `torch.autograd.grad` has a range for the accumulation of each gradient, but accumulates nothing. If no
     operator accumulates gradients, the last backward pass of each rank is the backward pass of the
     parameters, and most of it has the place of the line. An earlier backward pass may compute another
-    gradient, such as the gradient of a penalty. Host
-    work before the first operator of the optimizer belongs to the code that runs before it.
+    gradient, such as the gradient of a penalty. Host work before the first operator of the optimizer, or
+    after the last one, belongs to other code.
     """
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""
     accumulating = is_placed & segments["operator"].passes("torch::autograd::AccumulateGrad".__eq__)
     found = set(places[accumulating].tolist())
-    starts, backward = segments["start_ns"], np.flatnonzero(is_placed & (phases == "backward"))
+    starts, backward = segments["start_ns"], np.flatnonzero(phases == "backward")
     for rank, own in grouped(backward, segments["rank"][backward]) if not found else ():
         forward = starts[(phases == "forward") & (segments["rank"] == int(rank))]
         before_ns = forward[forward < starts[own].max()].max(initial=-1)
-        found.add(largest(segments, own[starts[own] > before_ns], "place")[0])
-    before = segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
-    return found | set(places[(phases == "optimizer") & ~before].tolist())
-
-
-def is_forward(function: str) -> bool:
-    """Return whether *function* (with its file) is the forward pass of a module."""
-    return function.partition(" (")[0].endswith(".forward")
+        last = own[starts[own] > before_ns]
+        placed = last[is_placed[last]]
+        line, line_ns = largest(segments, placed, "place") if len(placed) else ("", 0)
+        if line_ns > _LEAST_PLACED * sum_ns(segments, last):
+            found.add(line)
+    between = segments["name"].passes(lambda name: name.startswith((HOST_BEFORE, HOST_END)))
+    return found | set(places[(phases == "optimizer") & ~between].tolist())
 
 
 def where(segments: Columns, rows: Ints) -> str:

@@ -28,10 +28,10 @@ from ._candidate import (
     GONE,
     HALF,
     MAJORITY,
+    NEARLY_ALL,
     Candidate,
     grouped,
     in_place,
-    is_forward,
     largest,
     scaled,
     sum_ns,
@@ -40,7 +40,6 @@ from ._candidate import (
 )
 from ._critical_path import CriticalPath
 from ._host_candidates import (
-    PlacedWork,
     barriers,
     collective_loops,
     host_work,
@@ -51,7 +50,7 @@ from ._host_candidates import (
     synchronisations,
 )
 from ._host_time import DIFFUSE_CAUSES, INSIDE_CALLS, LOOP_CALLS
-from ._labels import function_of, lowered, numberless, short_name, within
+from ._labels import function_of, is_forward, lowered, numberless, short_name, within
 from ._memory_traffic import (
     FUSIBLE,
     REPEATED,
@@ -62,10 +61,10 @@ from ._memory_traffic import (
 )
 from ._operators import OperatorRate, Reach, joined_rates, operator_rates, reach_in_tf32, reaches_of
 from ._path_facts import NodeFacts, copy_direction
+from ._placed_work import PlacedWork, everything_in
 from ._what_if import Excess, Target, late_ranks
 
 _MIN_FUNCTION = 0.1  # minimum fraction of the step for a function to be a candidate
-_NEARLY_ALL = 0.9
 _LATE_RANKS = 2
 _MANY, _SMALL_BYTES = 25, 64 << 10  # collectives on the path that take a fixed time for their size
 _IN_PRECISION = {"double": "double precision", "bfloat16": "bfloat16"}
@@ -103,19 +102,19 @@ def candidates(
         return []
     rows_of = dict(grouped(np.arange(len(segments["rank"])), segments["kind"]))
     nothing = np.zeros(0, np.int64)
-    late = late_ranks(workload)
+    late, work = late_ranks(workload), PlacedWork(segments, workload.metadata)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
     in_barriers, communicated = barriers(segments, rows_of.get("communication", nothing))
-    exchanged, hosted, communicated = object_exchanges(segments, hosted, communicated)
+    exchanged, hosted, communicated = object_exchanges(segments, hosted, communicated, work)
     # Page faults and other effects slow down host operators, so their rates cannot be compared.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
     calls = hosted[segments["cause"][hosted] == INSIDE_CALLS]
-    of_loops = dict(loops(segments, _union(computed, hosted)))
+    of_loops = dict(loops(segments, _union(computed, hosted), work))
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
-    computations = _computations(segments, computed, on_host=computed_on_host(workload))
+    computations = _computations(segments, computed, work, on_host=computed_on_host(workload))
     precise = [*_precisions(path, workload, computed)]
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
@@ -137,7 +136,7 @@ def candidates(
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),
-        *host_work(path, workload, hosted[~looped]),
+        *host_work(path, workload, hosted[~looped], work),
     ]
     found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
     return sorted(found, key=lambda one: (-one.bound_ns, one.what))
@@ -148,10 +147,12 @@ def _union(one: Ints, other: Ints) -> Ints:
     return np.sort(np.concatenate([one, other]), kind="stable")
 
 
-def _computations(segments: CodedColumns, rows: Ints, *, on_host: bool) -> Iterator[Candidate]:
+def _computations(
+    segments: CodedColumns, rows: Ints, work: PlacedWork, *, on_host: bool
+) -> Iterator[Candidate]:
     """Yield a candidate per operator at all shapes, and one per kernel that several operators launch."""
     names, operators = segments["name"], segments["operator"]
-    kernels, work = dict(grouped(rows, names[rows])), PlacedWork(segments)
+    kernels = dict(grouped(rows, names[rows]))
     for operator, own in grouped(rows, operators[rows]):
         ns = sum_ns(segments, own)
         top, top_ns = largest(segments, own, "name")
@@ -171,8 +172,8 @@ def _computations(segments: CodedColumns, rows: Ints, *, on_host: bool) -> Itera
         whole, every = work.whole(target, own) if on_host else (target, own)
         if whole != target:
             worked = every[segments["cause"][every] != DELAYED]
-            if ns < _NEARLY_ALL * sum_ns(segments, worked):
-                what = f"Everything in {whole.name}{ESPECIALLY}{short_name(operator)}"
+            if ns < NEARLY_ALL * sum_ns(segments, worked):
+                what = f"{everything_in(whole)}{ESPECIALLY}{short_name(operator)}"
             how = f"{REMEDIES['function']}; or {how}" if how else ""
         one = scaled(segments, what, "compute", whole, every, remedy=remedy, how=how)
         yield replace(one, times=GONE, bound_ns=one.path_ns) if is_copy else one
@@ -277,16 +278,19 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
 
     If there is none, modules whose names differ only in numbers are taken together.
     """
-    times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
+    modules = segments["module"]
+    times = sums_by(segments["duration_ns"][computed], modules[computed])
     times.pop("", None)
     least_ns = MAJORITY * sum_ns(segments, computed)
-    modules = _modules_with(times, least_ns) or _modules_with(times, least_ns, numberless)
-    for name in sorted(modules, key=len)[-1:]:
+    found = _modules_with(times, least_ns) or _modules_with(times, least_ns, numberless)
+    for name in sorted(found, key=len)[-1:]:
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
-        rows = rows[segments["module"][rows].passes(within(name))]
+        rows = rows[modules[rows].passes(within(name))]
         operator, _ = largest(segments, rows, "operator")
-        ran = rows[(segments["module"][rows] == name) & (segments["phase"][rows] == "forward")]
-        is_loop = max(np.bincount(coded(segments["operator"][ran])[0]).tolist(), default=0) >= LOOP_CALLS
+        is_it = modules[rows].passes(lambda module, of=name: of in (module, numberless(module)))
+        ran = rows[is_it & (segments["phase"][rows] == "forward")]
+        calls = np.bincount(coded(modules[ran], segments["operator"][ran])[0])
+        is_loop = int(calls.max(initial=0)) >= LOOP_CALLS
         what = f"{name} (module{'s' * ('*' in name)}{', in a loop' * is_loop})"
         what += f"{ESPECIALLY}{short_name(operator)}"
         how = _FEWER_CALLS * is_loop
@@ -346,10 +350,10 @@ def _functions(segments: CodedColumns, rows: Ints, reaches: Container[str]) -> I
             continue
         if not len(computed):
             continue
-        computes = sum_ns(segments, computed) >= _NEARLY_ALL * path_ns
+        computes = sum_ns(segments, computed) >= NEARLY_ALL * path_ns
         operator, most_ns = largest(segments, computed, "operator")
-        most_of = MAJORITY if function in training or operator in reaches else _NEARLY_ALL
-        is_operator = most_ns >= max(most_of * path_ns, _NEARLY_ALL * int(everywhere_ns[operator]))
+        most_of = MAJORITY if function in training or operator in reaches else NEARLY_ALL
+        is_operator = most_ns >= max(most_of * path_ns, NEARLY_ALL * int(everywhere_ns[operator]))
         messages = everything[kinds[everything] == "communication"]
         is_single = any(
             len(part) and largest(segments, part, column)[1] >= MAJORITY * path_ns

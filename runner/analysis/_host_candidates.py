@@ -39,10 +39,10 @@ from ._candidate import (
     GONE,
     HALF,
     MAJORITY,
+    NEARLY_ALL,
     Candidate,
     grouped,
     in_place,
-    is_forward,
     largest,
     most_for,
     scaled,
@@ -62,15 +62,13 @@ from ._host_time import (
     short_loops,
     typical_host_ns,
 )
-from ._labels import function_of, short_name
+from ._labels import function_of, is_forward, short_name
 from ._memory_traffic import marked_nodes
 from ._path_facts import NodeFacts, copy_direction
+from ._placed_work import PlacedWork, everything_in, in_target
 from ._what_if import Target
 
-_ALL_OF_IT = 0.9
 _SYNCHRONISATION, _OBJECTS = "synchronisation", "object_collective"
-# With more collection time than this per time of Python code, the heap is the cause, not the code.
-_MOST_COLLECTING = 9
 # With more waiting operators than this per piece of Python, a loop spends its time waiting.
 _PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
@@ -80,7 +78,7 @@ _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 _WHOLE_ENTRIES = (*ACTIVITIES, COLLECTING, DELAYED, FIRST_LAUNCH, INSIDE_CALLS)
 
 
-def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
+def loops(segments: CodedColumns, rows: Ints, work: PlacedWork) -> Iterator[tuple[str, Ints]]:
     """Yield the lines and functions of a script that call short operators in a loop, with their rows.
 
     A function replaces its lines if only the function is a loop, or if several of its lines are loops.
@@ -91,14 +89,14 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
     is_its_own |= ~segments["place"][rows].passes(training_places(segments).__contains__)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
-    functions = segments["place"].mapped(function_of)
-    lines = dict(_loops_by(segments, rows, segments["place"]))
+    functions, joined = segments["place"].mapped(function_of), work.joined(rows)
+    lines = dict(_loops_by(segments, rows, joined))
     counts = Counter(function_of(place) for place in lines)
     skipped = {"", *training_functions(segments), *(one for one, count in counts.items() if count == 1)}
     placed = rows[~functions[rows].passes(lambda one: one in skipped or is_forward(one))]
     whole = dict(_loops_by(segments, placed, functions))
     lines = {place: own for place, own in lines.items() if function_of(place) not in whole}
-    for places, found in ((segments["place"], lines), (functions, whole)):
+    for places, found in ((joined, lines), (functions, whole)):
         for place, own in found.items():
             yield place, np.union1d(own, delayed[places[delayed] == place])
 
@@ -165,7 +163,7 @@ def loops_beside_work(
     calls = own[~_is_gap(segments, own)]
     path_ns, target = sum_ns(segments, own), Target("loops", SHORT)
     beside_ns = sum_ns(segments, np.setdiff1d(own, in_loops))
-    if not len(calls) or beside_ns <= (1 - _ALL_OF_IT) * path_ns:
+    if not len(calls) or beside_ns <= (1 - NEARLY_ALL) * path_ns:
         return
     what = f"{HOST_CAUSES['dispatch']} of {count_text(len(calls), 'short operator')} in loops"
     what += f"{in_place(segments, own)}{ESPECIALLY}{short_name(largest(segments, calls, 'operator')[0])}"
@@ -206,7 +204,7 @@ def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]
         target = Target("operator", str(operators[own[0]]))
         gaps = at_place[_is_gap(segments, at_place) | (segments["cause"][at_place] == DELAYED)]
         gaps = gaps[(gaps > every[0]) & (gaps < every[-1])]
-        if place and sum_ns(segments, np.union1d(every, gaps)) >= _ALL_OF_IT * sum_ns(segments, at_place):
+        if place and sum_ns(segments, np.union1d(every, gaps)) >= NEARLY_ALL * sum_ns(segments, at_place):
             every, target = at_place, Target("place", place)
         path_ns = sum_ns(segments, every)
         what = count_text(len(own), "barrier") + f" in {place}" * bool(place)
@@ -214,16 +212,18 @@ def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]
     return found, rows[~is_barrier]
 
 
-def object_exchanges(segments: Columns, hosted: Ints, rows: Ints) -> tuple[list[Candidate], Ints, Ints]:
+def object_exchanges(
+    segments: CodedColumns, hosted: Ints, rows: Ints, work: PlacedWork
+) -> tuple[list[Candidate], Ints, Ints]:
     """Return a candidate per place that exchanges Python objects, and the other *hosted* and other *rows*.
 
     A candidate includes the communications *rows* of the exchange, if the place does little else.
     """
     own = hosted[(segments["cause"][hosted] == _OBJECTS) & (segments["place"][hosted] != "")]
     found = []
-    for place, pickled in grouped(own, segments["place"][own]):
-        sent = rows[segments["place"][rows] == place]
-        every = np.flatnonzero(segments["place"] == place)
+    places = work.joined(own)
+    for place, pickled in grouped(own, places[own]):
+        sent, every = rows[places[rows] == place], np.flatnonzero(places == place)
         path_ns = sum_ns(segments, every)
         if len(sent) and sum_ns(segments, pickled) + sum_ns(segments, sent) >= MAJORITY * path_ns:
             what, target = f"{HOST_CAUSES[_OBJECTS]} in {place}", Target("place", place)
@@ -236,13 +236,12 @@ def _is_barrier(operator: str) -> bool:
     return operator.rpartition(":")[2] in ("barrier", "monitored_barrier_")
 
 
-def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+def host_work(path: CriticalPath, workload: Workload, rows: Ints, work: PlacedWork) -> Iterator[Candidate]:
     """Yield candidates of host work: special causes, Python by place, stalls, remaining dispatch."""
     segments = path.columns
     causes, places = segments["cause"][rows], segments["place"][rows]
     diffuse = np.isin(causes, DIFFUSE_CAUSES)
     special = ~diffuse & (causes != "optimizer")
-    work = PlacedWork(segments)
     for cause, everywhere in grouped(rows[special], causes[special]):
         label = HOST_CAUSES.get(cause, cause)
         found = work.of_cause(everywhere) if cause not in _WHOLE_ENTRIES else []
@@ -264,112 +263,13 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 def _python(segments: CodedColumns, rows: Ints, work: PlacedWork) -> Iterator[Candidate]:
     """Yield Python between operators, *rows*, by function or line."""
-    for place, own, every in work.by_place(rows):
+    for target, own, every in work.by_place(rows):
         lines = set(segments["place"][own].tolist())
         if every is not None and (len(lines) > 1 or len(every) > len(own)):
-            yield _python_at(segments, in_place(segments, own), Target("place", place), own, every)
+            yield _python_at(segments, in_target(target, segments, own), target, own, every)
         else:
             line = lines.pop()
             yield _python_at(segments, f" in {line}", Target("host", line), own, own)
-
-
-class PlacedWork:
-    """The work of a path's *segments* by source location."""
-
-    def __init__(self, segments: CodedColumns) -> None:
-        self._segments, self._of_model = segments, _is_of_model(segments)
-        self._functions = segments["place"].mapped(function_of)
-        self._training_lines, self._training = training_places(segments), training_functions(segments)
-
-    def by_place(self, rows: Ints) -> Iterator[tuple[str, Ints, Ints | None]]:
-        """Yield functions, or else lines: the place, its part of *rows*, and the work that goes with it.
-
-        The work is None if the place does much other work. The lines of a training function differ in theirs.
-        """
-        places = self._segments["place"]
-        for function, own in grouped(rows, self._functions[rows]):
-            every = None
-            if function not in self._training:
-                every = self._work(function, own, self._functions == function)
-            if every is not None:
-                yield function, own, every
-                continue
-            for line, part in grouped(own, places[own]):
-                yield line, part, self._work(line, part, places == line)
-
-    def of_cause(self, rows: Ints) -> list[tuple[str, Target, Ints]]:
-        """Return the places that have nearly all *rows* of a cause, each with its target and all its work.
-
-        The list is empty if no place has other work, or if much of the cause is in places that do much other
-        work or that have few of the rows: the target of the cause includes all of them.
-        """
-        segments, cause_ns = self._segments, sum_ns(self._segments, rows)
-        parts = [
-            (place, part, every)
-            for place, part, every in self.by_place(rows)
-            if every is not None and sum_ns(segments, part) >= (1 - _ALL_OF_IT) * cause_ns
-        ]
-        listed_ns = sum(sum_ns(segments, part) for _, part, _ in parts)
-        if listed_ns < _ALL_OF_IT * cause_ns or all(len(every) == len(part) for _, part, every in parts):
-            return []
-        return [(in_place(segments, part), Target("place", place), every) for place, part, every in parts]
-
-    def whole(self, target: Target, rows: Ints) -> tuple[Target, Ints]:
-        """Return the function that mostly does the work *rows*, with all its work, or else the arguments."""
-        (place, _, every), *others = self.by_place(rows)
-        is_function = not others and place == function_of(place) != ""
-        return (target, rows) if every is None or not is_function else (Target("place", place), every)
-
-    def _work(self, place: str, own: Ints, at_place: npt.NDArray[np.bool_]) -> Ints | None:
-        """Return the work that disappears with rows *own* of a *place*, or None if these are too few.
-
-        All work of a function or line disappears with its main cause. This does not apply to parts of a model
-        and to the lines that train it, whose other work is necessary. Without a known training function, any
-        function may run the whole step. In these cases, only run delays and triggered garbage collections
-        disappear.
-        """
-        if not place:
-            return None
-        everything = np.flatnonzero(at_place)
-        script_ns = sum_ns(self._segments, everything[~self._of_model[everything]])
-        is_model = is_forward(function_of(place)) or place in self._training_lines
-        is_model |= script_ns < _ALL_OF_IT * sum_ns(self._segments, everything)
-        is_whole = bool(self._training) and not is_model
-        least = MAJORITY if is_whole else _ALL_OF_IT
-        return _with_delays(self._segments, own, at_place, least, is_whole=is_whole)
-
-
-def _is_of_model(segments: CodedColumns) -> npt.NDArray[np.bool_]:
-    """Return a mask of the operators in modules or backward passes.
-
-    Host work between operators has the module of the next operator, although the script may run it before
-    the module. Python, run delays and garbage collections are not work of operators.
-    """
-    found: npt.NDArray[np.bool_] = (segments["module"] != "") | (segments["phase"] == "backward")
-    found &= ~segments["name"].passes(lambda name: name.startswith(HOST_BEFORE))
-    found &= ~segments["cause"].passes(("python", DELAYED, COLLECTING).__contains__)
-    return found
-
-
-def _with_delays(
-    segments: Columns, own: Ints, at_place: npt.NDArray[np.bool_], least: float, *, is_whole: bool = False
-) -> Ints | None:
-    """Return rows *own* with the run delays and garbage collections of the same place, or all its rows.
-
-    The result is None if the rows *own* take less than the fraction *least* of the place's work. Collections
-    that take longer than the place's Python code count as other work, because the script may request them.
-    Python code triggers collections on its own lines, however, unless it takes so little time that the heap
-    is the cause.
-    """
-    following = segments["cause"] == DELAYED
-    collected = np.flatnonzero(at_place & (segments["cause"] == COLLECTING))
-    triggered = collected[np.isin(segments["place"][collected], segments["place"][own])]
-    for rows, most in ((collected, 1), (triggered, _MOST_COLLECTING)):
-        if sum_ns(segments, rows) < most * sum_ns(segments, own):
-            following[rows] = True
-    if sum_ns(segments, own) < least * sum_ns(segments, np.flatnonzero(at_place & ~following)):
-        return None
-    return np.union1d(own, np.flatnonzero(at_place & (following | is_whole)))
 
 
 def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: Ints) -> Candidate:
@@ -380,9 +280,12 @@ def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: 
     others = np.setdiff1d(every, own)
     causes, path_ns = segments["cause"][others], sum_ns(segments, every)
     other_ns = sum_ns(segments, others[~np.isin(causes, (DELAYED, COLLECTING))])
-    is_mixed = sum_ns(segments, own) < _ALL_OF_IT * (sum_ns(segments, own) + other_ns)
+    is_mixed = sum_ns(segments, own) < NEARLY_ALL * (sum_ns(segments, own) + other_ns)
     label = HOST_CAUSES["python"]
-    what = f"Everything in {target.name}, mostly {label}" if is_mixed else f"{label}{place}"
+    what = f"{label}{place}"
+    if is_mixed:
+        mostly = in_place(segments, own) if target.what == "function" else ""
+        what = f"{everything_in(target)}, mostly {label}{mostly}"
     what += ", including the garbage collections that it triggers" * bool((causes == COLLECTING).any())
     return Candidate(what, "host", "python", "python", target, GONE, every, path_ns, path_ns)
 

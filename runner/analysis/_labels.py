@@ -10,7 +10,8 @@ from ...converter.chakra import KINDS
 
 _LONGEST_NAME = 100
 _PROPER = "Python"  # a name, which keeps its capital inside a sentence
-_LINE = re.compile(r":\d+\)$")
+_LINE = re.compile(r":(\d+)(?:-\d+)?\)$")
+_LINES = re.compile(r"(.*):(\d{1,9})-(\d{1,9})\)", re.DOTALL)
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 KIND_LABELS: Mapping[str, str] = KINDS
@@ -46,8 +47,28 @@ def lowered(sentence: str) -> str:
 
 
 def function_of(place: str) -> str:
-    """Return a source location without the line: ``load (data.py)`` for ``load (data.py:31)``."""
+    """Return a source location without its lines: ``load (data.py)`` for ``load (data.py:31)``."""
     return _LINE.sub(")", place)
+
+
+def line_of(place: str) -> int:
+    """Return the first line of a source location: 31 for ``load (data.py:31)``, -1 without a line."""
+    found = _LINE.search(place)
+    return int(found[1]) if found else -1
+
+
+def at_place(name: str) -> Callable[[str], bool]:
+    """Return a test for source locations in *name*: a line, a function, or ``load (data.py:31-34)``."""
+    found = _LINES.fullmatch(name)
+    if found is None:
+        return lambda place: name in (place, function_of(place))
+    function, lines = f"{found[1]})", range(int(found[2]), int(found[3]) + 1)
+    return lambda place: line_of(place) in lines and function_of(place) == function
+
+
+def is_forward(function: str) -> bool:
+    """Return whether *function* (with its file) is the forward pass of a module."""
+    return function.partition(" (")[0].endswith(".forward")
 
 
 def numberless(module: str) -> str:

@@ -94,12 +94,14 @@ def _in_the_median_step(
         return item
     # Half of the work has half of the run delays.
     worked = max(0.0, 1 - own_delays_ns / max(1, one.path_ns, item.gain_ns, item.whole_ns))
-    gain_ns, half_ns, whole_ns = (
-        round(ns * worked * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
-    )
+    most_ns = step_ns or result.makespan_ns
     if delays is not None:  # another rank may have waited longer in the shown step
-        gain_ns = min(gain_ns, usual_ns)
-    share = gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
+        most_ns = min(most_ns, usual_ns)
+    gain_ns, half_ns, whole_ns = (
+        min(most_ns, round(ns * worked * usual_ns / shown_ns))
+        for ns in (item.gain_ns, item.half_ns, item.whole_ns)
+    )
+    share = gain_ns / max(1, step_ns or result.makespan_ns)
     is_bound = item.is_bound or which.startswith(_SCATTERED)
     return replace(
         item, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share, is_bound=is_bound, steps=which

@@ -613,6 +613,54 @@ def test_the_worker_that_is_waited_for_is_that_of_the_dataset(tmp_path):
     assert places(graph, "worker_wait") == {USER_PLACE}
 
 
+@pytest.mark.parametrize(("method", "started_ms"), [("__init__", 50), ("__iter__", 0)])
+def test_the_wait_for_the_first_batch_of_new_workers_is_part_of_their_start(tmp_path, method, started_ms):
+    """Persistent workers already run when another epoch begins."""
+    thread = training_thread()
+    for name, begin, end in (
+        (method, 15_000, 35_000),
+        ("__next__", 36_000, 66_000),
+        ("__next__", 67_000, 87_000),
+    ):
+        thread.mark(f"enumerate(DataLoader)#_MultiProcessingDataLoaderIter.{name}", begin, end)
+    times = host_us(converted(tmp_path, thread))
+    assert times["worker_wait"] // 1000 == 70 - started_ms
+    assert times.get("process_start", 0) // 1000 == started_ms
+
+
+def test_a_start_of_workers_has_the_place_of_the_starts_that_were_sampled(tmp_path):
+    """No sample is taken while the process forks; the first wait is no work of the dataset."""
+    thread = training_thread()
+    for name, begin, end in (("__init__", 15_000, 35_000), ("__next__", 36_000, 66_000)):
+        thread.mark(f"enumerate(DataLoader)#_MultiProcessingDataLoaderIter.{name}", begin, end)
+    evidence = EvidenceFile()
+    for time in range(START, END, 2_000):
+        frames = [WORKER] * (36_000 < time < 66_000) or [FORK] * (66_000 < time < 80_000)
+        evidence.sample(time, *frames, STEP, cpu=START if time < 66_000 else time)
+    evidence.loader("Images.__getitem__", "data.py", 12, workers=2)
+    assert places(converted(tmp_path, thread, evidence), "process_start") == {STEP_PLACE}
+
+
+def test_callers_are_those_of_all_stacks_without_libraries(tmp_path):
+    evidence, main = EvidenceFile(), ("<module>", "train.py", 60, "script")
+    log, score = ("log", "train.py", 20, "script"), ("score", "metrics.py", 5, "script")
+    library = ("map", "/env/numpy/functional.py", 3, "library")
+    evidence.sample(START, main, cpu=0)
+    evidence.sample(START + 2_000, score, library, log, STEP, main, cpu=2_000)
+    evidence.sample(START + 4_000, score, score, STEP, main, cpu=4_000)
+    evidence.sample(START + 4_000, log, ("feed", "data.py", 9, "script"), cpu=4_000, thread=1)
+    entry = training_thread().write(tmp_path, [(START, END)]) | {"process_groups": []}
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    assert convert(tmp_path, step=0).metadata["callers"] == {
+        "<module> (train.py)": [""],
+        "feed (data.py)": [""],
+        "log (train.py)": ["feed (data.py)", "train (train.py)"],
+        "score (metrics.py)": ["log (train.py)", "train (train.py)"],
+        "train (train.py)": ["<module> (train.py)"],
+    }
+
+
 def test_operators_of_a_model_have_the_place_of_its_call_without_gradients(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     forward = ("Net.forward", "model.py", 7, "script")
@@ -878,6 +926,27 @@ def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
     nodes = trace.nodes(tmp_path)
     gradients = nodes[nodes["name"] == "aten::mul"]
     assert gradients["place"].tolist() == ["whiten (train.py:12)", "step (train.py:40)"]
+
+
+@pytest.mark.parametrize("is_accumulated", [False, True])
+def test_gradients_that_a_call_returns_have_the_place_of_the_call(tmp_path, is_accumulated):
+    """A call of `torch.autograd.grad` is work of the function that asks for it, such as a penalty."""
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    trace.frame("model.py(7): Net.forward", 102, 298)
+    trace.add("cpu_op", "aten::mm", 110, 200, **{"Sequence number": 0})
+    trace.frame("train.py(12): penalty", 350, 700)
+    accumulation = "torch::autograd::AccumulateGrad"
+    called = [(400, "MmBackward0", 0), *[(500, accumulation, 1)] * is_accumulated]
+    for start, name, number in (*called, (1000, "MmBackward0", 2), (1100, accumulation, 3)):
+        trace.add("cpu_op", f"{BACKWARD}{name}", start, start + 90, **{"Sequence number": number})
+        trace.add("cpu_op", name, start + 1, start + 89)
+        trace.add("cpu_op", "aten::mul", start + 2, start + 88)
+    trace.add("cpu_op", "aten::add", 800, 850)
+    nodes = trace.nodes(tmp_path)
+    first = nodes[nodes["name"] == "aten::mul"].sort_values("measured_start_ns")["place"].iloc[0]
+    assert first == ("Net.forward (model.py:7)" if is_accumulated else "penalty (train.py:12)")
 
 
 def test_python_code_of_a_gradient_keeps_its_own_place(tmp_path):

@@ -12,14 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
+from ....converter.building import script_callers
 from ....converter.chakra import BUFFERS, DELAYED, EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
 from ....support.table import Flags, TextColumn
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
+from .._call_tree import only_callees
 from .._host_time import INSIDE_CALLS, SHORT, diffuse_host, least_stall_ns, short_loops, typical_host_ns
-from .._labels import function_of, within
+from .._labels import at_place, function_of, within
 from .._memory_traffic import (
     FUSIBLE,
     PRECISIONS,
@@ -264,7 +266,10 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         is_message |= nodes["cause"] == INSIDE_CALLS
         return is_message | texts["kind"].passes(is_it)
     if target.what == "place":
-        return texts["place"].passes(lambda place: target.name in (place, function_of(place)))
+        return texts["place"].passes(at_place(target.name))
+    if target.what == "function":
+        functions = only_callees(metadata, target.name)
+        return texts["place"].passes(lambda place: function_of(place) in functions)
     if target.what == "collective":
         return _communications(graph, target.name, metadata)
     if target.what == "precision":
@@ -352,6 +357,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
         return [FUSIBLE if target.what == "fusion" else SHORT]
     if target.what in ("precision", "repeated"):
         return [*PRECISIONS] if target.what == "precision" else [REPEATED]
+    if target.what == "function":
+        return sorted(script_callers(workload.metadata))
     columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
     column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}

@@ -20,11 +20,12 @@ NETWORK = ("bandwidth", "latency", "link")
 # Labels of host time outside operators.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
-NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated", "loops")
+NODES = ("kernel", "copy", "sync", "stall", "host", "function", "fusion", "precision", "repeated", "loops")
 """Kinds of targets that select nodes by name (see `Target`)."""
 _EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
 _TARGET_FORMS = (
-    "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
+    "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, function:NAME, "
+    "kernel:NAME, "
     "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
     "precision:double, precision:bfloat16, repeated:copies, loops:short, skew:RANK, collective:TYPE, "
     "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
@@ -36,6 +37,7 @@ _LABELS = {
     "host": "host work: {}",
     "skew": "rank {} as fast as its peers",
     "place": "everything in {}",
+    "function": "everything in {} and its callees",
     "fusion": "chains of {} operators, fused",
     "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, performed only once",
@@ -71,6 +73,8 @@ class Target:
       piece of host work.
     * ``host`` "dispatch" is all host work without stalls and special causes. ``host`` with a place is the
       host work at this place without the operators at this place, which ``place`` includes.
+    * ``place`` may also be a function or several lines, ``load (data.py:31-34)``.
+    * ``function`` is everything in a function of the script and in the functions that only it calls.
     * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
       results.
     * ``precision`` "double" or "bfloat16" is all operators in this precision.
