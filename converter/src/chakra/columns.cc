@@ -115,7 +115,7 @@ void Intake::name(std::string_view text, const Reader& reader) {
 }
 
 void Intake::attribute(const Attribute& found, std::string_view whole, const Reader&) {
-    // If a node has several attributes with the same name, the first attribute counts.
+    // If a node has several attributes with the same name, the first is used.
     if (found.key == Key::Other || says(found.key) || !has_column(found)) {
         rest_.push_back(whole);
     } else {

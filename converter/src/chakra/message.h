@@ -99,7 +99,7 @@ void check_value(const Reader& reader, const Attribute& attribute);
 // Raise `Damaged` if *body*, an attribute or IOInfo that *reader* has passed, is malformed.
 void check_info(const Reader& reader, std::string_view body);
 
-// Read an attribute. If the attribute has several values, the last value counts.
+// Read an attribute. If the attribute has several values, the last is used.
 template <Care care>
 Attribute read_attribute(Reader reader) {
     Attribute attribute;
@@ -202,7 +202,7 @@ inline constexpr std::string_view kSourceBeyond = "it waits for an id above 2^63
 // node.
 [[noreturn]] void refuse_node(std::uint64_t id, std::size_t place, std::string_view why);
 
-// Return why an integer attribute is out of range whatever its node, or "" if it is in range.
+// Return why an integer attribute is out of range for any node, or "" if it is in range.
 std::string wrong_with(const Attribute& found);
 
 // Return why a duration in microseconds is invalid, or "" if the duration is valid.

@@ -45,17 +45,17 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// Return how long the queue of a link takes to drain: the time to send all flows' windows, minus their mean
-// round-trip time without queues.
+// Return the time to drain the queue of a link: the time to send the windows of all flows, minus the mean
+// round-trip time of the flows without queues.
 double Clusters::queue_time(std::uint32_t link) const {
     const Cluster& cluster = clusters_[link];
     if (cluster.flows == 0 || cluster.bytes < 1) return 0;
     return std::max(cluster.bytes / capacities_[link] - cluster.rtt / cluster.bytes, 0.0);
 }
 
-// If data queues in both directions, windows travel in clusters (ACK compression): acknowledgements wait
-// behind data of the other direction and leave together, and so do the packets that they release. Links are
-// then idle for half of each round trip.
+// If data queues in both directions, windows travel in clusters (ACK compression). Acknowledgements wait
+// behind data of the other direction and leave together, and the packets that they release also leave
+// together. Links are then idle for half of each round trip.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {
@@ -73,8 +73,9 @@ double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const
     return wait;
 }
 
-// Return how much (0 to 1) two clusters stay together. Found in experiments with the packet model: senders
-// must be faster than the link and have begun within a fraction of the round trip.
+// Return the degree (0 to 1) to which two clusters stay together. In experiments with the packet model,
+// clusters stayed together if their senders were faster than the link and had begun within a fraction of the
+// round trip.
 double Clusters::together(const Cluster& one, const Cluster& other, double rtt) const {
     double share = 1;
     for (const Cluster* cluster : {&one, &other}) {

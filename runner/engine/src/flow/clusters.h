@@ -1,4 +1,5 @@
-// Queues that windows build up at links, and how long acknowledgements wait in them.
+// The queues that form at links if flows send whole windows, and the waiting times of acknowledgements in
+// these queues.
 #pragma once
 
 #include <cmath>
@@ -15,15 +16,15 @@ struct Window {
     double rtt = 0;
     double count = 0;  // number of windows in the flow; the first window is sent immediately
 
-    // Return the rate that remains of the rate `line` of the link if acknowledgements wait for `wait`
-    // ps.
+    // Return the rate that the flow reaches on a link of rate `line` if acknowledgements wait for `wait` ps.
     double rate(double line, double wait) const {
         const double turns = std::ceil(count) - 1;
         const double turn = (rtt + wait) / bytes;
         return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
     }
-    // Return how far acknowledgements lag behind data, from which they begin half a round trip later. Lag
-    // times rate is the fraction of acknowledgements still missing when all data has left.
+    // Return the lag of acknowledgements behind data; acknowledgements begin half a round trip after the
+    // data. The lag multiplied by the rate is the fraction of acknowledgements that are missing when all data
+    // has left.
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 
@@ -46,17 +47,17 @@ class Clusters {
 
     void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
     void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
-    // Return the links whose queues changed since the last call, each once.
+    // Return the links whose queues have changed since the last call, without repetitions.
     const std::vector<std::uint32_t>& take_changed();
     bool any() const { return any_; }
-    // Return the bytes in the windows at a link.
+    // Return the total size of the windows of the flows at a link, in bytes.
     double bytes(std::uint32_t link) const { return clusters_[link].bytes; }
     std::int32_t flows(std::uint32_t link) const { return clusters_[link].flows; }
-    // Whether windows travelled in clusters because data queued in both directions of a path.
+    // Return whether windows travelled in clusters because data queued in both directions of a path.
     bool two_way() const { return two_way_; }
 
-    // Return how long a flow's acknowledgements wait on the return links `back`, if its data waits at the
-    // link `queue` (kNone: at the sender).
+    // Return the waiting time of a flow's acknowledgements on the return links `back`, if the data of the
+    // flow waits at the link `queue` (kNone: at the sender).
     double wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back);
 
   private:

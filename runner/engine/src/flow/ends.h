@@ -1,4 +1,5 @@
-// Finds the bundle whose flow ends first, in a tournament tree in which any bundle's time can change.
+// Finds the bundle whose flow ends first, with a tournament tree in which the end time of each bundle can
+// change.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@ class Ends {
     static constexpr double kNever = std::numeric_limits<double>::infinity();
 
     double time(std::uint32_t player) const { return times_[player]; }
-    // Return the bundle of the earliest time, the lowest number on a tie; `first_time` is kNever if there is
-    // none.
+    // Return the bundle with the earliest end time; on a tie, the bundle with the lowest number. `first_time`
+    // is kNever if no bundle has an end time.
     std::uint32_t first() const { return size_ > 0 ? winners_[1] : 0; }
     double first_time() const { return size_ > 0 ? times_[winners_[1]] : kNever; }
 

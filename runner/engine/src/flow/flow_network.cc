@@ -12,13 +12,15 @@ namespace {
 // similar if they differ by less than the factor kAlike.
 constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
-// Flows that end within this fraction of their age are removed together: rates hardly change in between.
+// Flows that end within this fraction of their age are removed together, because rates hardly change in this
+// time.
 constexpr double kTogether = 1e-3;
 constexpr double kManyBundles = 1500;
 constexpr double kMostTogether = 12;
-// With many flows, end times are no finer than this fraction of a packet.
+// With many flows, end times have a resolution of this fraction of a packet.
 constexpr double kPartOfPacket = 0.25;
-// Classes of flows by number of windows, kKindsAWindow per window; beyond kMostWindows, there is one class.
+// Flows are divided into classes by their number of windows, with kKindsAWindow classes per window. All flows
+// of more than kMostWindows windows are in one class.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
@@ -128,7 +130,7 @@ void FlowNetwork::leave_bundle(const Flow& flow) {
     bundle_ids_.release(flow.bundle);
 }
 
-// Find a flow's forward and return path; returns whether both exist.
+// Find the forward and the return path of a flow. Returns false if one of the paths does not exist.
 bool FlowNetwork::find_path(const Flow& flow) {
     path_.clear();
     const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
@@ -163,8 +165,8 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     return bundle;
 }
 
-// Return the window of a flow. The number of windows is rounded, so that flows of similar size on like paths
-// are in one class.
+// Return the window of a flow. The number of windows is rounded, so that flows of similar size on similar
+// paths are in one class.
 Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
     if (!settings_.window) return {std::numeric_limits<double>::infinity(), 0, 1};
     const PathMeasure& way =
@@ -194,7 +196,7 @@ void FlowNetwork::set_bundle(std::uint32_t bundle, Window window) {
     sharing_.set_path(bundle, there, back, window);
 }
 
-// Simulate up to the limit (exclusive); return whether events were queued.
+// Simulate up to the limit (exclusive). Returns whether events were added to the event queue.
 bool FlowNetwork::advance(std::int64_t limit_ns) {
     announce();
     added_ = limit_ns < 0 ? Ends::kNever : static_cast<double>(limit_ns) * kPsPerNs;
@@ -211,7 +213,8 @@ bool FlowNetwork::advance(std::int64_t limit_ns) {
     return added_ < limit;
 }
 
-// Add all messages of an instant to the loads of links, then find the most contended link of each.
+// Add all messages that start at one instant to the loads of links, and then find the most contended link of
+// each message.
 void FlowNetwork::announce() {
     for (const std::uint32_t number : announced_) {
         Flow& flow = flows_[number];
@@ -239,7 +242,8 @@ void FlowNetwork::find_contended(Flow& flow) const {
         if (expected_[link] > 1 && share(link) < kAlike * least) ++flow.crowded;
 }
 
-// Return a flow's work in bytes of full packets; its last packet is shorter, and rounded separately.
+// Return the work of a flow in bytes of full packets. The last packet, which is shorter, is rounded
+// separately.
 double FlowNetwork::amount(const Flow& flow) const {
     const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
     const double full = std::max(timing_.full(link), 1e-3);
@@ -258,7 +262,7 @@ void FlowNetwork::step(double time) {
     if (next_change() <= time) change_links(time);
 }
 
-// Return the fraction of its age by which a flow may be added or removed late. With many flows, the delay
+// Return the fraction of a flow's age by which its start or end may be delayed. With many flows, the delay
 // hardly affects other flows.
 double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
@@ -279,7 +283,7 @@ void FlowNetwork::reach(double time) {
         arrived_.push_back(reaches_.top().flow);
         reaches_.pop();
     }
-    // Measure queues before any of the new flows joins them.
+    // Measure the queues before any of the new flows joins a queue.
     std::size_t joining = first;
     for (std::size_t i = first; i < arrived_.size(); ++i) {
         const std::uint32_t number = arrived_[i];
@@ -350,8 +354,8 @@ double FlowNetwork::standing(std::uint32_t link, double time) {
     return known.bytes;
 }
 
-// Return a flow's bytes in the queue of a link: no more than its window, than was sent and not passed on, or
-// than remains.
+// Return the bytes of a flow in the queue of a link. The result is at most the flow's window, the bytes that
+// were sent but have not left the queue, and the remaining bytes.
 double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
     if (sharing_.binding(number) != link) return 0;
     const Window& window = windows_[number];
@@ -369,8 +373,8 @@ double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double
     return bytes;
 }
 
-// Remove flows that end by now or soon. With many flows, some are removed late, and as many early, so that
-// rates are computed less often.
+// Remove flows that have ended or will end soon. With many flows, some flows are removed late and equally
+// many early, so that rates are computed less often.
 void FlowNetwork::end(double time) {
     const double share = together();
     const bool many = share >= kTogether;

@@ -1,5 +1,5 @@
-// The fluid model: every message flows at a max-min fair rate. Packets only matter for header bytes, the load
-// of acknowledgements, and the times of the first and last packet on the path.
+// The fluid model: every message flows at a max-min fair rate. Packets are only considered for header bytes,
+// the load of acknowledgements, and the times of the first and last packet on the path.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class FlowNetwork final : public Network {
         std::uint64_t order = 0;
         std::int32_t crowded = 0;  // number of links after the first link that many other flows share
     };
-    // A flow that is removed from its links while the links change.
+    // A flow that is removed from its links while links change.
     struct Stopped {
         std::uint32_t flow = 0;
         std::vector<std::uint32_t> path;

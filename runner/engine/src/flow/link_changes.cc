@@ -10,7 +10,7 @@ double FlowNetwork::next_change() const {
     return next_change_ < changes_.size() ? static_cast<double>(changes_[next_change_].time) : Ends::kNever;
 }
 
-// Apply all link changes of this time: every flow leaves its links, and continues on the paths that remain.
+// Apply all link changes of this time. Every flow leaves its links, and continues on a path that is still up.
 void FlowNetwork::change_links(double time) {
     solve(time);
     ChangeRecord record;
@@ -40,7 +40,7 @@ FlowNetwork::Stopped FlowNetwork::stop(std::uint32_t number, double time) {
         validity_.left(checked(flow));
         if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
         const double left = pacing_.take(flow.bundle, number, time);
-        // A sender notices the loss after a round trip; what it sends until then is lost.
+        // A sender notices the loss after a round trip. All data that it sends until then is lost.
         stopped.rate = pacing_.rate(flow.bundle);
         stopped.flying = std::clamp(flow.amount - left, 0.0, stopped.rate * windows_[flow.bundle].rtt);
         sharing_.leave(flow.bundle);
@@ -107,7 +107,7 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
         const std::uint32_t hop = flow.hop;
         find_contended(flow);
         const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
-        // Data past the first link has not necessarily passed a later one.
+        // Data that has passed the first link has not necessarily passed the later links.
         if (std::equal(path.begin(), path.end(), item.path.begin(), item.path.end()))
             flow.amount += std::min(item.rate * (timing_.head(path, flow.hop, flow.packets) -
                                                  timing_.head(path, hop, flow.packets)),

@@ -33,7 +33,8 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     return uses_;
 }
 
-// Count the first `packets` packets of a flow at the links of its path, except those counted before.
+// Count the first `packets` packets of a flow at the links of its path, except packets that were already
+// counted.
 void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     const Packets& data = flow.packets;
     const std::uint64_t more = packets - flow.counted;
@@ -59,8 +60,8 @@ void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     }
 }
 
-// Add a flow's queueing time at the link where it waited. Data arrives faster than it leaves until all is
-// sent, so the average queue is at most what the window allows.
+// Add the queueing time of a flow at the link where the flow waited. Data arrives faster than it leaves until
+// all data is sent, so the window limits the average queue.
 void FlowNetwork::use_queue(const Flow& flow, double time) {
     const double life = time - flow.joined;
     if (flow.hop == 0 || !(life > 0)) return;
@@ -76,7 +77,8 @@ void FlowNetwork::use_queue(const Flow& flow, double time) {
     report_.links[path[flow.hop]].queued += static_cast<Ticks>(standing / timing_.packet_bytes());
 }
 
-// Record all flows' traffic in the intervals that end by now; rates have been constant since the last step.
+// Record the traffic of all flows in the intervals that have ended. Rates have been constant since the last
+// step.
 void FlowNetwork::record(double time) {
     if (!recording_) return;
     for (double end = history_.end(); end <= time; end = history_.end()) {

@@ -10,8 +10,8 @@
 
 namespace chakrascope::engine::flow {
 
-// Service (bytes per flow) of bundles, whose flows all have one rate. A flow's key is the service at which it
-// ends.
+// The service (bytes per flow) of bundles. All flows of a bundle have the same rate. The key of a flow is the
+// service at which the flow ends.
 class Pacing {
   public:
     struct Leaving {
@@ -29,14 +29,14 @@ class Pacing {
         ends_.set(static_cast<std::uint32_t>(paces_.size() - 1), Ends::kNever);
     }
     double rate(std::uint32_t bundle) const { return paces_[bundle].rate; }
-    // Return the bytes served to each of the bundle's flows since its counter was reset.
+    // Return the bytes that each flow of the bundle has been served since the bundle's counter was reset.
     double served(std::uint32_t bundle, double time) const {
         const Pace& pace = paces_[bundle];
         return pace.served + pace.rate * (time - pace.since);
     }
     std::span<const Leaving> leaving(std::uint32_t bundle) const { return leaving_[bundle]; }
 
-    // Add a flow to the bundle. The caller then sets the bundle's rate, or calls `update` if that is
+    // Add a flow to the bundle. The caller then sets the bundle's rate, or calls `update` if the rate is
     // unchanged.
     void join(std::uint32_t bundle, std::uint32_t flow, double amount, double time) {
         advance(paces_[bundle], time);
@@ -47,7 +47,7 @@ class Pacing {
     }
     void update(std::uint32_t bundle) { ends_.set(bundle, next_end(paces_[bundle])); }
 
-    // Set the rates of the given bundles from this time on. `rate` returns the rate of a bundle.
+    // Set the rates that the given bundles have from now on. `rate` returns the rate of a bundle.
     template <class Rate>
     void set_rates(const std::vector<std::uint32_t>& bundles, double time, const Rate& rate) {
         const bool many = bundles.size() * kManyOf > ends_.size();
@@ -63,7 +63,7 @@ class Pacing {
     // Return the bundle whose flow ends first, at `first_time` (Ends::kNever without flows).
     std::uint32_t first() const { return ends_.first(); }
     double first_time() const { return ends_.first_time(); }
-    // Return which flow of the bundle ends first; the bundle must have a flow.
+    // Return the flow of the bundle that ends first. The bundle must have a flow.
     std::uint32_t first_flow(std::uint32_t bundle) const { return leaving_[bundle].front().flow; }
     void leave(std::uint32_t bundle) {
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -73,7 +73,7 @@ class Pacing {
         update(bundle);
     }
 
-    // Remove a flow before it ends; return its remaining bytes.
+    // Remove a flow before its end, and return its remaining bytes.
     double take(std::uint32_t bundle, std::uint32_t flow, double time) {
         std::vector<Leaving>& leaving = leaving_[bundle];
         const auto place = std::find_if(leaving.begin(), leaving.end(),

@@ -7,18 +7,19 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Solve again while the fraction of a link's capacity that acknowledgements take changes by more than this.
+// The rates are solved again until the fraction of a link's capacity that acknowledgements take changes by
+// less than this.
 constexpr double kAnswerTolerance = 1e-3;
 constexpr double kManyTolerance = 5e-3;
 constexpr std::size_t kMany = 1000;
 constexpr int kMostPasses = 12;
-// Acknowledgements leave data at least this fraction of a link's capacity.
+// The minimum fraction of a link's capacity that acknowledgements leave for data.
 constexpr double kLeast = 0.05;
 // Rates of flows count as equal if they differ by less than this fraction.
 constexpr double kSameFlow = 1e-7;
 // With many flows, rates of acknowledgements count as equal if they differ by less than this fraction.
 constexpr double kSameAnswers = 1e-3;
-// If a search for independent parts puts more than half of at least kWhole bundles into one, the next
+// If a search for independent parts puts more than half of at least kWhole bundles into one part, the next
 // kWholePasses solutions include all bundles without a search.
 constexpr std::size_t kWhole = 256;
 constexpr int kWholePasses = 16;
@@ -105,7 +106,8 @@ void Sharing::note_queues() {
     affected_.clear();
 }
 
-// Update a bundle's rate limit: its window, over the round trip with its acknowledgements' waits.
+// Update the rate limit of a bundle: the window divided by the round-trip time, which includes the waits of
+// acknowledgements.
 void Sharing::limit(std::uint32_t number) {
     Bundle& bundle = bundles_[number];
     const Limits& limits = limits_[number];
@@ -270,8 +272,8 @@ void Sharing::gather_bundle(std::uint32_t number) {
     part_bundles_.push_back(number);
 }
 
-// Return the rate at which a link is full. On a tie, one that leaves a host comes first: its flows wait at
-// the sender and cause no queue.
+// Return the rate at which a link is full. On a tie, a link that leaves a host comes first, because its flows
+// wait at the sender and cause no queue.
 double Sharing::level_of(std::uint32_t link) const {
     const Filling& filling = filling_[link];
     const double level = std::max(filling.left, 0.0) / filling.sharers;
@@ -295,8 +297,8 @@ void Sharing::prepare() {
     std::make_heap(levels_.begin(), levels_.end());
 }
 
-// Find the lowest level (rate per flow) at which a link is full. A link's level only rises as flows are fixed
-// below it, so an outdated entry goes back with its current level.
+// Find the lowest level (rate per flow) at which a link is full. The level of a link only rises when flows
+// are fixed below it, so an outdated heap entry is inserted again with the current level.
 bool Sharing::lowest(Level& level) {
     while (!levels_.empty()) {
         level = levels_.front();
@@ -356,7 +358,7 @@ void Sharing::find_caps() {
     part_cap_ = caps_.front().rate;
 }
 
-// Fix the rate of the bundle of lowest limit, at which no link is full yet.
+// Fix the rate of the bundle with the lowest limit. At this rate, no link is full yet.
 void Sharing::fill_cap() {
     const Level cap = caps_.front();
     std::pop_heap(caps_.begin(), caps_.end());

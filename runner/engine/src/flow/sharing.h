@@ -13,21 +13,23 @@
 namespace chakrascope::engine::flow {
 
 // One direction of a link: its capacity in bytes of full data packets per ps, and the load of
-// acknowledgements per byte of data the other way.
+// acknowledgements per byte of data in the other direction.
 struct Line {
     double capacity = 0;
     double answer_share = 0;
     bool leaves_host = false;
 };
 
-// Solves for the rates of bundles: the flows with the same forward and return links, all of one rate.
+// Solves for the rates of bundles. A bundle contains all flows with the same forward and return links, which
+// have the same rate.
 class Sharing {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
     explicit Sharing(const std::vector<Line>& lines);
 
-    // Add a bundle; bundles are numbered from 0. Its path can change while it has no flows.
+    // Add a bundle; bundles are numbered from 0. The path of a bundle can change while the bundle has no
+    // flows.
     void add();
     void set_path(std::uint32_t bundle, std::span<const std::uint32_t> forward,
                   std::span<const std::uint32_t> back, const Window& window);
@@ -39,7 +41,7 @@ class Sharing {
     void join(std::uint32_t bundle) { change(bundle, 1); }
     void leave(std::uint32_t bundle) { change(bundle, -1); }
 
-    // Update the rates after flows joined or left; return the bundles whose rate changed.
+    // Update the rates after flows have joined or left, and return the bundles whose rate changed.
     const std::vector<std::uint32_t>& solve();
 
     // Return the number of bundles that have flows.
@@ -47,7 +49,7 @@ class Sharing {
     std::size_t size() const { return bundles_.size(); }
     double rate(std::uint32_t bundle) const { return bundles_[bundle].rate; }
     std::int32_t flows(std::uint32_t bundle) const { return bundles_[bundle].flows; }
-    // Return the link that limits the bundle, or kNone if its own limit is lower.
+    // Return the link that limits the bundle, or kNone if the bundle's own limit is lower.
     std::uint32_t binding(std::uint32_t bundle) const { return bundles_[bundle].binding; }
     std::span<const std::uint32_t> forward(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first, bundles_[bundle].forward};

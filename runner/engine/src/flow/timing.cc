@@ -59,8 +59,8 @@ double Timing::head(std::span<const std::uint32_t> path, std::size_t hop, const 
     return time;
 }
 
-// Return the arrivals of the last two packets. A short last packet catches up with the one before on the
-// path.
+// Return the arrivals of the last two packets. On the path, a short last packet catches up with the previous
+// packet.
 Pair Timing::tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
                   double last) const {
     Pair times{delay(path[hop]) - last, delay(path[hop])};

@@ -46,15 +46,15 @@ class Timing {
     double answer(std::uint32_t link) const { return times_[link].answer; }
     double sending(std::uint32_t link, std::uint32_t bytes) const;
 
-    // Return how long after a message's start its first packet reaches the start of the hop.
+    // Return the time from the start of a message until its first packet reaches the start of the hop.
     double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
-    // Return the arrivals of a message's last two packets, after the last left the hop, where it took `last`
-    // ps to transmit.
+    // Return the arrivals of the last two packets of a message. The last packet has just left the hop, after
+    // a transmission time of `last` ps.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
     // Return the arrivals of the acknowledgements of the last two packets.
     Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
-    // Return the time of a single acknowledgement over the path.
+    // Return the time that a single acknowledgement takes over the path.
     double answer_time(std::span<const std::uint32_t> path) const;
 
   private:

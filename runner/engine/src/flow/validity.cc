@@ -7,9 +7,10 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Real queues exceed what windows allow, so marks are flagged from this fraction of the threshold.
+// Real queues are longer than windows permit, so marks are flagged from this fraction of the threshold.
 constexpr double kMargin = 0.8;
-// The fraction of all bytes that an effect must concern; less hardly changes the makespan.
+// An effect is flagged if it concerns at least this fraction of all bytes. Smaller effects hardly change the
+// makespan.
 constexpr double kShare = 0.2;
 constexpr double kReserveBytes = 4096;
 constexpr double kPoolShare = 8;

@@ -86,8 +86,8 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.data = data;
     parcel.way = std::move(way);
     parcel.entered = entered;
-    // Requests that leave by one port, or end at one place, share a virtual channel, so that a blocked
-    // request delays few other requests.
+    // Requests that leave through the same port, or end at the same place, share a virtual channel, so that a
+    // blocked request delays few other requests.
     const auto lane = [&](std::int32_t aim) { return aim % machine_.virtual_channels; };
     if (entered > 0) parcel.lane_out = lane(parcel.way[entered - 1]);
     parcel.lane_in = lane(parcel.way.back());
@@ -293,7 +293,7 @@ void DetailedFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     links_.send(request);
 }
 
-// Copy engines and NICs are outside the on-chip network, and servers as in the fast fabric.
+// Copy engines and NICs are outside the on-chip network. They are modelled as servers, as in the fast fabric.
 void DetailedFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) {
     const bool away = from / machine_.gpus != to / machine_.gpus;
     const auto lines = static_cast<std::uint32_t>((bytes + kLineBytes - 1) / kLineBytes);

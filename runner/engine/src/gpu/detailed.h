@@ -51,11 +51,13 @@ class DetailedFabric final : public Fabric {
     std::int32_t channel(std::uint64_t line) const;
     std::int32_t port(std::int32_t from, std::int32_t to, std::uint64_t line) const;
     std::int32_t end_port(std::int32_t from, std::int32_t to, std::int32_t port) const;
-    // Append to a path: out to a port and over its link (`leave`), or from a port into a GPU (`enter`).
+    // Append links to a path: to a port and over the port's link (`leave`), or from a port into a GPU
+    // (`enter`).
     void leave(Way& way, std::int32_t gpu, std::int32_t router, std::int32_t port) const;
     void enter(Way& way, std::int32_t gpu, std::int32_t port, std::int32_t router) const;
     Parcel& parcel(ParcelKind kind, bool data, Way way, std::uint32_t entered);
-    // Create a parcel from a compute unit to the memory channel of a line (`to_memory`), or back.
+    // Create a parcel from a compute unit to the memory channel of a line (`to_memory`), or from the memory
+    // channel to the compute unit.
     Parcel& to_memory(ParcelKind kind, bool data, Place from, std::int32_t gpu, std::uint64_t line);
     Parcel& to_unit(ParcelKind kind, std::int32_t gpu, Place to, std::uint64_t line);
     Parcel& to_switch(ParcelKind kind, bool data, Place from, std::uint64_t line);

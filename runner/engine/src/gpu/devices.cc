@@ -80,8 +80,8 @@ void Devices::enqueue_computation(ComputeKernel* kernel) {
     place(kernel->gpu);
 }
 
-// Place workgroups on compute units: those of communication first, each on the next unit with free slots,
-// then those of computation in the remaining slots.
+// Place workgroups on compute units. Workgroups of communication are placed first, each on the next unit with
+// free slots. Workgroups of computation then fill the remaining slots.
 void Devices::place(std::int32_t number) {
     Gpu& gpu = at(number);
     while (gpu.slots > 0 && !gpu.kernels.empty()) {
@@ -140,8 +140,8 @@ void Devices::begin_round(Gpu& gpu, ComputeKernel& kernel) {
     clock_.post<&Devices::end_round>(time, this, &round);
 }
 
-// Return how long a round takes: its share of the kernel's time. If computation and the requests since the
-// last round need more than the memory's bandwidth, it is longer by that ratio.
+// Return the duration of a round, which is a share of the kernel's time. If computation and the requests
+// since the last round need more than the memory bandwidth, the round is longer by this ratio.
 Fs Devices::round_time(Gpu& gpu, const ComputeKernel& kernel, std::uint32_t count) {
     const auto part = [&](std::uint64_t workgroups) {
         return static_cast<Fs>(static_cast<double>(kernel.duration) * static_cast<double>(workgroups) /
@@ -305,7 +305,8 @@ void Devices::see(Errand& errand) {
 
 // Completions of operations, and progress of time.
 
-// Record a completed operation. The run stops only once all that complete at this instant are recorded.
+// Record a completed operation. The run stops only after all operations that complete at this instant have
+// been recorded.
 void Devices::complete(std::uint64_t id) {
     completions_.push_back({id, clock_.now()});
     if (!clock_.pending(settle_)) settle_ = clock_.after<&Devices::stop>(0, this);

@@ -30,7 +30,7 @@ struct Counts {
     std::uint64_t controls = 0, transfers = 0;
 };
 
-// A blocked workgroup, or workgroups that never got a compute unit (workgroup -1).
+// A blocked workgroup, or workgroups that never ran on a compute unit (workgroup -1).
 struct Stuck {
     std::uint64_t kernel;
     std::int32_t member, workgroup, place;
@@ -54,9 +54,9 @@ class Devices {
     Devices& operator=(const Devices&) = delete;
     ~Devices();
 
-    // Launch work at the given time, or now if that has passed: one member's kernel of a run (`launch`), a
-    // computation with its duration alone on the GPU and its share of the memory bandwidth (`compute`), or a
-    // transfer by proxies (`transfer`).
+    // Launch work at the given time, or now if the time has passed: the kernel of one member of a run
+    // (`launch`), a computation, given its duration alone on the GPU and its share of the memory bandwidth
+    // (`compute`), or a transfer by proxies (`transfer`).
     void launch(std::shared_ptr<Run> run, std::int32_t member, Fs time, std::uint64_t id);
     void compute(std::int32_t gpu, Fs duration, double memory_share, Fs time, std::uint64_t id);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Fs time, std::uint64_t id);
@@ -76,10 +76,10 @@ class Devices {
     packet::Clock& clock() { return clock_; }
     Fabric& fabric() { return *fabric_; }
     Counts& counts() { return counts_; }
-    // Let a batch issue its requests once the compute unit has room for them.
+    // Let a batch issue its requests when the compute unit can accept them.
     void ask(Batch& batch);
     void release(Place place, std::uint32_t lines);
-    // Return the time at which the compute unit will have reduced `bytes` more bytes.
+    // Return the time at which the compute unit will have reduced another `bytes` bytes.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);
     void send_control(Worker& worker, const CounterUse& use);

@@ -61,7 +61,7 @@ class Fabric {
     virtual void control(Place from, std::int32_t gpu, Arrival& arrival) = 0;
     // Let a proxy move bytes between the memories of two GPUs, over NICs if these are in different nodes.
     virtual void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) = 0;
-    // Give computation a share of the memory bandwidth from now on; a negative share returns it.
+    // Reserve a share of the memory bandwidth for computation from now on; a negative share releases it.
     virtual void take_memory(std::int32_t gpu, double share) = 0;
     // Return the time that the memory needs for all requests so far, at full bandwidth.
     virtual Fs memory_work(std::int32_t gpu) const = 0;

@@ -17,19 +17,21 @@ struct Parcel {
     std::uint32_t at = 0;           // index of the next link
     std::uint32_t entered = 0;      // index of the first link inside the destination GPU
     std::uint8_t kind = 0;          // index of its class of virtual channels
-    // Its virtual channel within its class, on the way out of a GPU and into one.
+    // The parcel's virtual channel within its class, on links out of a GPU and on links into a GPU.
     std::int32_t lane_out = 0, lane_in = 0;
     bool data = false;
     Fs came = 0;  // arrival time at its current queue
     std::uint64_t number = 0;
     std::uint32_t leaves = ~0u;  // index of the link that leaves the parcel's GPU
-    // Called past the link that leaves the parcel's GPU (`left`), and at the end of the path (`arrived`).
+    // `left` is called when the parcel has passed the link out of its GPU, and `arrived` at the end of the
+    // path.
     std::function<void()> left, arrived;
 };
 
-// Classes of parcels, which must not wait for each other: each has its own virtual channels, in and out.
-// Deadlock is impossible, because outgoing parcels never wait for incoming ones, parcels cross the mesh in
-// dimension order, and memories and units accept every parcel.
+// Classes of parcels. Parcels of different classes must not wait for each other, so each class has separate
+// virtual channels for incoming and outgoing parcels. Deadlock is impossible: outgoing parcels never wait for
+// incoming parcels, parcels cross the mesh in dimension order, and memories and compute units accept every
+// parcel.
 enum ParcelKind : std::uint8_t { kRequest, kWrite, kAnswer };
 constexpr std::int32_t kParcelKinds = 3;
 
@@ -63,8 +65,8 @@ class Links {
         Fs busy = 0, queued = 0;
     };
     const Use& use(std::int32_t link) const { return link_at(link).use; }
-    // Return the least or most credits of any virtual channel of a buffered link, as a fraction (0 to 1) of
-    // its buffer.
+    // Return the minimum or maximum number of credits over the virtual channels of a buffered link, as a
+    // fraction (0 to 1) of the buffer.
     double least_credit() const { return least_credit_; }
     double most_credit() const { return most_credit_; }
     // Return the number of parcels in flight.

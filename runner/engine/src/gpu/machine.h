@@ -23,8 +23,8 @@ struct Machine {
     std::int32_t router_of_unit(std::int32_t unit) const {
         return static_cast<std::int32_t>(std::int64_t{unit} * routers() / units);
     }
-    // Return the router of a memory channel. These are spread over the top and bottom rows, ports over the
-    // left and right columns.
+    // Return the router of a memory channel. Memory channels are spread over the top and bottom rows, and
+    // ports over the left and right columns.
     std::int32_t router_of_channel(std::int32_t channel) const {
         const std::int32_t place = channel % (rows > 1 ? 2 * columns : columns);
         return place < columns ? place : (rows - 1) * columns + place - columns;
@@ -33,11 +33,12 @@ struct Machine {
         const std::int32_t place = port % (columns > 1 ? 2 * rows : rows);
         return place < rows ? place * columns : (place - rows) * columns + columns - 1;
     }
-    // Return a GPU's number of peers in its node; `first_port` and `ports_to` are the ports to one of them.
+    // Return the number of peers of a GPU in its node. `first_port` and `ports_to` are the ports to one of
+    // these peers.
     std::int32_t peers() const { return direct ? gpus - 1 : 1; }
     std::int32_t first_port(std::int32_t peer) const { return ports * peer / peers(); }
     std::int32_t ports_to(std::int32_t peer) const { return first_port(peer + 1) - first_port(peer); }
-    // Return which of the peers of the GPU `from` the GPU `to` in the same node is.
+    // Return the index of the GPU `to` among the peers of the GPU `from` in the same node.
     std::int32_t peer_of(std::int32_t from, std::int32_t to) const {
         const std::int32_t own = from % gpus, other = to % gpus;
         return direct ? (other > own ? other - 1 : other) : 0;

@@ -22,7 +22,8 @@ enum class OpKind : std::uint8_t {
 
 constexpr std::int32_t kNone = -1;
 
-// What an operation reads or writes: the memory of a rank or, through the switch, of all ranks of a group.
+// A location that an operation reads or writes: the memory of a rank or, through the switch, of all ranks of
+// a group.
 struct Access {
     std::int32_t rank = kNone;     // index in the run; kNone for the switch
     std::int32_t group = kNone;    // number of the switch group

@@ -21,7 +21,7 @@ struct Replay {
     double least_credit = 1, most_credit = 1;
 };
 
-// Run a program with its ranks on GPUs 0, 1, .... `progress` is called regularly with the time (ns) and the
+// Run a program whose ranks use the GPUs 0, 1, .... `progress` is called regularly with the time (ns) and the
 // number of ranks that have ended, and may return false to raise Cancelled. Raises ConfigError for an
 // impossible machine.
 Replay replay(const Machine& machine, const Program& program, const Settings& settings,

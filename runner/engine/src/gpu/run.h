@@ -13,7 +13,8 @@ namespace chakrascope::gpu {
 
 class Worker;
 
-// The counter of a semaphore, a flag or a barrier; a change wakes the workers that wait for more.
+// The counter of a semaphore, a flag or a barrier. A change of the counter wakes the workers that wait for
+// it.
 struct Counter {
     std::int64_t value = 0;
     std::vector<Worker*> waiting;

@@ -10,8 +10,8 @@
 
 namespace chakrascope::gpu {
 
-// Lines that travel together, numbered from `first`; `head` and `tail` are when the first and the last
-// arrive.
+// Lines that travel together, numbered from `first`. `head` and `tail` are the arrival times of the first and
+// the last line.
 struct Train {
     Fs head = 0;
     Fs tail = 0;
@@ -65,7 +65,7 @@ class Server : public Served {
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
-    // Return the time of the server's queued work.
+    // Return the service time of the work in the server's queue.
     Fs backlog(Fs now) const { return std::max<Fs>(0, free_ - now); }
 
   private:
@@ -79,7 +79,7 @@ class Server : public Served {
     Fs free_ = 0;
 };
 
-// Identical channels, each with its queue; line n takes channel n modulo their number.
+// Identical channels, each with its own queue. Line n uses channel n modulo the number of channels.
 class Bank : public Served {
   public:
     Bank() = default;
@@ -102,8 +102,8 @@ class Bank : public Served {
             const std::uint32_t lines = each + (place < more ? 1 : 0);
             const Fs comes = train.head + static_cast<Fs>(gap * place);
             const Fs begin = std::max(free_[way], comes);
-            // A line that has not arrived does not block its channel; its work counts from the train's
-            // arrival.
+            // A line that has not arrived does not block its channel. Its service time is counted from the
+            // arrival of the train.
             free_[way] = std::max(free_[way], train.head) + line * lines;
             const Fs start = ahead ? std::min(begin, comes + data) : begin;
             const Fs last = comes + static_cast<Fs>(gap * ways * (lines - 1));

@@ -55,8 +55,8 @@ void TrainFabric::after(Fs time, Trip* trip, Step step) {
     clock_.post<&TrainFabric::take_step>(time - clock_.now(), this, trip);
 }
 
-// Move a train over the on-chip network, each line along its own route. In long trains, some lines stand for
-// all.
+// Move a train over the on-chip network, each line along its own route. In long trains, a sample of the lines
+// represents all lines.
 void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train,
                         std::uint32_t bytes) {
     auto& free = at(gpu).mesh;
@@ -75,7 +75,7 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
             const Fs begin = std::max(is_free, time);
-            // A line that has not arrived, or waits at another link, does not block this one.
+            // A line that has not arrived, or waits at another link, does not block this link.
             is_free = std::max(is_free, soonest) + work;
             soonest += line + hop;
             time = begin + line + hop;
@@ -103,7 +103,7 @@ void TrainFabric::enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes)
     if (!machine_.direct) at(gpu).down.serve(train, bytes, ahead(bytes));
 }
 
-// Continue a trip when its train arrives; until then, other trains may reach the next server first.
+// Continue a trip when its train arrives, because other trains may reach the next server earlier.
 void TrainFabric::when_there(Trip* trip, Step step) {
     if (trip->train.head <= clock_.now()) return (this->*step)(trip);
     after(trip->train.head, trip, step);
@@ -214,7 +214,7 @@ void TrainFabric::sent(Trip* trip) {
     listener.sent(lines);
 }
 
-// Complete stores to the GPU's own memory, whose acknowledgement arrives before they are visible.
+// Complete stores to the GPU's own memory. The acknowledgement arrives before the stores are visible.
 void TrainFabric::stored(Trip* trip) {
     Listener& listener = *trip->listener;
     const std::uint32_t lines = trip->train.lines;
@@ -300,7 +300,7 @@ void TrainFabric::ask_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
-// Combine the legs of a reduction at the switch; only the last to arrive creates an event.
+// Combine the legs of a reduction at the switch. Only the last leg to arrive creates an event.
 void TrainFabric::sum(Trip* leg) {
     Trip* trip = leg->whole;
     Gather& gather = trip->gather;

@@ -16,7 +16,7 @@
 
 namespace chakrascope::gpu {
 
-// Routers where lines start or end; line n uses router n modulo their number.
+// Routers where lines start or end. Line n uses router n modulo the number of routers.
 using Ends = std::vector<std::int32_t>;
 
 // The routers of the on-chip network where lines start and end, the same on all GPUs.
@@ -33,7 +33,7 @@ struct Ways {
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
         const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
-        // Answers of up to four routers arrive in order, by different sides of the mesh.
+        // Answers of up to four routers arrive in order, from different sides of the mesh.
         reads_everywhere = routers > 4 && machine.unroll >= routers;
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             Ends& own = ports.emplace_back();
@@ -61,9 +61,9 @@ struct Ways {
 
 // The link into a compute unit, shared by the answers to many batches. Answers from the GPU's own memory come
 // from all sides of the mesh, between which routers alternate. A wavefront that reads from every memory
-// router completes only with the answers of the furthest, so the answers that wait for such wavefronts are
-// served together, line by line in turn (`join`). All others, including those from peers, which ports
-// serialise, are served train by train before these (`pass_by`). `Through` is called for an item once the
+// router completes only when the answers of the furthest router arrive, so the answers to such wavefronts are
+// served together, line by line in turn (`join`). All other answers are served earlier, train by train
+// (`pass_by`), including answers from peers, which ports serialise. `Through` is called for an item when the
 // last line of its train has passed.
 template <class Owner, class Item, void (Owner::*Through)(Item*, Fs)>
 class Inlet {
@@ -88,14 +88,15 @@ class Inlet {
   private:
     Fs work(const Item* item) const { return server_.line_time(kLineBytes) * item->train.lines; }
 
-    // Share the time since the last call equally among the waiting items.
+    // Divide the time since the last call equally among the waiting items.
     void share() {
         const Fs now = clock_->now();
         if (!items_.empty()) turn_ += (now - looked_) / static_cast<Fs>(items_.size());
         looked_ = now;
     }
 
-    // Wake up when the first item can be complete at the earliest; later arrivals only delay it.
+    // Wake up at the earliest time at which the first item can be complete. Later arrivals only delay the
+    // item.
     void wait() {
         const Fs left = std::max<Fs>(0, std::get<0>(items_.front()) - turn_);
         const Fs next = clock_->now() + left * static_cast<Fs>(items_.size());
@@ -129,9 +130,9 @@ class Inlet {
     std::vector<std::tuple<Fs, std::uint64_t, Item*>> items_;  // heap by `turn_` at completion
 };
 
-// A batch is one train from server to server: links of the mesh, ports, memory; several parallel servers get
-// a share of the lines each. There is an event wherever trains of different sources meet: after a link out of
-// the GPU, and after the memory.
+// A batch moves as one train from server to server. Servers are links of the mesh, ports and the memory. If
+// several servers work in parallel, each serves a share of the lines. An event occurs wherever trains of
+// different sources meet: after a link out of the GPU, and after the memory.
 class TrainFabric final : public Fabric {
   public:
     TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock);
@@ -154,7 +155,7 @@ class TrainFabric final : public Fabric {
     enum class Kind : std::uint8_t { Load, Store, Sum, Multicast, Control, Transfer };
     struct Trip;
     using Step = void (TrainFabric::*)(Trip*);
-    // A trip with parallel legs, which continues when the last has ended.
+    // A trip with parallel legs. The trip continues when the last leg has ended.
     struct Gather {
         Train train;
         std::int32_t left = 0;

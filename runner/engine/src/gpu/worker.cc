@@ -7,15 +7,16 @@
 namespace chakrascope::gpu {
 namespace {
 
-// Batches into which the fast fabric splits a workgroup's requests.
+// The number of batches into which the fast fabric splits the requests of a workgroup.
 constexpr std::uint32_t kBatches = 16;
 
-// Return how many lines move for `lines` lines of data; `wire` is bytes moved per byte of data.
+// Return the number of lines that are moved for `lines` lines of data. `wire` is the number of bytes moved
+// per byte of data.
 std::uint64_t wire_lines(double wire, std::uint64_t lines) {
     return static_cast<std::uint64_t>(std::ceil(wire * static_cast<double>(lines) - 1e-9));
 }
 
-// Hash a number so that neighbours get unrelated values.
+// Return a hash of a number; consecutive numbers have unrelated hashes.
 std::uint64_t scatter(std::uint64_t number) {
     number = (number ^ (number >> 33)) * 0xff51afd7ed558ccdull;
     number = (number ^ (number >> 33)) * 0xc4ceb9fe1a85ec53ull;
@@ -214,8 +215,8 @@ std::uint32_t Worker::wavefronts_together() const {
     return (wavefronts_ + kBatches - 1) / kBatches;
 }
 
-// Return the lines per batch: limited by the lines in flight of concurrent wavefronts, the compute unit's
-// requests, and each wavefront's share of the work.
+// Return the number of lines per batch. The number is limited by the lines in flight of concurrent
+// wavefronts, the requests of the compute unit, and each wavefront's share of the work.
 std::uint32_t Worker::batch_lines() const {
     const Machine& machine = devices_.machine();
     double sources = 0, targets = 0;
@@ -248,7 +249,7 @@ void Worker::move_data() {
     const std::uint32_t together = wavefronts_together();
     const std::uint64_t batches = (lines_ + batch_lines_ - 1) / batch_lines_;
     const std::uint64_t parts = (wavefronts_ + together - 1) / together;
-    // One batch even without data.
+    // At least one batch, even if there is no data.
     batches_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(parts, batches)));
     const std::uint32_t count = batches_;
     for (std::uint32_t batch = 0; batch < count; ++batch) next_batch(devices_.new_batch(*this));
@@ -269,7 +270,8 @@ void Worker::next_batch(Batch& batch) {
     next_op();
 }
 
-// Return how many lines a batch moves for an access, rounded up once per operation rather than per batch.
+// Return the number of lines that a batch moves for an access. The number is rounded up once per operation
+// instead of once per batch.
 std::uint32_t Worker::lines_of(const Access& access, const Batch& batch) const {
     const std::uint64_t begin = batch.first - first_line_;
     const std::uint64_t end = wire_lines(access.wire, begin + batch.lines);
@@ -312,7 +314,7 @@ void Worker::batch_reduced(Batch* batch) {
     devices_.ask(*batch);
 }
 
-// Post the stores of a batch, for which wavefronts do not wait.
+// Post the stores of a batch. Wavefronts do not wait for these stores.
 void Worker::store(Batch& batch) {
     for (std::uint32_t number = 0; number < op().targets; ++number) {
         const Access& target = program_.accesses[op().first_target + number];

@@ -35,7 +35,7 @@ struct Posting final : Listener {
     void sent(std::uint32_t count) override;
     void delivered(std::int32_t gpu, std::uint32_t count) override;
     void acknowledged(std::uint32_t count) override;
-    // Mark the posting as complete; notify destinations that have received all stores.
+    // Mark the posting as complete, and notify the destinations that have received all stores.
     void close();
 
   private:
@@ -53,9 +53,9 @@ class Worker {
 
     // Start the first operation.
     void start();
-    // Continue after a counter that the worker waits for has changed.
+    // Continue after a change of the counter that the worker waits for.
     void woken();
-    // Issue the requests of a batch, for which the unit now has room.
+    // Issue the requests of a batch, which the compute unit can now accept.
     void ask(Batch& batch);
     void batch_loaded(Batch& batch);
     void batch_reduced(Batch* batch);

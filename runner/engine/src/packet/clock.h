@@ -58,8 +58,8 @@ class Clock {
         if (pending(timer)) slots_[timer.slot].cancelled = true;
     }
 
-    // Run events until `stop` is called or none is left. `keep_going` is called regularly with the current
-    // time; if `keep_going` returns false, so does this function.
+    // Run events until `stop` is called or no events are left. `keep_going` is called regularly with the
+    // current time; if `keep_going` returns false, so does this function.
     bool run(const std::function<bool(Ticks)>& keep_going);
     void stop() { stopped_ = true; }
 

@@ -9,7 +9,7 @@ namespace chakrascope::packet {
 namespace {
 
 // DCQCN (SIGCOMM 2015) with three timers. A congestion mark cuts the rate by alpha / 2, where alpha is a
-// moving average of how often marks arrive.
+// moving average of the frequency of marks.
 class Dcqcn final : public CongestionControl {
   public:
     explicit Dcqcn(Flow& flow)
@@ -155,7 +155,7 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        // The gap before the packet that is already waiting stays as it is; only HPCC changes this gap.
+        // The gap before the packet that is already waiting does not change, except with HPCC.
         flow.rate_bps = rate_;
     }
 

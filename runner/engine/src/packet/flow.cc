@@ -32,8 +32,8 @@ void Flow::answered_until(std::uint64_t sequence) {
     hold_back(world.clock.now() - timed_since);
 }
 
-// Enlarge the window for trains, whose acknowledgement as a whole comes late: by the delayed packets, if the
-// message does not queue. A message that queues behind others does not need a larger window.
+// Enlarge the window of a message that does not queue by the packets whose acknowledgement a train delays: a
+// train is acknowledged only as a whole. A message that queues behind others does not need a larger window.
 void Flow::hold_back(Ticks round_trip) {
     const auto followers = static_cast<Ticks>(train - 1);
     const Ticks unhindered = base_rtt + 2 * followers * full_time;

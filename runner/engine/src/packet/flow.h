@@ -38,8 +38,8 @@ struct Flow {
     std::size_t place = 0;  // index among all flows
     int start_steps = 0;    // number of pending events at its start time
 
-    // The outgoing ports on the path of the data, from the source (`forth`), and of the acknowledgements,
-    // from the destination (`back`).
+    // The outgoing ports on the path of the data, starting at the source (`forth`), and on the path of the
+    // acknowledgements, starting at the destination (`back`).
     std::vector<Port*> forth;
     std::vector<Port*> back;
     Path forth_path;
@@ -79,7 +79,7 @@ struct Flow {
 
     std::uint64_t left() const { return size - sent; }
     bool window_full() const;
-    // Return how many packets may leave as one train now.
+    // Return the number of packets that may leave as one train now.
     std::uint32_t train_now() const;
     // Measure the round-trip time of trains: it starts when a train has left (`left_as_train`) and ends when
     // all bytes before `sequence` are acknowledged (`answered_until`).

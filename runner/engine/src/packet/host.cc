@@ -20,7 +20,8 @@ void Host::start(Flow& flow) {
     flow.out().kick();
 }
 
-// Return the next packet of a port: acknowledgements first, then messages that may send, in turn.
+// Return the next packet of a port. Acknowledgements are sent first, followed by the messages that may send,
+// in round-robin order.
 Packet* Host::next(Port& port) {
     Interface& interface = interfaces_[port.index()];
     if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
@@ -76,8 +77,8 @@ bool Host::may_send(const Port& port, const Flow& flow) const {
     return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
-// Set an alarm for when the first message may send its next packet. As in ASTRA-sim, the alarm also counts
-// messages that have used up their window and wait for an acknowledgement.
+// Set an alarm for the time at which the first message may send its next packet. As in ASTRA-sim, the alarm
+// also counts messages that have used up their window and wait for an acknowledgement.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (world_.clock.pending(interface.alarm)) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
@@ -131,7 +132,8 @@ std::uint32_t Host::fill(const Flow& flow, Packet& packet, std::uint32_t turn) {
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);
-    // Leave the last full packet for the next train: sent alone, a short last packet could overtake this one.
+    // Leave the last full packet for the next train, because a short last packet that is sent alone could
+    // overtake this train.
     if (payload < left && left - payload < full) payload -= full;
     packet.followers = static_cast<std::uint8_t>((payload - 1) / full);
     world_.pool.data_packets += packet.followers;
@@ -147,7 +149,7 @@ void Host::receive(Port&, Packet* packet) {
     }
 }
 
-// Receive a data packet: accept bytes in order, request missing ones again, and acknowledge duplicates.
+// Receive a data packet: accept bytes in order, request missing bytes again, and acknowledge duplicates.
 void Host::take_data(Packet* packet) {
     Flow& flow = *packet->flow;
     if (packet->sequence == flow.expected) {

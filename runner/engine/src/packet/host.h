@@ -1,4 +1,4 @@
-// A host: its network interfaces send messages in turn and acknowledge received packets.
+// A host. Its network interfaces send messages in round-robin order, and acknowledge received packets.
 #pragma once
 
 #include <deque>

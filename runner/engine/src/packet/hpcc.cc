@@ -116,7 +116,7 @@ double Hpcc::react_to_path(Flow& flow, const Packet& packet, bool fast, bool& he
     return step.rate_bps;
 }
 
-// Compute a rate per hop; the flow sends at the smallest.
+// Compute a rate per hop. The flow sends at the lowest of these rates.
 double Hpcc::react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard) {
     double smallest = flow.line_bps;
     const double base = static_cast<double>(flow.base_rtt);

@@ -15,8 +15,8 @@ class Hpcc final : public CongestionControl {
   public:
     explicit Hpcc(const Flow& flow);
     void acknowledged(Flow& flow, const Packet& packet) override;
-    // After a change of path, start over with the next report: counters of different ports cannot be
-    // compared.
+    // After a change of path, start again with the next report, because the counters of different ports
+    // cannot be compared.
     void moved() override { window_end_ = 0; }
 
   private:
@@ -30,7 +30,7 @@ class Hpcc final : public CongestionControl {
     void react(Flow& flow, const Packet& packet, bool fast);
     double react_to_path(Flow& flow, const Packet& packet, bool fast, bool& heard);
     double react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard);
-    // Return the utilisation of a hop between two reports, which are `covered` apart.
+    // Return the utilisation of a hop between two reports. `covered` is the time between the reports.
     double hop_utilisation(const Flow& flow, const HopReport& report, const HopReport& last,
                            Ticks& covered) const;
 
@@ -45,8 +45,8 @@ class Hpcc final : public CongestionControl {
 // The load of a port, averaged over a round-trip time, for HPCC-PINT.
 class PortLoad {
   public:
-    // Update the load when a data packet leaves, and return it. What was sent since the last update is the
-    // packet before.
+    // Update the load when a data packet leaves, and return the load. Since the last update, the port has
+    // sent the previous packet.
     double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
     void sent(Ticks now, std::uint32_t bytes) {
         last_sent_ = now;

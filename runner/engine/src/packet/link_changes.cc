@@ -11,7 +11,7 @@ void Simulation::wait_for_change() {
     world_.clock.post<&Simulation::change_links>(delay, this);
 }
 
-// Apply all link changes of this time: packets on links that go down are lost, then all messages take the
+// Apply all link changes of this time. Packets on links that go down are lost. Then, all messages use the
 // remaining paths.
 void Simulation::change_links() {
     engine::ChangeRecord record;
@@ -62,8 +62,8 @@ void Simulation::reroute(engine::ChangeRecord& record) {
             if (awaited(flow) && next_change_ == changes_.size()) throw no_way(flow);
             if (awaited(flow)) ++record.waiting;
             if (!flow.started) continue;
-            // Otherwise, it stays on its old path and loses its packets, like a host that does not know of
-            // the failure.
+            // Otherwise, the message stays on its old path and loses its packets, as on a host that does not
+            // know of the failure.
             flow.forth = before;
             flow.back = before_back;
         } else if (flow.forth != before || flow.back != before_back) {

@@ -40,9 +40,9 @@ struct Path {
     std::array<std::uint8_t, kSteps> ports{};
 };
 
-// A packet, or a train: consecutive packets of a message, all full but possibly the last, or the
-// acknowledgements of such packets. It is as large as a cache line, because large fabrics spend most of their
-// time fetching packets from memory.
+// A packet, or a train: consecutive packets of a message, all full except possibly the last, or the
+// acknowledgements of such packets. A packet is as large as a cache line, because simulations of large
+// fabrics spend most of their time fetching packets from memory.
 struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;

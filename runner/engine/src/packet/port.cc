@@ -54,8 +54,8 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// Update the largest queue length. The queue is longest when a train's last packet arrives, by which time
-// earlier packets may have left.
+// Update the largest queue length. The queue is longest when the last packet of a train arrives. Earlier
+// packets may have left by then.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
@@ -86,7 +86,8 @@ Packet* Port::pop() {
     return packet;
 }
 
-// Take the first packet from a queued train; the rest stays queued as a train that arrived later.
+// Take the first packet from a queued train. The other packets stay in the queue as a train that arrived
+// later.
 Packet* Port::pop_first_of_train() {
     Packet& train = *data_.first();
     Packet* packet = world_.pool.take();
@@ -147,9 +148,10 @@ Ticks Port::sending_time_of_all(const Packet& packet) {
            world_.settings.transmission(last, rate_bps_);
 }
 
-// Send a train. A switch processes a train when the first packet arrives, a host when the last packet does.
-// If the outgoing link is faster than the incoming one, the last packet cannot leave before it has arrived.
-// Acknowledgements really arrive one by one, so the last is as early as if it were alone.
+// Send a train. A switch processes a train when the first packet arrives, and a host processes a train when
+// the last packet arrives. If the outgoing link is faster than the incoming one, the last packet cannot leave
+// before it has arrived. In reality, acknowledgements arrive one by one, so the last acknowledgement is as
+// early as a single acknowledgement would be.
 void Port::transmit_train(Packet* packet) {
     const Ticks now = world_.clock.now();
     const Ticks duration = sending_time_of_all(*packet);
@@ -185,8 +187,8 @@ bool Port::pass(Packet* packet, bool at_once) {
     const Ticks duration = sending_time_of_all(*packet);
     const Ticks each = duration / (packet->followers + 1);
     const Ticks boundary = now + (free_at_ - now) % step_;
-    // Packets that overtake a train are sent one after another; of a train of acknowledgements, all but the
-    // last did so earlier.
+    // Packets that overtake a train are sent one after another. In a train of acknowledgements, all except
+    // the last have overtaken earlier.
     passing_until_ = std::max(passing_until_, boundary - (duration - each)) + duration;
     const Ticks start = std::max(boundary, passing_until_ - duration);
     owed_ += duration;
@@ -203,7 +205,7 @@ void Port::transmitted() {
     kick();
 }
 
-// After a train, keep the port busy for as long as the packets that overtook it took.
+// After a train, keep the port busy for the transmission time of the packets that overtook the train.
 void Port::pay() {
     const Ticks owed = owed_;
     owed_ = 0;

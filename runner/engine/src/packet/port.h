@@ -22,12 +22,12 @@ class Node {
 
     std::int32_t id() const { return id_; }
     bool is_host() const { return host_; }
-    // Return the next packet to send through the port; null if there is none now.
+    // Return the next packet to send through the port; null if no packet can be sent now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
     // Whether this node may soon pause the port's peer, so that the peer must not send trains.
     virtual bool near_pause(const Port&) const { return false; }
-    // Drop the packets queued for a port whose link is down; return how many.
+    // Drop the packets in the queue of a port whose link is down, and return the number of dropped packets.
     virtual std::uint64_t discard(Port& port) = 0;
 
   private:
@@ -85,8 +85,8 @@ class Port {
     std::uint64_t sent_bytes() const { return use_.bytes; }
     // Set the rate for the next packets. The link is up from now on.
     void set_rate(std::uint64_t rate_bps);
-    // Take the link down in the direction to this port, with the loss of packets in flight to this port and
-    // queued at it. Returns how many were lost.
+    // Take the link down in the direction to this port. Packets in flight to this port and packets in its
+    // queue are lost. Returns the number of lost packets.
     std::uint64_t take_down();
     // Lose a packet that left by this port or was queued for this port.
     void lose(Packet* packet);
@@ -94,19 +94,19 @@ class Port {
     // Queue a packet and send it as soon as possible. Control packets overtake data and ignore pauses.
     void send_control(Packet* packet);
     void send_data(Packet* packet);
-    // Send an acknowledgement or control packet between the packets of the train being sent: with `at_once`,
-    // or if it arrived before the train's last packet and nothing else waits. Returns false if the packet
-    // must queue.
+    // Send an acknowledgement or control packet between the packets of the train that is being sent. This
+    // requires `at_once`, or that the packet arrived before the last packet of the train and no other packet
+    // waits. Returns false if the packet must queue.
     bool pass(Packet* packet, bool at_once);
     // Whether the packets of a train have to be sent one by one.
     bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
-    // Return the time from the first bit of a train to the last bit.
+    // Return the time from the first to the last bit of a train.
     Ticks sending_time_of_all(const Packet& packet);
     // Send the owner's next packet, unless a packet is already being sent.
     void kick();
 
     // Remove and return the first packet of the control queue or, unless paused, of the data queue; null if
-    // there is none.
+    // there is no such packet.
     Packet* pop();
 
   private:
@@ -140,7 +140,7 @@ class Port {
     Ticks paused_since_ = 0;
     std::uint64_t arrived_ = 0;     // packets from the peer
     std::uint64_t lost_until_ = 0;  // last packet on the link when the link went down
-    // The train being sent.
+    // The train that is being sent.
     Ticks step_ = 0;         // transmission time of each packet of the train; 0: no train
     Ticks free_at_ = 0;      // time at which the train has left
     Ticks complete_at_ = 0;  // time at which the train's last packet arrives here

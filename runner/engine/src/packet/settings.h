@@ -41,7 +41,7 @@ constexpr T default_of(double value, Unit unit) {
 
 constexpr Ticks kAstraSimStep = 1000;  // 1 ns, the resolution of ASTRA-sim's clock
 
-// The buffer that a switch reserves for each port in addition to its link's headroom.
+// The buffer space that a switch reserves for each port, in addition to the headroom of the port's link.
 constexpr std::uint64_t kReserveBytes = 4096;
 
 struct Settings {
@@ -65,7 +65,7 @@ struct Settings {
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step() / 2) / time_step() * time_step(); }
-    // Return how long a link of the given rate takes to transmit `bytes` bytes.
+    // Return the time that a link of the given rate takes to transmit `bytes` bytes.
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };
 

@@ -10,7 +10,7 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr int kStartSteps = 2;
-// Packets of a simulation; about ten million are simulated per second.
+// The maximum number of packets of a simulation. About ten million packets are simulated per second.
 constexpr std::uint64_t kMostPackets = 1ull << 40;
 constexpr std::uint64_t kSizeParts = 16;
 constexpr std::uint64_t kWindowParts = 32;
@@ -21,7 +21,8 @@ constexpr std::uint64_t kLongLink = 16;
 constexpr std::uint64_t kShareParts = 16;
 constexpr Ticks kLongestSpread = 1ll << 31;
 
-// Disable trains where they would distort results: they are marked, lost and acknowledged as a whole.
+// Disable trains where trains would distort results, because a train is marked, lost and acknowledged as a
+// whole.
 Settings with_sound_trains(const engine::Fabric& fabric, Settings settings) {
     const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
     const bool heeds_marks_alone = settings.control == Control::Dcqcn || settings.control == Control::Dctcp;
@@ -62,7 +63,7 @@ Simulation::Simulation(const engine::Fabric& fabric, const Settings& settings)
     wait_for_change();
 }
 
-// Size the windows of new messages, and the buffers and thresholds of switches, for the links that are up.
+// Set the windows of new messages, and the buffers and thresholds of switches, for the links that are up.
 void Simulation::size_for_links() {
     const Settings& settings = world_.settings;
     std::uint64_t interface_rate = 0;
@@ -172,8 +173,8 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
 }
 
-// Delay the start of a message by several rounds of the event queue at the same time, as ASTRA-sim does, so
-// that it starts after all events that are already due.
+// Delay the start of a message by several rounds of the event queue at the same time, as ASTRA-sim does. The
+// message then starts after all events that are already due.
 void Simulation::begin_late(Flow* flow) {
     if (flow->start_steps-- == 0) return begin(flow);
     world_.clock.post<&Simulation::begin_late>(0, this, flow);
@@ -205,7 +206,7 @@ void Simulation::limit_trains() {
     world_.train = static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1));
 }
 
-// Return how many packets a link on the path of a flow can hold at most.
+// Return the maximum number of packets that a link on the path of a flow can hold.
 std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     Ticks most = 0;
     for (const Port* port : flow.forth)
@@ -214,9 +215,9 @@ std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     return static_cast<std::uint64_t>(most);
 }
 
-// Return how many packets a flow's trains may have: few compared with the message and the window, because
-// they arrive and leave together. With a clock of whole nanoseconds, packets may take no time on a fast link,
-// and then there are no trains.
+// Return the maximum number of packets in a flow's trains. The number is small compared with the message and
+// the window, because the packets of a train arrive and leave together. With a clock of whole nanoseconds, a
+// packet may take no time on a fast link; in this case, there are no trains.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
     Ticks slowest = 0;
@@ -241,7 +242,7 @@ void Simulation::complete(const Flow& flow) {
     begin_settling();
 }
 
-// Stop once all events of this instant have run: when none ran between two checks.
+// Stop after all events of this instant, which is when no event has run between two checks.
 void Simulation::end_instant() {
     const std::uint64_t events = world_.clock.events();
     if (events == events_before_ + 1) return world_.clock.stop();

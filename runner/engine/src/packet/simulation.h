@@ -26,16 +26,16 @@ class Simulation final : public Router {
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
-    // Send a message between two nodes at a time that has not passed. Raises ConfigError without a path, and
-    // BackendError for an invalid message.
+    // Send a message between two nodes at a time that has not passed. Raises ConfigError if there is no path,
+    // and BackendError for an invalid message.
     void send(std::uint64_t message, std::int32_t source, std::int32_t destination, std::uint64_t bytes,
               Ticks time);
     // Advance to the end of the time step in which the next message completes, but not past the limit.
     // `keep_going` is called regularly, and may return false to end the run.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
-    // Return whether a queue with packet trains came near the threshold for ECN marks. Single packets might
-    // have been marked differently, so the caller repeats the run without trains.
+    // Return whether a queue with packet trains came close to the threshold for ECN marks. Single packets
+    // might have been marked differently, so the caller repeats the run without trains.
     bool trains_misled() const { return world_.trains_misled; }
 
     // Return the outgoing port of a packet at a node, over links that are up.

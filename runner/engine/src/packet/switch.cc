@@ -108,7 +108,7 @@ Packet* Switch::next(Port& port) {
     return packet;
 }
 
-// Drop the packets queued for a port whose link is down; its peer is no longer paused.
+// Drop the packets in the queue of a port whose link is down. The peer of the port is no longer paused.
 std::uint64_t Switch::discard(Port& port) {
     std::uint64_t lost = 0;
     ingress_[port.index()].pausing = false;
@@ -124,7 +124,8 @@ std::uint64_t Switch::discard(Port& port) {
     return lost;
 }
 
-// Account for a packet that leaves, mark it if the queue behind it is long enough, and add telemetry.
+// Account for a packet that leaves. The packet is marked if the queue behind it is long enough, and gets
+// telemetry.
 void Switch::leave(Port& port, Packet* packet) {
     if (settings_.control == Control::HpccPint) report_load(port, *packet);
     if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) return;
@@ -141,7 +142,8 @@ void Switch::leave(Port& port, Packet* packet) {
     }
 }
 
-// Update the load that a packet carries for HPCC-PINT: the largest on its path, coarsely quantised.
+// Update the load that a packet carries for HPCC-PINT, which is the largest load on its path, coarsely
+// quantised.
 void Switch::report_load(Port& port, Packet& packet) {
     PortLoad& load = loads_[port.index()];
     if (packet.kind == Kind::Data) {
@@ -160,8 +162,8 @@ std::uint64_t Switch::threshold(const Ingress& ingress) const {
     return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
 }
 
-// Admit a packet to the reserve and the shared pool, else to the headroom. Returns false if the headroom is
-// also full.
+// Admit a packet to the reserve and the shared pool or, if these are full, to the headroom. Returns false if
+// the headroom is also full.
 bool Switch::admit(std::size_t port, std::uint32_t bytes) {
     Ingress& ingress = ingress_[port];
     const std::uint64_t limit = threshold(ingress);

@@ -16,10 +16,10 @@ class Switch final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Size the buffer for the links that are up; called again when links change. `interface_rate_bps` is the
-    // rate of the hosts' interfaces, and `longest_rtt` the averaging time of HPCC-PINT.
+    // Set the buffer size for the links that are up. Called again when links change. `interface_rate_bps` is
+    // the rate of the hosts' interfaces, and `longest_rtt` the averaging time of HPCC-PINT.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
-    // Return how many bytes from one port an empty buffer accepts before the port is paused.
+    // Return the number of bytes from one port that an empty buffer accepts before the port is paused.
     std::uint64_t smallest_share() const;
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;

@@ -73,7 +73,8 @@ Timeline::Entry Timeline::pop_others() {
         place = least;
     }
     if (count > 0) others_[place] = moving;
-    // Prefetch the objects of the next events, which are among these and may have left the CPU caches.
+    // Prefetch the objects of the next events, which are among these entries and may have left the CPU
+    // caches.
     const std::size_t soon = std::min<std::size_t>(others_.size(), 3);
     for (std::size_t place = 0; place < soon; ++place) {
         const auto about = reinterpret_cast<std::uintptr_t>(others_[place].event.argument);
@@ -100,7 +101,7 @@ Timeline::Entry Timeline::pop_queue() {
     return next;
 }
 
-// Sift the heap's first entry down after its queue got another head.
+// Move the first entry of the heap down after the head of its queue has changed.
 void Timeline::sink_first() {
     const Head moving = heads_.front();
     const std::size_t count = heads_.size();

@@ -14,10 +14,10 @@ struct Event {
     void* argument = nullptr;
 };
 
-// Most events have one of few delays, such as the transmission time of a full packet. Events of one delay
-// come due in the order in which they were scheduled, so each common delay has a FIFO queue, and a heap holds
-// only the queues' heads. Events of less common delays are in a second heap. At the same time, events run in
-// the order of scheduling.
+// Most events have one of few delays, such as the transmission time of a full packet. Events with the same
+// delay become due in the order in which they were scheduled. Therefore, each common delay has a FIFO queue,
+// and a heap contains only the heads of the queues. Events of less common delays are in a second heap. Events
+// of the same time run in the order in which they were scheduled.
 class Timeline {
   public:
     struct Entry {

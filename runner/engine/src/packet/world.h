@@ -13,7 +13,7 @@ class Port;
 class Router {
   public:
     virtual ~Router() = default;
-    // Return a packet's outgoing port at a node; null without a path.
+    // Return the outgoing port of a packet at a node; null if there is no path.
     virtual Port* way_out(std::int32_t node, const Packet& packet) = 0;
 };
 
@@ -28,11 +28,11 @@ struct World {
     Clock clock;
     PacketPool pool;
     Router* router = nullptr;  // chooses ports; null until a path changes
-    // Packets in a train at most; 1 if trains would not be accurate.
+    // Maximum number of packets in a train; 1 if trains would not be accurate.
     std::uint32_t train = 1;
     std::uint32_t largest_train = 1;  // packets in the largest train so far
-    bool trains_misled = false;       // senders may react to congestion marks that depend on trains
-    bool split_trains = false;        // some trains were split, or not formed, near pauses
+    bool trains_misled = false;       // whether trains distorted congestion marks to which senders react
+    bool split_trains = false;        // whether pauses split trains, or prevented trains
 };
 
 }  // namespace chakrascope::packet

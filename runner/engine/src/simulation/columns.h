@@ -29,8 +29,8 @@ struct CollectiveColumns {
 // Return the nodes of the simulated ranks with indices from `first` to `last`, exclusive.
 NodeColumns node_columns(const Output& output, std::size_t first, std::size_t last);
 
-// Return the collectives of the simulated ranks or, with `of_all`, of every rank, copied from its
-// representative.
+// Return the collectives of the simulated ranks or, with `of_all`, of every rank. The collectives of other
+// ranks are copied from their representatives.
 CollectiveColumns collective_columns(const Output& output, bool of_all);
 
 }  // namespace chakrascope::engine

@@ -16,7 +16,7 @@ struct Place {
     auto operator<=>(const Place&) const = default;
 };
 
-// The graph of waits between nodes, built as the search proceeds.
+// The graph of waits between nodes, which is built during the search.
 class WaitGraph {
   public:
     WaitGraph(const Cluster& cluster, const std::deque<Rank>& ranks) : cluster_(cluster), ranks_(ranks) {}
@@ -39,7 +39,8 @@ class WaitGraph {
     bool begun(Place place) const { return ranks_[place.rank].records().started(place.node); }
 
   private:
-    // Return a node's unfinished dependencies or, without any, the nodes that occupy its lane.
+    // Return the unfinished dependencies of a node. If there are none, return the nodes that occupy the lane
+    // of the node.
     std::vector<Place> waits_to_begin(Place place) {
         std::vector<Place> found;
         for (const std::uint32_t parent : parents(place)) {
@@ -56,7 +57,7 @@ class WaitGraph {
         return found;
     }
 
-    // Return the nodes of a group's k-th collective on the members that have not begun it.
+    // Return the nodes of a group's k-th collective on the members that have not begun this collective.
     std::vector<Place> absent_members(std::pair<std::int64_t, std::uint64_t> turn) {
         const auto [group, reached] = turn;
         std::vector<Place> found;
@@ -70,7 +71,7 @@ class WaitGraph {
         return found;
     }
 
-    // Return the peer's matching send or receive, if the peer has not begun it.
+    // Return the matching send or receive of the peer, if the peer has not begun this operation.
     std::vector<Place> counterparts(const Facts& node, NodeType type, std::int64_t peer, std::int32_t self) {
         std::vector<Place> found;
         add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Facts& theirs) {
@@ -81,8 +82,8 @@ class WaitGraph {
         return found;
     }
 
-    // Of a rank's nodes that have not begun, add the one that would begin first, which need not have the
-    // lowest id.
+    // Add the node of a rank that would begin first among the nodes that have not begun. This node need not
+    // have the lowest id.
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {
@@ -122,7 +123,7 @@ class WaitGraph {
     std::map<std::int32_t, std::vector<std::uint32_t>> waiting_;
 };
 
-// Searches depth-first; a node that is already on the path closes a cycle.
+// Searches depth-first. A node that is already on the path closes a cycle.
 class Search {
   public:
     Search(const Cluster& cluster, const std::deque<Rank>& ranks) : graph_(cluster, ranks) {}

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxRounds = 64;
 constexpr std::uint8_t kRooted = 1U << kConfigured;
 
-// Two independent 64-bit hashes; inputs equal in both are taken to be equal.
+// Two independent 64-bit hashes. Inputs with equal hashes are assumed to be equal.
 class Mixer {
   public:
     void add(std::uint64_t value) {
@@ -41,7 +41,7 @@ std::size_t index_or_add(std::vector<T>& list, T item) {
     return index;
 }
 
-// Return which of the configurable collectives a node may run, as a bit mask.
+// Return the configurable collectives that a node may run, as a bit mask.
 std::uint8_t kind_bit(const Facts& node) {
     switch (node.comm_type) {
         case CommType::AllReduce:
@@ -115,7 +115,7 @@ void Fold::rename(MessageKey& key, const Stream& stream, std::int32_t displaceme
     const Phase& phase = stream.phase();
     const std::int32_t count = phase.ring.count;
     std::int32_t port = (displacement + count) % count;
-    // In halving and doubling, partners at the same distance have one port, whatever the direction.
+    // In halving and doubling, partners at the same distance have the same port in both directions.
     if (phase.blocks == nullptr &&
         phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
         port = std::min(port, count - port);
@@ -132,7 +132,7 @@ void Fold::rename(MessageKey& key) const {
     key.destination = representative_[key.destination];
 }
 
-// Colours the ranks, and chooses a representative per colour.
+// Assigns colours to ranks, and chooses a representative per colour.
 class FoldFinder {
   public:
     FoldFinder(const Config& config, Fold& fold, const UnevenCollectives& uneven)
@@ -228,7 +228,7 @@ class FoldFinder {
             const std::int64_t group = shape.groups[i];
             if (!groups_.contains(group)) continue;
             mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
-            // In the tree of a rooted collective, every position has a role of its own.
+            // In the tree of a rooted collective, every position has a different role.
             if (config_.native_collectives && (shape.kinds[i] & kRooted) != 0)
                 mixer.add(static_cast<std::uint64_t>(rank));
             for (std::size_t kind = 0; kind < kConfigured; ++kind) {
@@ -294,7 +294,7 @@ class FoldFinder {
                     return;
                 }
                 [[fallthrough]];
-            case Algorithm::DoubleBinaryTree:  // every position has a role of its own
+            case Algorithm::DoubleBinaryTree:  // every position has a different role
                 mixer.add(static_cast<std::uint64_t>(ring.position));
                 for (std::int32_t place = 0; place < ring.count; ++place) add(place);
                 return;
@@ -308,8 +308,9 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // Add what determines the delay between two ranks: the dimensions in which they differ, and their
-    // distance in each. ASTRA-sim's semantics charge only the lowest.
+    // Add the values that determine the delay between two ranks: the dimensions in which the ranks differ,
+    // and the distance in each of these dimensions. ASTRA-sim's semantics charge only the lowest of these
+    // dimensions.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
         for (std::size_t d = 0; d < config_.npus_count.size() && from != to; ++d) {
             const std::int32_t count = config_.npus_count[d],

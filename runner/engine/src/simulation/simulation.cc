@@ -17,13 +17,13 @@ namespace chakrascope::engine {
 namespace {
 
 // Return whether a stalled simulation is repeated with more overtaking. A captured job did not stall, so its
-// simulation must not, either; with a network outside the engine, it cannot be restarted.
+// simulation must not stall. A simulation with an external network cannot be restarted.
 bool may_ease(const Config& config) {
     return config.semantics == Semantics::Trace && !config.external_network &&
            config.overtaking < kMostOvertaking;
 }
 
-// Return whether phases of collectives are computed as a whole, which needs enough ranks to pay off.
+// Return whether phases of collectives are computed as a whole, which is faster only for many ranks.
 bool may_meet(const Config& config) {
     return config.meeting_ranks > 0 && config.num_ranks() >= config.meeting_ranks &&
            Meetings::are_exact(config);
@@ -89,7 +89,7 @@ void check_ranks(const Config& config, std::size_t programs,
     }
 }
 
-// Finds simulated ranks, and each rank's representative.
+// Finds the simulated ranks, and the representative of each rank.
 class Simulated {
   public:
     Simulated(Cluster& cluster, const Fold::Programs& programs,
@@ -116,7 +116,7 @@ class Simulated {
     std::int32_t representative(std::int32_t rank) const {
         return fold_ != nullptr ? fold_->representative(rank) : rank;
     }
-    // Return the simulated rank that stands for the given one.
+    // Return the simulated rank that represents the given rank.
     const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
 
     const std::shared_ptr<const Program>& program(std::int32_t rank) const {
@@ -131,7 +131,7 @@ class Simulated {
     std::vector<const Rank*> by_id_;
 };
 
-// Return the order in which all ranks finish; identical ones are in order of number.
+// Return the order in which all ranks finish. Identical ranks are in ascending order.
 std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, const Simulated& simulated) {
     std::vector<std::vector<std::int32_t>> alike(static_cast<std::size_t>(simulated.count()));
     for (std::int32_t rank = 0; rank < simulated.count(); ++rank)
@@ -142,8 +142,8 @@ std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, c
     return expanded;
 }
 
-// Return the order in which simulated ranks finish; with phases computed as a whole, those of equal time are
-// in order of number.
+// Return the order in which simulated ranks finish. If phases are computed as a whole, ranks that finish at
+// the same time are in ascending order.
 std::vector<std::int32_t> finish_order(const Cluster& cluster, const Simulated& simulated) {
     std::vector<std::int32_t> order = cluster.finish_order;
     if (!cluster.meetings.active()) return order;
@@ -198,7 +198,8 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     return output;
 }
 
-// One attempt to simulate, without output if the fold or the meetings were not exact, or it stalled.
+// One attempt to simulate. There is no output if the fold or the meetings were not exact, or if the
+// simulation stalled.
 struct Attempt {
     std::optional<Output> output;
     bool stalled = false;
@@ -233,7 +234,7 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         return {std::move(output)};
     }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
-    // Only a simulation of all ranks shows which of several identical ranks is stuck.
+    // Only a simulation of all ranks shows which of several identical ranks is blocked.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
     // Stalls are only reported from a simulation of all messages.
@@ -256,7 +257,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
     if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
         Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
         if (folded.output) return std::move(*folded.output);
-        // If representatives stall, so would all ranks.
+        // If the representatives stall, all ranks would stall.
         if (folded.stalled && may_ease(eased)) ++eased.overtaking;
     }
     if (may_meet(eased)) {

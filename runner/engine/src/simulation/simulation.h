@@ -15,7 +15,7 @@
 
 namespace chakrascope::engine {
 
-// An operation that began and never ended, described.
+// The description of an operation that began and never ended.
 struct Stall {
     std::int32_t rank;
     std::int64_t node_id;

@@ -24,7 +24,8 @@ std::int64_t length_of_union(Intervals& intervals) {
     return end >= 0 ? total + end - start : 0;
 }
 
-// Return the activity of a node: communication by its type, anything else by its kind.
+// Return the activity of a node. The type of a node determines whether the node communicates, and the kind
+// determines any other activity.
 Work work_of(const Facts& node) {
     if (node.type == NodeType::Coll || node.type == NodeType::Send || node.type == NodeType::Recv)
         return Work::Communicates;

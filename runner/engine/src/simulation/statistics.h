@@ -1,4 +1,4 @@
-// Totals over the nodes of a rank; without kinds of nodes, they equal ASTRA-sim's.
+// Totals over the nodes of a rank. If nodes have no kinds, the totals equal those of ASTRA-sim.
 #pragma once
 
 #include "../config.h"

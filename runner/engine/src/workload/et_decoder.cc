@@ -118,7 +118,7 @@ std::int64_t NodeIntake::group_of(const Attribute& attribute) const {
 
 void NodeIntake::attribute(const Attribute& attribute, std::string_view, const Reader& reader) {
     const auto take = [&](auto& target, std::uint16_t flag) {
-        if (flag != 0 && (node_.has & flag) != 0) return;  // the first of two equal names counts
+        if (flag != 0 && (node_.has & flag) != 0) return;  // the first of two equal names is used
         target = static_cast<std::remove_reference_t<decltype(target)>>(number_of(attribute));
         node_.has |= flag;
     };

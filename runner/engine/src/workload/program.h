@@ -71,8 +71,8 @@ struct Node : Facts {
     std::uint64_t duration_ns = 0;
 };
 
-// Compact, because jobs have up to a hundred million nodes: a program takes about 18 bytes per node
-// with 1.5 dependencies.
+// The representation is compact, because jobs have up to a hundred million nodes: a node with 1.5
+// dependencies takes about 18 bytes.
 class Program {
   public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }

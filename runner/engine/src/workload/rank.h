@@ -58,7 +58,7 @@ class Rank {
     // A resource that runs one node at a time, or an unlimited number of nodes.
     struct Slot {
         std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-        std::uint32_t passable = 0;  // number of running nodes that may be overtaken
+        std::uint32_t passable = 0;  // number of running nodes that later nodes may overtake
         bool busy = false;
     };
 
