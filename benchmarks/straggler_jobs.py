@@ -251,8 +251,8 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
         "`python benchmarks/straggler_jobs.py` writes this page. `straggler_jobs.py` records real "
         f"gloo jobs of two to four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. "
         "A planted straggler counts as found if `diagnose` reports it as the first cause, with its "
-        "kind and rank; a job without one must have no cause. If all ranks wait for a CPU, or one "
-        "does at irregular times, `diagnose` says so in a note. The column *load* has the number of "
+        "kind and rank; in a job without a planted straggler, `diagnose` must not report a cause. If all "
+        "ranks wait for a CPU, or one rank waits at irregular times, `diagnose` prints a note. The column *load* has the number of "
         "runnable processes before the jobs; a load above two slows down ranks.",
         "",
         "| planted straggler | jobs | found | other causes per job | load |",

@@ -128,7 +128,7 @@ def report(rows: Sequence[Row]) -> str:
         "measured step, the graph does not explain the difference.",
         f"* *Simulated* steps use measured computation, and communication by `{BACKEND}` on the system "
         "`default`. For each step, the bandwidth and latency of the loopback are the pair (of "
-        f"{len(BANDWIDTHS) * len(LATENCIES)}) that best fits the median of *all other* steps.",
+        f"{len(BANDWIDTHS) * len(LATENCIES)} candidates) that best fits the median of *all other* steps.",
         "",
         "| | replayed / measured | simulated / measured |",
         "|---|---|---|",

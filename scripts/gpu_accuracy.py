@@ -212,9 +212,8 @@ issued. TraceLens's tables cover the whole trace. Overlap counts first as comput
 communication; the remaining time of communication and copies is *exposed*. HTA counts `cuda_sync` records
 and HIP calls that name a stream as kernels, and only NCCL's kernels as communication. HTA gives each
 `cudaEventQuery` an edge from the work before the event, although a query returns at once. Chakrascope makes
-edges only for event queries in a loop. The figures of an operator in TraceLens omit memsets and the bytes of
-bool copies, include operators that group norms and `cumsum` call, and give results of mixed types the wider
-type.
+edges only for event queries in a loop. For operators, TraceLens omits memsets and the bytes of bool copies,
+includes operators that group norms and `cumsum` call, and assumes the wider type for results of mixed types.
 """
 _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
 

@@ -114,7 +114,7 @@ def drawing(found: Sequence[Point]) -> str:
 def described(found: Sequence[Point]) -> str:
     """Return the text alternative of the picture of errors by distance."""
     medians = ", ".join(
-        f"{statistics.median(each.error for each in part):.1%} from {low:g} on"
+        f"{statistics.median(each.error for each in part):.1%} (from {low:g})"
         for low, _, part in _binned(found)
     )
     return f"error against distance from fitted steps in doublings; medians: {medians}"
