@@ -9,7 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..support import bytes_text, count_text, parse_bandwidth, parse_size, write_file, writing
-from ._options import quantity
+from ._options import Choice, quantity
 from ._output import console, format_option, print_frame, print_json, print_remarks
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def algorithm_command() -> None:
 @_size
 @click.option(
     "--view",
-    type=click.Choice(["facts", "traffic"]),
+    type=Choice(["facts", "traffic"]),
     default="facts",
     show_default=True,
     help="Table to print: a summary of the program (facts), or the messages of each step (traffic).",
@@ -124,7 +124,7 @@ def prove_command(
 @click.option(
     "--as",
     "kind",
-    type=click.Choice(["et", "msccl"]),
+    type=Choice(["et", "msccl"]),
     default="et",
     show_default=True,
     help="Write Chakra graphs of messages (et: PREFIX.N.et for rank N), or MSCCL XML (msccl).",
@@ -317,6 +317,7 @@ def _print_proof(program: Program, proof: Proof) -> None:
         for step in problem.interleaving:
             console.print_text(f"      {step}", "dim")
     if len(proof.problems) > _SHOWN_PROBLEMS:
-        console.print(f"  and {len(proof.problems) - _SHOWN_PROBLEMS} more; --format json has all of them")
+        more = len(proof.problems) - _SHOWN_PROBLEMS
+        console.print_text(f"  and {more} more; --format json has all of them")
     for text in proof.cautions:
         console.print_text(f"  Note: {text}", "dim")

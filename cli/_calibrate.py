@@ -210,14 +210,13 @@ def _print(found: Calibration, points: pd.DataFrame, output: Path | None) -> Non
     telling = [name for name in ("dimension", "ranks") if points[name].nunique() > 1]
     shown = points[[*telling, *_SHOWN]].rename(columns=_PLAIN)
     print_frame(shown, "table", title="Collectives", limit=40)
-    console.print(
-        "[dim]share: the part of the collective's time that its messages take; the rest is library "
-        "overhead.[/]"
+    console.print_text(
+        "share: share of a collective's time that its messages take; the rest is library overhead.", "dim"
     )
     if found.message_cost_ns is not None:
         figures = (found.message_cost_ns.value, found.message_cost_ns.low, found.message_cost_ns.high)
         value, low, high = map(duration_text, figures)
-        console.print(f"A message keeps its sender busy for {value} ({low} to {high}).")
+        console.print_text(f"A message keeps its sender busy for {value} ({low} to {high}).")
     for text in found.undetermined:
         console.print_text(f"Not determined: {text}")
     for text in found.records.left_out:

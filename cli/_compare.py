@@ -11,6 +11,7 @@ import click
 from ..errors import UsageError
 from ..support import change_text, count_text, duration_text, new_file, share_text
 from ..support.table import frame_bytes
+from ._options import Choice
 from ._output import (
     console,
     counter,
@@ -74,7 +75,7 @@ _FIRST = ("settings", "overview", "kinds")
 )
 @click.option(
     "--view",
-    type=click.Choice(VIEWS),
+    type=Choice(VIEWS),
     help="Table of the comparison to print. [default: settings, overview and kinds; JSON: all]",
 )
 @click.option(
@@ -264,7 +265,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
     for name in VIEWS:
         with new_file(folder / f"{name}.parquet") as temporary:
             temporary.write_bytes(frame_bytes(getattr(comparison, name)))
-    error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
+    error_console.print_done(f"wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
 
 
 def _answer(overview: pd.DataFrame) -> str:
@@ -283,10 +284,10 @@ def _print_settings(table: pd.DataFrame) -> None:
     unlike = table[table["differs"]].drop(columns="differs")
     alike = count_text(len(table) - len(unlike), "setting")
     if unlike.empty:
-        console.print(f"All {alike} are equal.")
+        console.print_text(f"All {alike} are equal.")
     else:
         print_frame(unlike, "table", title="Settings that differ", all_columns=True)
-        console.print(f"[dim]The other {alike} are equal; --view settings --format csv lists them.[/]")
+        console.print_text(f"The other {alike} are equal; --view settings --format csv lists them.", "dim")
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
@@ -295,7 +296,7 @@ def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
     *table* may hold only the first of *count* rows.
     """
     if name == "flows" and table.empty:
-        console.print("[dim]No two of these results recorded flows.[/]")
+        console.print_text("No two of these results recorded flows.", "dim")
         return
     several = name == "overview" or table["result"].nunique() > 1
     names = _NAMES | ({"key": "kind"} if name == "kinds" else {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from ._options import Choice
+
 _SHELLS = {
     "bash": 'eval "$(chakrascope completion bash)"    # in ~/.bashrc',
     "fish": "chakrascope completion fish > ~/.config/fish/completions/chakrascope.fish",
@@ -14,7 +16,7 @@ _HOW = "\b\n" + "\n".join(f"  {line}" for line in _SHELLS.values())
 
 
 @click.command("completion", epilog=_HOW)
-@click.argument("shell", type=click.Choice(list(_SHELLS)))
+@click.argument("shell", type=Choice(list(_SHELLS)))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL."""

@@ -170,7 +170,7 @@ def _assumptions(workload: Workload) -> list[str]:
 def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | None, Sequence[str]]:
     """Return the study and the logs among *targets*.
 
-    With a PREFIX, all are logs; otherwise, the first is the study.
+    With a PREFIX, all targets are logs. Otherwise, the first target is the study.
     """
     from ..runner import Study
 
@@ -323,7 +323,7 @@ def convert_command(
     print_accounting(workload)
     print_remarks("Assumed", _assumptions(workload))
     nodes = sum(graph.num_nodes for graph in workload.graphs)
-    console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
+    console.print_text(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
     own = ["--workload-configuration", str(saved)]
     target = own if study_folder is None else [str(study_folder), "--workload", saved.parent.name]
     print_next("run", *target, then="--network PRESET")

@@ -10,6 +10,7 @@ import click
 from ..errors import BackendError
 from ..runner.analysis import RUN_BREAKDOWNS
 from ..support import count_text
+from ._options import Choice
 from ._output import console, format_option, print_columns, print_frame
 from ._studies import of_a_run, open_run
 from ._summary import print_headline, print_kinds
@@ -39,7 +40,7 @@ def print_critical_path(summary: Summary) -> None:
 @of_a_run
 @click.option(
     "--by",
-    type=click.Choice(RUN_BREAKDOWNS),
+    type=Choice(RUN_BREAKDOWNS),
     help="Sum the segments by this property, instead of listing them.",
 )
 @format_option

@@ -12,6 +12,7 @@ import click
 from ..errors import UsageError
 from ..support import count_text, duration_text, share_text
 from ._doctor import print_findings
+from ._options import Choice
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows, records
 from ._studies import are_logs, open_run, run_option
 from ._views import print_clocks
@@ -55,7 +56,7 @@ _HIGHEST = "#"
 @run_option
 @click.option(
     "--view",
-    type=click.Choice([*LOG_VIEWS, *TABLE_VIEWS]),
+    type=Choice([*LOG_VIEWS, *TABLE_VIEWS]),
     help=(
         f"View to print. For logs: {', '.join(LOG_VIEWS)}; for tables of operations: "
         f"{', '.join(TABLE_VIEWS)}."

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner.analysis import DIFF_TABLES, PARTS
 from ..support import bytes_text, change_text, count_text, duration_text, parse_number
 from ._junit import Case, junit_option, write_junit
+from ._options import Choice
 from ._output import (
     console,
     counter,
@@ -76,12 +76,12 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.argument("other", metavar="STUDY_B[@WHAT]")
 @click.option(
     "--view",
-    type=click.Choice(DIFF_TABLES),
+    type=Choice(DIFF_TABLES),
     help="Table of the difference to print. [default: waterfall and figures; JSON: all]",
 )
 @click.option(
     "--by",
-    type=click.Choice(PARTS),
+    type=Choice(PARTS),
     default="part",
     show_default=True,
     help="How the waterfall table breaks down the difference in step time.",
@@ -243,9 +243,10 @@ def _print_figures(table: pd.DataFrame) -> None:
 def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
     for one in judgements:
         fails = _fails(one, strict=strict)
-        mark = f"[yellow]{one.outcome}[/]" if one.outcome != "kept" else "[green]passed[/]"
-        mark = "[bold red]failed[/]" if fails else mark
-        console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=not console.wraps)
+        mark, style = ("passed", "green") if one.outcome == "kept" else (one.outcome, "yellow")
+        if fails:
+            mark, style = "failed", "bold red"
+        console.print_marked(mark, style, f"{one.limit}: {one.text}")
     fails = any(_fails(one, strict=strict) for one in judgements)
     if not fails and any(one.outcome == "undecided" for one in judgements):
         console.print_text(

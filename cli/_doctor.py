@@ -78,15 +78,12 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
     for finding in findings:
         if finding.place != place:
             place = finding.place
-            console.print(escape(place), style="bold", soft_wrap=True)
-        console.print(
-            f"  [{colours[finding.severity]}]{finding.severity}[/]: {escape(finding.cause)}",
-            soft_wrap=not console.wraps,
-        )
+            console.print_text(place, "bold")
+        console.print_marked(f"  {finding.severity}:", colours[finding.severity], finding.cause)
         if finding.remedy:
-            console.print(f"  [dim]→ {escape(finding.remedy)}[/]", soft_wrap=not console.wraps)
+            console.print_text(f"  → {finding.remedy}", "dim")
     if not place:
-        console.print(f"[green]✓[/] nothing is wrong with {target}")
+        console.print_done(f"nothing is wrong with {target}")
 
 
 def print_check(prefix: Path, experiments: list[Experiment], output_format: str) -> int:

@@ -134,7 +134,7 @@ def _folder(study: Path | None, output: str | None, workload: str | None) -> Pat
         raise UsageError("STUDY and --output both name a study. Next: leave one of them out.")
     if study is None and workload is None:
         raise UsageError(
-            "there is nothing to emulate: give a STUDY folder, --workload PREFIX, or both to store the run."
+            "There is nothing to emulate: give a STUDY folder, --workload PREFIX, or both to store the run."
         )
     return study if output is None else Path(output)
 
@@ -171,10 +171,10 @@ def _place(
         raise UsageError("--link, --slow and --nics need --namespaces N.")
     lacking = missing_requirements()
     hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
-    error_console.print(
+    error_console.print_text(
         "The messages use this machine's loopback interface. To use a separate network, add --namespaces "
         f"({hint}) or --hosts.",
-        style="dim",
+        "dim",
     )
     return ",".join(["loopback", *options])
 
@@ -210,7 +210,7 @@ def _print_measured(result: Result) -> None:
     repetitions = facts["repetitions"]
     count = len(repetitions["makespans_ns"])
     if count > 1:
-        console.print(
+        console.print_text(
             f"{count_text(count, 'repetition')}: median {duration_text(round(repetitions['median_ns']))}, "
             f"{share_text(repetitions['spread'])} between the fastest and the slowest."
         )
@@ -259,7 +259,7 @@ def emulate_agent_command(
     served = 0
     while join(place, token, {host: None}, wait_s=wait_s, limit_s=limit_s):
         served += 1
-        console.print(f"{host} served the emulation at {address}.")
+        console.print_text(f"{host} served the emulation at {address}.")
         if not keep:
             return
     if not served:

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..runner.analysis import FEW_HOPS, FOLDS, MAX_HOPS
 from ..support import count_text, duration_text, ranks_text
 from ._doctor import print_findings
-from ._options import LateChoice
+from ._options import Choice, LateChoice
 from ._output import console, format_option, print_frame, print_json, records
 from ._studies import are_logs, holds_traces, open_run, open_study, run_option
 
@@ -76,7 +76,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 )
 @click.option(
     "--fold",
-    type=click.Choice(list(FOLDS)),
+    type=Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
     help="Group the nodes of one rank by module, phase or stream, or those of the whole job by rank.",
@@ -91,7 +91,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 )
 @click.option(
     "--view",
-    type=click.Choice(["nodes", "edges"]),
+    type=Choice(["nodes", "edges"]),
     help="Print only this table of the node and its neighbours.",
 )
 @click.option(

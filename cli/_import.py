@@ -73,7 +73,7 @@ def import_command(
                     study, folder, item.id, chosen, counter(status, "ranks"), finished=finished, **asked
                 )
     if not check:
-        console.print(f"Imported as the workload '{escape(made)}' of {escape(str(study_folder))}.")
+        console.print_text(f"Imported as the workload '{made}' of {study_folder}.")
         print_next("run", study_folder, "--workload", made, then="--network PRESET")
 
 
@@ -84,9 +84,7 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
     if output_format != "table":
         print_frame(table, output_format)
     elif table.empty:
-        console.print(
-            f"{escape(str(folder))} contains nothing that can be imported, up to four folders deep."
-        )
+        console.print_text(f"{folder} contains nothing that can be imported, up to four folders deep.")
     else:
         shown = table[["place", "kind", "ranks", "files", "size_bytes", "problem"]]
         shown = shown.assign(ranks=shown["ranks"].where(shown["ranks"].notna(), ""))

@@ -44,5 +44,5 @@ def at_interrupt(handler: Handler = default_int_handler) -> None:
     if getsignal(SIGINT) in (default_int_handler, end_process, raise_or_end):
         try:
             signal(SIGINT, handler)
-        except ValueError:  # only the main thread may do that
+        except ValueError:  # only the main thread may set handlers
             return

@@ -185,9 +185,9 @@ class _Sections(click.Group):
         """Return the command at the start of *args*; raises `UsageError` with a suggestion if unknown."""
         if args[0] in MOVED:
             new = MOVED[args[0]]
-            error_console.print(
+            error_console.print_text(
                 f"Warning: '{args[0]}' is now '{' '.join(new)}'; the old name will be removed in 0.5.",
-                style="yellow",
+                "yellow",
             )
             args = [*new, *args[1:]]
         if args[0] not in _NAMES and Path(args[0]).exists():
@@ -200,7 +200,7 @@ class _Sections(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, then flush standard output."""
-        with flushed_output():  # click would exit with code 1 if the reader of a pipe is gone
+        with flushed_output():  # otherwise, click exits with code 1 if the reader of a pipe is gone
             return super().invoke(ctx)
 
     def make_context(
@@ -275,7 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ChakrascopeError as error:
         error_console.print_error(error.message)
         if isinstance(error, (DependencyError, WorkloadFormatError)):
-            error_console.print("'chakrascope doctor PREFIX' lists further errors and how to correct them.")
+            error_console.print_text(
+                "'chakrascope doctor PREFIX' lists further errors and how to correct them."
+            )
         sys.exit(error.exit_code)
 
 

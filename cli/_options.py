@@ -9,11 +9,19 @@ from typing import Any, TypeVar
 
 import click
 
-from ..errors import ConfigError, UsageError
+from ..errors import ConfigError, UsageError, did_you_mean
 from ..support import parse_bandwidth, parse_duration
 
 
-class LateChoice(click.Choice[str]):
+class Choice(click.Choice[str]):
+    """A choice that suggests the closest value for an unknown one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return the error for the unknown *value*."""
+        return f"'{value}' is not available{did_you_mean(str(value), self.choices)}"
+
+
+class LateChoice(Choice):
     """A choice whose values come from *known*, called when they are first needed.
 
     Completing other options and printing other help thus imports nothing for it.

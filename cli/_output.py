@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..support import bytes_text, change_text, count_text, duration_text, ranks_text, share_text, visible
-from ._options import Command
+from ._options import Choice, Command
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
 _LONG_NAME = 24  # characters; longer names may break between their parts
-_NAME_PARTS = re.compile(r"(?<=[.:/])(?=[A-Za-z_<])")
-_WORDS_OF_PART = re.compile(r"(?<=[^_]_)(?=[A-Za-z])")
+_NAME_PARTS = re.compile(r"(?<=[.:/=])(?=[A-Za-z_<])")
+_WORDS_OF_PART = re.compile(r"(?<=[^A-Z_]_)(?=[A-Za-z])")  # names of environment variables stay whole
 _QUANTITY = re.compile(
     r"(?:at most )?[<>~+-]?[0-9][0-9,.]*(?: ?(?:(?:bus )?[a-zA-Zµ/]{1,7}|%))?(?: if removed)?"
 )
@@ -78,6 +78,12 @@ class OutputConsole(Console):
         """Whether texts are wrapped: on a terminal only, even if COLUMNS or FORCE_COLOR is set."""
         return self.file.isatty()
 
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print *objects*; texts in pipes and files are not wrapped."""
+        if not self.wraps and all(isinstance(each, (str, Text)) for each in objects):
+            settings.setdefault("soft_wrap", True)
+        super().print(*objects, **settings)
+
     def print_text(self, text: str, style: str | None = None, lead: str = "") -> None:
         """Print *text* without markup, wrapped between words, to the right of *lead*.
 
@@ -86,11 +92,19 @@ class OutputConsole(Console):
         """
         self.print(lead + self._wrapped(text, len(lead)), style=style, markup=False, soft_wrap=True)
 
+    def print_marked(self, mark: str, style: str, text: str) -> None:
+        """Print *text* after *mark*, wrapped like other texts; only *mark* has the *style*."""
+        marked = Text(self._wrapped(f"{mark} {text}"))
+        marked.stylize(style, 0, len(mark))
+        self.print(marked, soft_wrap=True)
+
+    def print_done(self, text: str) -> None:
+        """Print *text* after a tick."""
+        self.print_marked("✓", "green", text)
+
     def print_error(self, text: str) -> None:
-        """Print the message *text* of an error, wrapped like other texts."""
-        message = Text(self._wrapped(f"error: {shortened(text)}"))
-        message.stylize("bold red", 0, len("error:"))
-        self.print(message, soft_wrap=True)
+        """Print the message *text* of an error."""
+        self.print_marked("Error:", "bold red", shortened(text))
 
     def _wrapped(self, text: str, indent: int = 0) -> str:
         if not self.wraps:
@@ -139,7 +153,7 @@ def format_of(*formats: str) -> Callable[[Command], Command]:
     return click.option(
         "--format",
         "output_format",
-        type=click.Choice(formats),
+        type=Choice(formats),
         default=formats[0],
         show_default=True,
         help="Output format.",
@@ -236,7 +250,7 @@ def print_frame(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
-    """Print *rows* as a table; all have the keys of the first."""
+    """Print *rows* as a table; all rows have the same keys."""
     columns = {name: isinstance(value, (int, float)) for row in rows[:1] for name, value in row.items()}
     _print_table(columns, (row.values() for row in rows), title)
 
@@ -434,7 +448,7 @@ def _longest_word(text: str) -> int:
 
 
 def _parts(word: str) -> list[str]:
-    """Split a long name, such as that of a module, after its dots and colons, and long parts after ``_``."""
+    """Split a long name after ``.``, ``:``, ``/`` and ``=``, and long parts after ``_``."""
     if cell_len(word) <= _LONG_NAME:
         return [word]
     parts = []
@@ -492,7 +506,7 @@ def stage(text: str) -> Iterator[Status]:
     """Show *text* with a spinner during the block, and with a tick after it."""
     with error_console.status(text) as status:
         yield status
-    error_console.print(f"[green]✓[/] {text}")
+    error_console.print_done(text)
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:
@@ -555,10 +569,8 @@ def conversion_cache(target: Path) -> Iterator[FinishedRanks]:
             yield finished
         except BaseException:
             if finished.is_used and finished.count:
-                error_console.print(
-                    f"{count_text(finished.count, 'converted rank')} stored in "
-                    f"{escape(str(finished.folder))}: the same command resumes from there. Delete the folder "
-                    "to start over.",
-                    soft_wrap=True,
+                error_console.print_text(
+                    f"{count_text(finished.count, 'converted rank')} stored in {finished.folder}: the same "
+                    "command resumes from there. Delete the folder to start over."
                 )
             raise

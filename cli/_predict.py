@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
 from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 from ..support import bytes_text, count_text, duration_text, parse_number
-from ._options import Command, CommandWithMore, joined, network_changes, on_option, quantity
+from ._options import Choice, Command, CommandWithMore, joined, network_changes, on_option, quantity
 from ._output import (
     clock,
     console,
@@ -79,10 +79,10 @@ plan_options = joined(
                  )),
     click.option("--offload-optimizer", is_flag=True, default=None,
                  help="Store the optimizer state in host memory, and run the optimizer on the host."),
-    click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
+    click.option("--schedule", type=Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
     _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
     click.option("--precision", help="Compute precision. [default: the chip's]"),
-    click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
+    click.option("--gradient-bytes", type=Choice(["2", "4"]),
                  help="Bytes per gradient element in gradient reductions. [default: set by --software]"),
     _degree("document", "Tokens per document, if several documents are packed into one sequence.", None),
     click.option(
@@ -129,8 +129,8 @@ def _zero_of(given: dict[str, Any]) -> int:
         raise UsageError(
             f"--fsdp shards weights, but --zero {zero} does not. Next: leave out one of the two options."
         )
-    error_console.print(
-        "Warning: '--fsdp' is now '--zero 3'; the old name will be removed in 0.5.", style="yellow"
+    error_console.print_text(
+        "Warning: '--fsdp' is now '--zero 3'; the old name will be removed in 0.5.", "yellow"
     )
     return 3
 

@@ -69,6 +69,6 @@ def query_command(
     answer = query_run(run, sql, rows=rows, timeout_s=timeout_ns / 1e9)
     print_frame(answer.table, output_format)
     if answer.more:
-        error_console.print(
-            f"[yellow]The result has more rows; --rows {10 * rows} prints up to {10 * rows} rows.[/]"
+        error_console.print_text(
+            f"The result has more rows; --rows {10 * rows} prints up to {10 * rows} rows.", "yellow"
         )

@@ -15,7 +15,7 @@ from ..errors import ChakrascopeError, UsageError
 from ..runner import about_backend, backends_that
 from ..support import count_text, duration_text
 from ._each_step import print_each_step
-from ._options import joined
+from ._options import Choice, joined
 from ._output import (
     clock,
     console,
@@ -174,7 +174,7 @@ def submit_study(study: Study, target: Target, prefix: Path) -> None:
     _refuse_impossible(target, prefix)
     for experiment in target.experiments(prefix):
         job = store.submit(experiment, workload=prefix.parent.name)
-        console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
+        console.print_text(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("runs", study.path, "--jobs")
 
 
@@ -279,7 +279,7 @@ def _print_remarks(results: list[Result]) -> None:
 )
 @click.option(
     "--semantics",
-    type=click.Choice(["astra-sim", "trace"]),
+    type=Choice(["astra-sim", "trace"]),
     help="Order in which ranks execute nodes: astra-sim (as ASTRA-sim does) or trace (one node at a time on "
     "each lane of the trace). [default: trace for captures, astra-sim otherwise]",
 )
@@ -289,7 +289,7 @@ def _print_remarks(results: list[Result]) -> None:
 @machine_option
 @click.option(
     "--steps",
-    type=click.Choice(["all"]),
+    type=Choice(["all"]),
     help="Simulate each step of STUDY's newest capture, and print the distribution of step times. No run is "
     "stored.",
 )
@@ -420,7 +420,7 @@ def _check(
         )
     if study_folder is None and workload is None:
         raise UsageError(
-            "there is nothing to simulate: give a STUDY folder, --workload-configuration=PREFIX, or both to "
+            "There is nothing to simulate: give a STUDY folder, --workload-configuration=PREFIX, or both to "
             "store the run."
         )
     if study_folder is None and queue:
@@ -441,6 +441,6 @@ def print_results(results: list[Result], output_format: str, *, ranks: bool) -> 
         return
     for result in results:
         if ranks:
-            console.print(f"{result.backend}: makespan {duration_text(result.makespan_ns)}")
+            console.print_text(f"{result.backend}: makespan {duration_text(result.makespan_ns)}")
             print_frame(result.ranks, "table", limit=32)
             _print_remarks([result])

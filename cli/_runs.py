@@ -83,7 +83,7 @@ def runs_command(
     if clear_traces:
         from ..runner import clear_cached_traces
 
-        console.print(f"Deleted {bytes_text(clear_cached_traces())} of cached studies.")
+        console.print_text(f"Deleted {bytes_text(clear_cached_traces())} of cached studies.")
         return
     if not folders:
         _refuse_without_folder(
@@ -109,7 +109,7 @@ def runs_command(
     for found in deleted:
         study.delete_run(found)
         if output_format == "table":
-            console.print(f"Deleted run {found}.")
+            console.print_text(f"Deleted run {found}.")
     _print_runs(study, find, output_format)
 
 
@@ -143,8 +143,8 @@ def _print_runs(study: Study, find: str, output_format: str) -> None:
     print_rows(_runs_shown(rows), title="Runs")
     default = study.default_run()
     if default is not None and default.backend == REPLAY:
-        console.print(
-            f"Without --run, commands use run {default.id[:8]}, the replay of the capture.", style="dim"
+        console.print_text(
+            f"Without --run, commands use run {default.id[:8]}, the replay of the capture.", "dim"
         )
 
 
@@ -170,7 +170,7 @@ def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: s
 
     store = JobStore(study)
     if log_of is not None:
-        console.print(store.log(log_of), markup=False, end="")
+        console.print(store.log(log_of), markup=False, end="", soft_wrap=True)
         return
     if cancel is not None:
         store.cancel(cancel)
@@ -232,7 +232,7 @@ def _studies(
 def _print_studies(workspace: Workspace, find: str, output_format: str) -> None:
     table = workspace.table(find)
     if output_format == "table" and table.empty:
-        console.print(
+        console.print_text(
             "The folder has no matching study. Next: create one with `chakrascope profile -o FOLDER/NAME "
             "...`."
         )

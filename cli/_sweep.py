@@ -223,6 +223,8 @@ def sweep_command(
                 progress=progress,
                 **choices,
             )
+    failed = shown is None and found.failed == len(found.points)
+    raised = found.points["error"].iloc[0] if failed else ""
     notes = comparison_notes(study, found.name, found.points)
     for note in notes if output_format == "table" else ():
         console.print_text(note, "bold yellow")
@@ -231,10 +233,10 @@ def sweep_command(
     else:
         found = replace(found, points=found.points.assign(caveats=" ".join(notes)))
         second = against or ("" if front else None)  # objective of the Pareto front; "": the default
-        _print(study_folder, found, output_format, least, machines, front=second)
+        _print(study_folder, found, output_format, least, machines, front=second, raised=raised)
     _print_unmet_limits(found, Goal(least, at_most))
-    if shown is None and found.failed == len(found.points):
-        raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
+    if raised:
+        raise BackendError(f"No point of the sweep has a result: {raised}")
 
 
 def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
@@ -245,7 +247,7 @@ def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[A
         key, values = parse_axis(text)
         if key in axes:
             raise UsageError(
-                f"the setting '{key}' is given twice. Next: give all of its values in one --over."
+                f"The setting '{key}' is given twice. Next: give all of its values in one --over."
             )
         axes[key] = values
     return axes | ({"backend": list(backends)} if len(backends) > 1 else {})
@@ -337,7 +339,9 @@ def _print(
     machines: Mapping[str, Mapping[str, Any]],
     *,
     front: str | None,
+    raised: str,
 ) -> None:
+    """Print the points of *found*, or its Pareto *front*; the caller prints the error *raised*."""
     from ..runner.sweep import per_captured_step
 
     done = found.points[found.points["state"] == "done"]
@@ -351,7 +355,8 @@ def _print(
         order = f"by {least.removesuffix('_ns')}" if front is None else f"Pareto front{scale}"
         title = f"Sweep {found.name}, {order}"
         print_frame(_for_people(done, least, machines), "table", title=title, limit=_MAX_ROWS)
-    for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
+    errors = found.points["error"][found.points["state"] == "failed"]
+    for error, count in errors[errors != raised].value_counts().items():
         error_console.print_text(f"{count} failed: {error}", "red")
     more = f", {found.failed} failed" if found.failed else ""
     console.print_text(
@@ -375,7 +380,7 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
-        error_console.print(f"No point is within the limits ({limits}); the first point comes closest.")
+        error_console.print_text(f"No point is within the limits ({limits}); the first point comes closest.")
 
 
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:

@@ -59,7 +59,7 @@ class Target:
                 yield replace(made, assumptions=(self.machine.text(origin), *made.assumptions))
 
     def check(self) -> None:
-        """Raise the errors of the backends' names and of the cluster's files, before there is a workload."""
+        """Raise errors in the names of backends and in the files of the cluster, before a workload exists."""
         from ..runner import MemoryConfig, NetworkConfig, SystemConfig, get_backend
         from ..runner.config import is_preset
 
@@ -114,7 +114,7 @@ class Target:
 def refuse_with_on(
     *, network: str | None, memory: str | None, system: str, logical: str | None = None
 ) -> None:
-    """Raise `UsageError` for options about parts of a cluster, because ``--on`` is a whole one."""
+    """Raise `UsageError` for options that set parts of a cluster, because ``--on`` sets the whole cluster."""
     given = {"--network": network, "--logical-topology": logical, "--memory": memory}
     given["--system"] = None if system == "default" else system
     for option, value in given.items():

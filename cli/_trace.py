@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
 from ..support import count_text
@@ -80,17 +79,15 @@ def capture_into(
             steps=steps,
             stacks=stacks,
             fake_world=fake_world,
-            on_status=lambda sentence: error_console.print(f"[dim]{escape(sentence)}[/]"),
+            on_status=lambda sentence: error_console.print_text(sentence, "dim"),
         )
     except ChakrascopeError:
         study.discard_empty(folder)
         raise
-    error_console.print(
-        f"[green]✓[/] captured {count_text(len(trace_set.ranks), 'rank')} into {folder}"
-        + (f" [yellow](partial: {'; '.join(trace_set.reasons)})[/]" if trace_set.partial else "")
-    )
+    partial = f" (partial: {'; '.join(trace_set.reasons)})" if trace_set.partial else ""
+    error_console.print_done(f"captured {count_text(len(trace_set.ranks), 'rank')} into {folder}{partial}")
     for note in trace_set.notes:
-        error_console.print(f"[dim]{escape(note[0].upper() + note[1:])}.[/]")
+        error_console.print_text(f"{note[0].upper()}{note[1:]}.", "dim")
     return trace_set
 
 
@@ -142,7 +139,7 @@ def trace_command(
         except ChakrascopeError:
             study.discard_empty(folder)
             raise
-        error_console.print(f"[green]✓[/] collected {count_text(len(trace_set.ranks), 'rank')} into {folder}")
+        error_console.print_done(f"collected {count_text(len(trace_set.ranks), 'rank')} into {folder}")
         return 0
     window = {"warmup": warmup, "steps": steps, "fake_world": fake_world}
     return capture_into(study, command, **window, stacks=stacks).exit_code

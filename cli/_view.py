@@ -29,7 +29,7 @@ def serve_study(
         from ..viewer import serve
     except ImportError as error:
         raise UsageError(
-            f"the viewer needs a package that is not installed ({error.name}). "
+            f"The viewer needs a package that is not installed ({error.name}). "
             "Next: pip install 'chakrascope[viewer]'."
         ) from error
     serve(

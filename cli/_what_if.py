@@ -92,7 +92,7 @@ def what_if_command(
                 "kind:communication=inf removes all communication.",
                 "dim",
             )
-        console.print(f"Compared with run {info.id}: its step takes {duration_text(info.makespan_ns)}.")
+        console.print_text(f"Compared with run {info.id}: its step takes {duration_text(info.makespan_ns)}.")
 
 
 def _faster(text: str) -> tuple[Target, float]:

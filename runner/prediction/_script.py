@@ -218,7 +218,7 @@ def _node(
         comm = communication_of(record)
     except ValueError:
         raise TraceError(
-            f"rank {recording.rank} communicates by {entry.name}, which chakrascope does not recognise, so "
+            f"Rank {recording.rank} communicates by {entry.name}, which chakrascope does not recognise, so "
             "the graph would lack it. Use another collective in the script, or report the operator."
         ) from None
     if comm is None:
@@ -230,7 +230,7 @@ def _node(
     ranks = tuple(recording.groups.get(entry.group or "", ()))
     if not ranks:
         raise TraceError(
-            f"rank {recording.rank} communicates by {entry.name} in the group '{entry.group}', which it did "
+            f"Rank {recording.rank} communicates by {entry.name} in the group '{entry.group}', which it did "
             "not make. Make groups by torch.distributed.new_group or a device mesh."
         )
     if ranks != everyone and ranks not in groups:
@@ -316,20 +316,20 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
     if not groups:
         if any(role.has_peers() for role in roles.values()):
             raise TraceError(
-                f"rank 0 of the script exchanges no messages with single ranks, but others do: it cannot "
+                f"Rank 0 of the script exchanges no messages with single ranks, but others do: it cannot "
                 f"represent them. {_SMALLER}"
             )
         return (0,)
     if len(groups) > 1:
         raise TraceError(
-            "rank 0 of the script exchanges messages with single ranks in several groups (for example, "
+            "Rank 0 of the script exchanges messages with single ranks in several groups (for example, "
             f"pipeline and ring attention), so it is unknown which ranks are identical. {_SMALLER}"
         )
     stages = groups.pop() or tuple(range(world))
     lacking = [rank for rank in stages if rank not in roles]
     if lacking:
         raise TraceError(
-            f"rank {lacking[0]} of the script was not recorded, and rank 0 exchanges messages in a group "
+            f"Rank {lacking[0]} of the script was not recorded, and rank 0 exchanges messages in a group "
             "with it. Record this rank as well."
         )
     return stages
@@ -379,7 +379,7 @@ def _check(actors: Mapping[int, Role], roles: Mapping[int, Role]) -> None:
     for rank, role in roles.items():
         if not role.same_as(actors[rank]):
             raise TraceError(
-                f"rank {rank} of the script communicates differently from the rank that would represent it, "
+                f"Rank {rank} of the script communicates differently from the rank that would represent it, "
                 f"so the recorded ranks do not determine the others. {_SMALLER}"
             )
 

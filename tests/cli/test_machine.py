@@ -247,6 +247,13 @@ def test_the_front_of_points_that_all_fail_has_their_error(study, against, capfd
     assert "No point of the sweep has a result: " in " ".join(err.split())
 
 
+def test_the_error_of_all_points_is_printed_once(study, capfd):
+    over = ("--over", "network=foo", "--workers", "0")
+    code, _, err = run_and_read(capfd, "sweep", study.path, "--workload", "gpu", *over)
+    assert code == BackendError.exit_code
+    assert err.count("'foo'") == 1
+
+
 def test_sweep_on_links_of_another_chip_has_a_note(study, capfd):
     options = ("--workload", "gpu", "--over", "network=hgx-h100-8", "--keep", "0", "--workers", "0")
     out = " ".join(answer(capfd, "sweep", study.path, *options).split())

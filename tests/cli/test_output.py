@@ -39,7 +39,7 @@ def test_texts_break_between_words_but_not_within_commands(printed):
     assert all(len(line) <= WIDTH for line in lines)
     assert any(COMMAND in line for line in lines)
     lines = printed(console.print_error, NOTE)
-    assert " ".join(lines) == f"error: {NOTE}"
+    assert " ".join(lines) == f"Error: {NOTE}"
     assert all(len(line) <= WIDTH for line in lines)
 
 
@@ -47,6 +47,11 @@ def test_texts_break_between_words_but_not_within_commands(printed):
 def test_texts_in_pipes_are_whole_lines(capsys, monkeypatch, variable):
     monkeypatch.setenv(variable, "80")
     OutputConsole(highlight=False, width=WIDTH).print_text(NOTE)
+    assert capsys.readouterr().out.splitlines() == [NOTE]
+
+
+def test_plain_texts_in_pipes_are_whole_lines(capsys):
+    OutputConsole(highlight=False, width=WIDTH).print(NOTE)
     assert capsys.readouterr().out.splitlines() == [NOTE]
 
 
@@ -88,6 +93,13 @@ def test_a_long_name_breaks_rather_than_hiding_numbers(printed):
     assert "Too wide" not in text
     assert all(len(line.rstrip()) <= WIDTH for line in lines)
     assert re.search(r"flash_attention_", text)
+
+
+def test_the_names_of_environment_variables_stay_whole(printed):
+    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    row = {"what": "Allocating and freeing memory", "how": f"no calls of the allocator: {setting}"}
+    lines = printed(print_rows, [row | {"gain": "1 ms", "share": 0.25, "more": "words " * 9}])
+    assert any("PYTORCH_CUDA_ALLOC_CONF=" in line for line in lines)
 
 
 def ranks(finish_ns):

@@ -217,6 +217,12 @@ def test_an_option_of_another_command_leads_to_it(capsys, command, option):
     assert capsys.readouterr().err.endswith(f"Next: {_ELSEWHERE[command, option]}\n")
 
 
+def test_an_unknown_choice_suggests_the_closest_value(made, capsys):
+    for option, wrong, hint in (("--view", "advic", "advice"), ("--format", "jsn", "json")):
+        assert command_line.run("summary", made, option, wrong) == 2
+        assert f"'{wrong}' is not available - did you mean '{hint}'?" in capsys.readouterr().err
+
+
 def test_unknown_name_suggests_the_closest_name(capsys):
     job = ["--chip", "h100", "--network", "hgx-h100-2x8"]
     assert command_line.run("predict", "--model", "lama3-8b", *job) == 2
@@ -451,7 +457,7 @@ def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
     monkeypatch.setattr("chakrascope.runner.Study.open", refuse)
     code, _, message = run_and_read(capsys, "runs", made)
     assert code == 1
-    assert message == ("error: /some/file: Permission denied; check the path and its permissions.\n")
+    assert message == ("Error: /some/file: Permission denied; check the path and its permissions.\n")
 
 
 @pytest.mark.parametrize("words", [["critical-path"], ["runs", "--format", "json"]])

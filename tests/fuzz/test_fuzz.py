@@ -154,7 +154,7 @@ def test_a_call_depends_on_its_seed_alone(commands):
     [
         (0, "", "", ""),
         (1, "2 problems", "", ""),
-        (40, "", "error: no such network", ""),
+        (40, "", "Error: no such network", ""),
         (141, "", "", ""),
         (40, "", "", "without a message"),
         (120, "", "broken pipe", "exit code 120"),

@@ -149,11 +149,10 @@ def with_faster_nodes(
 ) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    For simulated communication, the data is divided instead of the duration; for communication of
-    *measured* time, the time without the waits in *sync*. A stall is shortened to the typical piece
-    of host work, and a fusible chain to the time of the fused kernel. Removed synchronisations do
-    not wait. Raises `UsageError` if the target has no nodes, or if only the network determines how
-    long they take.
+    For simulated communication, the data is divided instead of the duration; for communication of *measured*
+    time, the time without the waits in *sync*. A stall is shortened to the typical piece of host work, and a
+    fusible chain to the time of the fused kernel. Removed synchronisations do not wait. Raises `UsageError`
+    if the target has no nodes, or if only the network determines their duration.
     """
     communicates = target.what == "collective" or target.key == COMMUNICATION
     is_data = communicates and not measured
@@ -194,7 +193,7 @@ def with_faster_nodes(
 
 
 def _waits(workload: Workload, sync: SyncPoints | None) -> list[npt.NDArray[np.int64]]:
-    """Return how many ns each node waited for another rank: an array per graph of *workload*."""
+    """Return the time (ns) that each node waited for another rank, as an array per graph of *workload*."""
     if sync is None:
         return [np.zeros(1, np.int64)] * len(workload.graphs)
     rank_of = {program: rank for rank, program in enumerate(workload.program_of_rank.tolist())}

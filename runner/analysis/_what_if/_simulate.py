@@ -35,8 +35,8 @@ def what_if(experiment: Experiment, changes: Sequence[tuple[Target, float]]) -> 
     """Simulate *experiment* with all *changes*, each a target and a speed-up factor.
 
     The factor may be infinite. The factor divides the data of a collective, and the data and latency of all
-    communication. The factor is ignored for an edge or a skew, which are removed. In a replay, ranks wait
-    for each other where they did in the measurement, provided that this reproduces the measured time
+    communication. The factor is ignored for an edge or a skew, which are removed. In a replay, ranks wait for
+    each other at the same points as in the measurement, provided that these waits reproduce the measured time
     without changes. Raises `UsageError` for a target that the experiment lacks, or that cannot change the
     result.
     """
@@ -58,8 +58,8 @@ def what_if(experiment: Experiment, changes: Sequence[tuple[Target, float]]) -> 
 def _unchanged(experiment: Experiment) -> tuple[SyncPoints | None, int]:
     """Return the points where ranks of a replay wait, and the step time (ns) with these waits.
 
-    The points are None for a single rank and for equal ranks. The time is 0 if it is far from the
-    measured one.
+    The points are None for a single rank and for equal ranks. The time is 0 if it differs much from the
+    measured time.
     """
     source = experiment.workload
     if len(set(source.program_of_rank.tolist())) == 1 or source.representative_of_rank is not None:

@@ -43,9 +43,8 @@ class Excess:
 def late_ranks(workload: Workload) -> list[Excess]:
     """Return the ranks that in most steps work more than the median of their peers, largest excess first.
 
-    Only the lowest rank of each program is listed. Work that takes less time than on the peers
-    offsets work that takes more. The list is empty if all ranks run one program or the workload is
-    too large.
+    Only the lowest rank of each program is listed. Work that takes less time than on the peers offsets work
+    that takes more time. The list is empty if all ranks run one program or the workload is too large.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MAX_NODES:
         return []
@@ -123,7 +122,7 @@ def _work_ns(graph: Graph) -> dict[Work, int]:
 
 
 def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:
-    """Return how many ns each piece of work in *program* takes beyond the median of other ranks.
+    """Return the time (ns) by which each piece of work in *program* exceeds the median of other ranks.
 
     If some work takes less than the median, all excesses are scaled down to add up to the
     difference in total.

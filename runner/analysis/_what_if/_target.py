@@ -10,6 +10,7 @@ from ....converter.chakra import HOST_CAUSES
 from ....errors import UsageError
 from ..._traits import about_backend
 from .._critical_path import CriticalPath
+from .._labels import lowered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,12 +75,12 @@ class Target:
     * ``host`` "dispatch" is all host work without stalls and special causes. ``host`` with a place is the
       host work at this place without the operators at this place, which ``place`` includes.
     * ``place`` may also be a function or several lines, ``load (data.py:31-34)``.
-    * ``function`` is everything in a function of the script and in the functions that only it calls.
-    * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
-      results.
-    * ``precision`` "double" or "bfloat16" is all operators in this precision.
-    * ``repeated`` "copies" is all casts and copies of data that the step has already cast or copied.
-    * ``loops`` "short" is all short operators that a host thread calls in loops.
+    * ``function`` selects everything in a function of the script and in the functions that only it calls.
+    * ``fusion`` "elementwise" selects all chains of elementwise operators. Fused chains do not store
+      intermediate results.
+    * ``precision`` "double" or "bfloat16" selects all operators in this precision.
+    * ``repeated`` "copies" selects all casts and copies of data that the step has already cast or copied.
+    * ``loops`` "short" selects all short operators that a host thread calls in loops.
     * ``skew`` shortens the work of a late rank to the work of the rank's peers.
 
     Other targets:
@@ -108,7 +109,7 @@ class Target:
             rank, source, target = self.edge
             return f"node {target} of rank {rank} without waiting for node {source}"
         if self.what == "cause":
-            return f"host work: {HOST_CAUSES.get(self.name, self.name).lower()}"
+            return f"host work: {lowered(HOST_CAUSES.get(self.name, self.name))}"
         if self.what in _LABELS:
             return _LABELS[self.what].format(self.name)
         on_host = _HOST_KINDS.get(self.name) if self.what == "kind" else None

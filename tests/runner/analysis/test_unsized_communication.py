@@ -17,7 +17,7 @@ from chakrascope.runner import (
     simulate,
     summarize,
 )
-from chakrascope.runner.analysis import KIND_LABELS, layer_table, targets
+from chakrascope.runner.analysis import KIND_LABELS, Target, layer_table, targets
 from chakrascope.runner.analysis._advice import advise
 from chakrascope.support.table import Table
 
@@ -151,4 +151,5 @@ def test_what_if_can_ask_for_less_of_them(blocked):
         for target in targets(summarize(result, program).path, "analytical-unaware", 1)
     }
     assert labels["cause:communication_call"] == "host work: inside communication calls"
+    assert Target("cause", "lock").label == "host work: waiting for a lock or the GIL"
     assert labels["operator:c10d::recv_"] == "operator c10d::recv_"

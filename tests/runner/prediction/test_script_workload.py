@@ -121,13 +121,13 @@ def test_rank_unlike_its_representative_is_refused():
 
 
 def test_a_stage_that_was_not_recorded_is_refused():
-    with pytest.raises(TraceError, match="rank 2 of the script was not recorded"):
+    with pytest.raises(TraceError, match="Rank 2 of the script was not recorded"):
         script_workload([sends(0, (0, 2)), receives(3, (1, 3))])
 
 
 def test_an_unknown_communication_is_an_error_and_no_loss():
     entries = [communicate("_c10d_functional::all_swap", [tensor(3)], "0")]
-    with pytest.raises(TraceError, match=r"rank 0 communicates by _c10d_functional::all_swap"):
+    with pytest.raises(TraceError, match=r"Rank 0 communicates by _c10d_functional::all_swap"):
         script_workload([recording(0, entries, {}), recording(3, entries, {})])
 
 
